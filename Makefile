@@ -1,0 +1,36 @@
+# Every target sets up what it needs: `make test` works on a machine with only Python 3.11+.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup test check demo bench clean
+
+help:
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## build the environment in .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 …" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+test: $(STAMP)  ## run the test suite
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the learning curves
+	$(BIN)/python -m benchmarks.demo $(ARGS)
+
+bench: $(STAMP)  ## cost of selecting, folding, rebuilding and training as ratios
+	$(BIN)/python -m benchmarks.model_speed $(ARGS)
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks: the demo, the cost of the model, the paper's tables."""

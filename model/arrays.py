@@ -1,0 +1,76 @@
+"""The few array operations that serving needs, for numpy on the CPU and torch on a GPU.
+
+Everything else is written with operators that both kinds of array share. On one row the cost of
+a numpy call is the cost of serving: these are the cheapest forms.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# A numpy array or a torch tensor.
+Array = Any
+
+_TINY = 1e-12
+
+
+class Arrays(Protocol):
+    """Operations on arrays of one kind."""
+
+    def clip(self, values: Array, bound: float) -> Array:
+        """Values limited to ±bound."""
+        ...
+
+    def relu(self, values: Array) -> Array:
+        """max(values, 0), in place."""
+        ...
+
+    def norms(self, vectors: Array) -> Array:
+        """Euclidean norms over the last axis."""
+        ...
+
+    def unit(self, vectors: Array) -> Array:
+        """Vectors scaled to norm 1; zero vectors stay zero."""
+        ...
+
+
+class _Numpy:
+    def clip(self, values: Array, bound: float) -> Array:
+        return np.minimum(np.maximum(values, -bound), bound)
+
+    def relu(self, values: Array) -> Array:
+        return np.maximum(values, 0, out=values)
+
+    def norms(self, vectors: Array) -> Array:
+        squares = np.einsum("...d,...d->...", vectors, vectors)
+        return np.sqrt(squares, out=squares)
+
+    def unit(self, vectors: Array) -> Array:
+        return vectors / (self.norms(vectors) + _TINY)[..., None]
+
+
+class _Torch:
+    def clip(self, values: Array, bound: float) -> Array:
+        return values.clip(-bound, bound)
+
+    def relu(self, values: Array) -> Array:
+        return torch.relu_(values)
+
+    def norms(self, vectors: Array) -> Array:
+        return torch.linalg.vector_norm(vectors, dim=-1)
+
+    def unit(self, vectors: Array) -> Array:
+        return vectors / (self.norms(vectors) + _TINY)[..., None]
+
+
+def arrays_on(device: torch.device) -> Arrays:
+    """The operations for arrays on this device."""
+    return _Numpy() if device.type == "cpu" else _Torch()
+
+
+def array_on(device: torch.device, tensor: Tensor) -> Array:
+    """A contiguous private copy of the values: a numpy array for the CPU, a tensor elsewhere."""
+    copied = tensor.detach().to(device).contiguous().clone()
+    return copied.numpy() if device.type == "cpu" else copied

@@ -1,0 +1,212 @@
+"""Every choice an experiment can make, validated, with symbol, meaning and unit."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self, get_type_hints
+
+
+class ContextKind(StrEnum):
+    """`shared`: one context, K arms, K separate (A, b, θ). `per_arm`: a context an arm, one (A, b, θ)."""
+
+    SHARED = "shared"
+    PER_ARM = "per_arm"
+
+
+class Objective(StrEnum):
+    """`head`: the reward likelihood of a head that learns with φ. `paper`: squared loss against the frozen θ."""
+
+    HEAD = "head"
+    PAPER = "paper"
+
+
+class StatisticsRule(StrEnum):
+    """After a new encoder: `rebuild` A and b under it, or `keep` them as the paper does."""
+
+    REBUILD = "rebuild"
+    KEEP = "keep"
+
+
+def _field(
+    default: Any,
+    meaning: str,
+    *,
+    symbol: str = "",
+    unit: str = "",
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+    above: float = -math.inf,
+) -> Any:
+    """A validated field: `bounds` are inclusive, `above` is an exclusive lower bound."""
+    metadata = {
+        "meaning": meaning,
+        "symbol": symbol,
+        "unit": unit,
+        "bounds": bounds,
+        "above": above,
+    }
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+REQUIRED = dataclasses.MISSING
+_LARGE = 10**300  # integers beyond it are no finite float
+INF = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BanditConfig:
+    """One bandit. A bad value is a ValueError that names the field."""
+
+    arm_count: int = _field(REQUIRED, "number of arms", symbol="K", bounds=(1, 100_000))
+    context_shape: tuple[int, ...] = _field(REQUIRED, "shape of one context: (d,) or (C, H, W)")
+    context_kind: ContextKind = _field(
+        ContextKind.SHARED, "one shared context, or one for each arm"
+    )
+    exclusive_rewards: bool = _field(False, "exactly one arm pays 1 in a round, all others 0")
+
+    ridge: float = _field(1.0, "A starts as ridge · I", symbol="γ", above=0.0)
+    alpha: float = _field(0.05, "factor on the confidence width", symbol="α", bounds=(0, INF))
+    epsilon: float = _field(0.05, "share of uniform exploration", symbol="ε", bounds=(0, 1))
+
+    encoder: str = _field("auto", "kind of φ; auto = conv for images, mlp for vectors", symbol="φ")
+    latent_size: int = _field(
+        64, "dimension of φ(x); identity keeps the context's", symbol="d", bounds=(1, 65_536)
+    )
+    hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
+    component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
+
+    episode_length: int = _field(
+        64,
+        "source rewards between two encoder updates",
+        symbol="H",
+        unit="rewards",
+        bounds=(1, INF),
+    )
+    steps_per_episode: int = _field(
+        64, "gradient steps of one encoder update", unit="steps", bounds=(0, INF)
+    )
+    batch_size: int = _field(
+        64, "rounds and target contexts in one step", unit="contexts", bounds=(2, INF)
+    )
+    learning_rate: float = _field(1e-3, "Adam's step size", above=0.0)
+
+    objective: Objective = _field(Objective.HEAD, "what the encoder learns rewards through")
+    regression_weight: float = _field(0.0, "weight of R, the regression error", bounds=(0, INF))
+    prediction_weight: float = _field(0.0, "weight of P, the predicted reward", bounds=(0, INF))
+    divergence_weight: float = _field(
+        0.0, "weight of D, the divergence of the domains", symbol="λ", bounds=(0, INF)
+    )
+    divergence_ramp: int = _field(
+        40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, INF)
+    )
+    balance_classes: bool = _field(
+        True, "weigh source contexts by the estimated target arm shares in D"
+    )
+    consistency_weight: float = _field(
+        0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
+    )
+    teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
+    confidence_floor: float = _field(
+        0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)
+    )
+
+    statistics: StatisticsRule = _field(
+        StatisticsRule.REBUILD, "what happens to A and b under a new φ"
+    )
+    rebuild_window: int = _field(
+        20_000, "newest rounds kept for training and rebuilding", unit="rounds", bounds=(1, INF)
+    )
+    reservoir_size: int = _field(
+        4096, "unlabeled contexts kept of each domain", unit="contexts", bounds=(1, INF)
+    )
+    holdout_share: float = _field(
+        0.125, "share of rounds that only judge encoders", bounds=(0, 0.9)
+    )
+
+    gate_margin: float = _field(
+        0.05, "held-out reward a new φ may lose, beside sampling error", bounds=(0, 1)
+    )
+    gate_rank: float = _field(1.1, "least effective rank of the latents", bounds=(1, INF))
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self)).items():
+            object.__setattr__(self, name, _converted(name, getattr(self, name), kind))
+        for field in dataclasses.fields(self):
+            _check_bounds(field.name, getattr(self, field.name), field.metadata)
+        if not self.context_shape or any(size < 1 for size in self.context_shape):
+            raise ValueError("context_shape: needs at least one dimension, each at least 1")
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ValueError("hidden_sizes: each must be at least 1")
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether all arms share one (A, b, θ)."""
+        return self.context_kind is ContextKind.PER_ARM
+
+    @property
+    def model_count(self) -> int:
+        """How many (A, b, θ) there are: K disjoint ones, or one joint."""
+        return 1 if self.is_joint else self.arm_count
+
+    def changed(self, **changes: Any) -> Self:
+        """The same configuration with some fields replaced (and checked again)."""
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal configurations give equal text."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """A configuration from plain values; an unknown name is an error."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(f"{unknown[0]}: no such configuration field")
+        missing = sorted({"arm_count", "context_shape"} - set(values))
+        if missing:
+            raise ValueError(f"{missing[0]}: missing")
+        return cls(**values)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def _converted(name: str, value: Any, kind: Any) -> Any:
+    """The value in its declared type; int is a float, a list is a tuple, a bool is no number."""
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise ValueError(f"{name}: must be one of {', '.join(kind)}") from None
+    if kind == tuple[int, ...]:
+        if not isinstance(value, list | tuple) or not all(_is_integer(item) for item in value):
+            raise ValueError(f"{name}: must be a list of integers")
+        return tuple(value)
+    if kind is float and _is_integer(value):
+        return float(value) if abs(value) < _LARGE else math.inf
+    if type(value) is not kind:
+        raise ValueError(f"{name}: must be of type {kind.__name__}")
+    return value
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_bounds(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    if not isinstance(value, int | float):
+        return
+    if isinstance(value, int) and abs(value) >= _LARGE:
+        value = math.inf
+    low, high = metadata["bounds"]
+    above = metadata["above"]
+    if not math.isfinite(value) or not low <= value <= high or not value > above:
+        rule = f"greater than {above:g}" if above > -math.inf else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name}: must be a finite number {rule}")

@@ -1,0 +1,257 @@
+"""The learner: a pure fold of rounds into (encoder, A, b, θ).
+
+Its state is a function of the configuration, the seed and what was folded, in order. Every
+`episode_length` source rewards an encoder update falls due: `pending` then holds its training
+set, frozen at that moment. `train` computes the update without touching the learner (it may run
+elsewhere while folding goes on), and `conclude` makes its outcome part of the state.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from model.config import BanditConfig, StatisticsRule
+from model.encoder import FrozenEncoder
+from model.gate import Verdict, is_finite, judge, refused
+from model.linucb import LinUCB
+from model.networks import Networks
+from model.policy import Policy, PolicyVersion
+from model.replay import Reservoir, RoundBatch, RoundWindow, is_held_out
+from model.rounds import (
+    Domain,
+    Doubles,
+    Phase,
+    Round,
+    checked_contexts,
+    checked_domain,
+    checked_reward,
+)
+from model.training import Moments, Trained, TrainingSet, train_episode
+from model.transfer import TransferReport, effective_rank, transfer_report
+
+_LEAST_FOR_TRANSFER = 32  # rounds and contexts: half of them fit probes, half judge
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of an encoder update: what was trained, its loss terms and the gate's verdict."""
+
+    episode: int
+    networks: Networks
+    moments: Moments
+    losses: dict[str, float]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """Everything an encoder update needs, frozen; `run` is pure and may run in another thread."""
+
+    data: TrainingSet
+    networks: Networks
+    moments: Moments
+    theta: Doubles
+    config: BanditConfig
+    seed: int
+
+    def run(self) -> Outcome:
+        """Train, rebuild on the training set and pass the gate."""
+        trained = train_episode(
+            self.networks, self.moments, self.data, self.config, self.seed, self.theta
+        )
+        return Outcome(
+            self.data.episode,
+            trained.networks,
+            trained.moments,
+            trained.losses,
+            self._verdict(trained),
+        )
+
+    def _verdict(self, trained: Trained) -> Verdict:
+        values = (*trained.networks.state_dict().values(), *trained.moments.values())
+        if not is_finite(*values):
+            return refused("training diverged: parameters are not finite")
+        latents = encode_rounds(trained.networks, self.data.rounds)
+        if not is_finite(latents):
+            return refused("training diverged: latents are not finite")
+        rounds, config = self.data.rounds, self.config
+        theta = self.theta
+        if config.statistics is StatisticsRule.REBUILD:
+            theta = rebuilt_statistics(latents, rounds, config).factors().theta
+        judged = rounds.is_held_out & ~rounds.is_target
+        held_out = rounds.rows(judged)
+        after = latents[torch.from_numpy(judged).to(latents.device)]
+        before = encode_rounds(self.networks, held_out)
+        rank = effective_rank(latents)
+        return judge(held_out, (after, theta), (before, self.theta), rank, config)
+
+
+class Learner:
+    """Folds source rewards (and target rewards once opened), keeps contexts, updates the encoder."""
+
+    def __init__(self, config: BanditConfig, seed: int, device: torch.device | str = "cpu") -> None:
+        self.config = config
+        self.seed = seed
+        self.device = torch.device(device)
+        self.phase = Phase.ZERO_SHOT
+        self.offset = 0
+        self.episode = 0
+        self.encoder_version = 0
+        self.reward_counts = dict.fromkeys(Domain, 0)
+        self.networks = Networks.initial(config, seed, self.device)
+        self.moments: Moments = {}
+        self.statistics = LinUCB(
+            config.model_count, self.networks.encoder.latent_size, config.ridge
+        )
+        self.window = RoundWindow(config.rebuild_window, config.context_shape, self.device)
+        self.contexts = {
+            domain: Reservoir(
+                config.reservoir_size, config.context_shape, self.device, seed, domain
+            )
+            for domain in Domain
+        }
+        self.pending: TrainingJob | None = None
+        self.refreeze()
+
+    def refreeze(self) -> None:
+        """Fold and serve with the present values of the encoder."""
+        self._frozen = FrozenEncoder.of(self.networks.encoder, self.device)
+
+    def observe(self, round_: Round) -> None:
+        """Fold one reward with the current encoder's φ of its context; bad input changes nothing."""
+        round_ = self._checked(round_)
+        # One row a call: products over batches of different sizes round differently, and the
+        # folded state must not depend on how the log was cut into batches.
+        latents = self._frozen.on_host(round_.context[None], round_.domain)
+        self.statistics.fold(latents, np.array([round_.arm]), np.array([round_.reward]))
+        self.reward_counts[round_.domain] += 1
+        total = sum(self.reward_counts.values())
+        held_out = is_held_out(self.seed, total, self.config.holdout_share)
+        self.window.add(round_, held_out)
+        if total % self.config.episode_length == 0 and self.pending is None:
+            self._begin_episode()
+
+    def observe_many(self, rounds: Iterable[Round]) -> None:
+        """`observe` each in turn; the result does not depend on how a stream is cut."""
+        for round_ in rounds:
+            self.observe(round_)
+
+    def observe_context(self, reference: int, domain: Domain, context: object) -> None:
+        """Keep an unlabeled context of the configured shape."""
+        domain = checked_domain(domain)
+        checked = checked_contexts(context, self.config.context_shape)
+        if checked.shape != self.config.context_shape:
+            raise ValueError(f"context: expected shape {self.config.context_shape}")
+        self.contexts[domain].add(reference, checked)
+
+    def advance(self, offset: int) -> None:
+        """Note that the log has been folded up to `offset`."""
+        if offset < self.offset:
+            raise ValueError(f"offset: cannot go back from {self.offset} to {offset}")
+        self.offset = offset
+
+    def open_target(self) -> None:
+        """Enter the continued phase: target rewards fold from now on."""
+        self.phase = Phase.CONTINUED
+
+    def train(self) -> Outcome | None:
+        """Run the pending encoder update, if there is one, and conclude it at once."""
+        if self.pending is None:
+            return None
+        outcome = self.pending.run()
+        self.conclude(outcome)
+        return outcome
+
+    def conclude(self, outcome: Outcome) -> None:
+        """End the pending update: an accepted encoder is activated, the last good one stays otherwise."""
+        self.dismiss(outcome.episode)
+        if outcome.verdict.is_accepted:
+            self.activate(outcome.networks, outcome.moments)
+
+    def dismiss(self, episode: int) -> None:
+        """End the pending update without its encoder."""
+        if self.pending is None or self.pending.data.episode != episode:
+            raise ValueError(f"conclude: episode {episode} is not pending")
+        self.pending = None
+
+    def activate(self, networks: Networks, moments: Moments) -> None:
+        """Serve these networks from here on, with A and b rebuilt under them (unless `keep`)."""
+        self.networks, self.moments = networks, moments
+        self.encoder_version += 1
+        self.refreeze()
+        if self.config.statistics is StatisticsRule.REBUILD:
+            self.rebuild()
+
+    def rebuild(self) -> None:
+        """A and b from the remembered rounds under the current encoder."""
+        rounds = self.window.batch()
+        latents = encode_rounds(self.networks, rounds)
+        self.statistics = rebuilt_statistics(latents, rounds, self.config)
+
+    def transfer(self) -> TransferReport | None:
+        """How well the source carries over by now; None before both domains have been seen."""
+        rounds = self.window.batch()
+        rounds = rounds.rows(rounds.is_held_out & ~rounds.is_target)
+        target = self.contexts[Domain.TARGET].sample().contexts
+        if min(len(rounds), len(target)) < _LEAST_FOR_TRANSFER:
+            return None
+        source_latents = encode_rounds(self.networks, rounds)
+        target_latents = self.networks.encode(target, Domain.TARGET)
+        theta = self.statistics.factors().theta
+        return transfer_report(
+            source_latents, target_latents, theta, rounds.arms, rounds.rewards, self.seed
+        )
+
+    def policy(self, version: int = 0, device: torch.device | str | None = None) -> Policy:
+        """The frozen policy of this moment, on the learner's device unless another is named."""
+        encoder = self._frozen
+        if device is not None and torch.device(device) != encoder.device:
+            encoder = FrozenEncoder.of(self.networks.encoder, torch.device(device))
+        names = PolicyVersion(version, self.encoder_version, self.offset)
+        return Policy(self.config, self.seed, encoder, self.statistics.factors(), names)
+
+    def _begin_episode(self) -> None:
+        self.episode += 1
+        source, target = (self.contexts[domain].sample() for domain in Domain)
+        data = TrainingSet(self.episode, self.window.batch(), source, target)
+        theta = self.statistics.factors().theta
+        self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
+
+    def _checked(self, round_: Round) -> Round:
+        config, domain = self.config, checked_domain(round_.domain)
+        if domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
+            raise ValueError("reward: target rewards are refused in the zero-shot phase")
+        if not 0 < round_.propensity <= 1:
+            raise ValueError("propensity: must lie in (0, 1]")
+        context = checked_contexts(round_.context, config.context_shape)
+        if context.shape != config.context_shape:
+            raise ValueError(f"context: expected shape {config.context_shape}")
+        arm = 0 if config.is_joint else _checked_arm(round_.arm, config.arm_count)
+        reward = checked_reward(round_.reward)
+        return Round(round_.reference, domain, context, arm, reward, float(round_.propensity))
+
+
+def _checked_arm(arm: object, arm_count: int) -> int:
+    if isinstance(arm, bool) or not isinstance(arm, int | np.integer):
+        raise ValueError("arm: must be an index")  # noqa: TRY004 - one error type for bad input
+    if not 0 <= arm < arm_count:
+        raise ValueError(f"arm: {arm} is not one of {arm_count} arms")
+    return int(arm)
+
+
+def encode_rounds(networks: Networks, rounds: RoundBatch) -> torch.Tensor:
+    """Latents of rounds (n, d), each under its own domain's normalisation."""
+    latents = rounds.contexts.new_zeros(len(rounds), networks.encoder.latent_size)
+    for domain in Domain:
+        rows = torch.from_numpy(rounds.is_target == (domain is Domain.TARGET)).to(latents.device)
+        latents[rows] = networks.encode(rounds.contexts[rows], domain)
+    return latents
+
+
+def rebuilt_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
+    """(A, b) of all the rounds at once."""
+    return LinUCB.rebuilt(
+        latents.cpu().numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge
+    )

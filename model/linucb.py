@@ -1,0 +1,106 @@
+"""The linear bandit on latents: A = γI + Σ zzᵀ, b = Σ rz, θ = A⁻¹b, one or K of them.
+
+Sums are float64 and folded one round after the other, so that the result depends on the order of
+the rounds alone and never on how a stream was cut into batches.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from model.rounds import Doubles, Floats, Integers
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A is not positive definite: a bug or corruption, to be answered by a rebuild from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖."""
+
+    theta: Doubles
+    inverse_root: Doubles
+
+
+class LinUCB:
+    """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model."""
+
+    def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
+        self.ridge = ridge
+        self.gram: Doubles = np.zeros((model_count, latent_size, latent_size))
+        self.b: Doubles = np.zeros((model_count, latent_size))
+        self.counts: Integers = np.zeros(model_count, dtype=np.int64)
+        self._factors: Factors | None = None
+        self._stale = np.ones(model_count, dtype=np.bool_)
+
+    @property
+    def A(self) -> Doubles:  # noqa: N802 - the paper's name
+        """The design matrices γI + Σ zzᵀ, (M, d, d)."""
+        return self.gram + self.ridge * np.eye(self.gram.shape[1])
+
+    def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
+        """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
+        outer = np.empty(self.gram.shape[1:])
+        wide = latents.astype(np.float64)
+        for z, model, reward in zip(wide, models.tolist(), rewards.tolist(), strict=True):
+            np.multiply(z[:, None], z, out=outer)
+            gram, b = self.gram[model], self.b[model]
+            np.add(gram, outer, out=gram)
+            np.add(b, reward * z, out=b)
+        np.add.at(self.counts, models, 1)
+        self._stale[models] = True
+
+    @classmethod
+    def rebuilt(
+        cls, latents: Floats, models: Integers, rewards: Doubles, model_count: int, ridge: float
+    ) -> Self:
+        """The statistics of many rounds at once, by one matrix product an arm."""
+        built = cls(model_count, latents.shape[1], ridge)
+        wide = latents.astype(np.float64)
+        for model in np.unique(models).tolist():
+            Z = wide[models == model]  # (n_a, d)
+            built.gram[model] = Z.T @ Z
+            built.b[model] = rewards[models == model] @ Z
+        built.counts += np.bincount(models, minlength=model_count)
+        return built
+
+    def merged(self, other: "LinUCB") -> Self:
+        """The statistics of two disjoint parts of a log together: sums add up."""
+        if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
+            raise ValueError("merge: the two states differ in shape or ridge")
+        total = type(self)(len(self.b), self.b.shape[1], self.ridge)
+        total.gram = self.gram + other.gram
+        total.b = self.b + other.b
+        total.counts = self.counts + other.counts
+        return total
+
+    def factors(self) -> Factors:
+        """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
+        if self._factors is None:
+            self._factors = Factors(np.zeros_like(self.b), np.zeros_like(self.gram))
+        stale = np.flatnonzero(self._stale)
+        if stale.size:
+            theta, inverse_root = self._factors.theta.copy(), self._factors.inverse_root.copy()
+            theta[stale], inverse_root[stale] = self._factored(stale)
+            self._factors = Factors(theta, inverse_root)
+            self._stale[:] = False
+        return self._factors
+
+    def _factored(self, models: Integers) -> tuple[Doubles, Doubles]:
+        A = self.gram[models] + self.ridge * np.eye(self.gram.shape[1])
+        try:
+            L = np.linalg.cholesky(A)
+        except np.linalg.LinAlgError as error:
+            raise NotPositiveDefiniteError("A is not positive definite") from error
+        inverse_root = np.linalg.inv(L)
+        b = self.b[models][..., None]
+        theta = inverse_root.mT @ (inverse_root @ b)
+        theta += inverse_root.mT @ (inverse_root @ (b - A @ theta))  # one step of refinement
+        return theta[..., 0], np.tril(inverse_root)
+
+    def condition_numbers(self) -> Doubles:
+        """Condition number of each A, (M,)."""
+        values = np.linalg.eigvalsh(self.A)
+        return np.asarray(values[:, -1] / values[:, 0])

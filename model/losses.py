@@ -1,0 +1,88 @@
+"""The terms of the training objective, each a pure function with its formula.
+
+Shapes: n rounds or contexts, K arms. Every term is a mean over its batch.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_FLOOR = 1e-6  # keeps log(1 − p) finite where a probability rounds to 1
+
+
+def squared_error(predicted: Tensor, rewards: Tensor) -> Tensor:
+    """L_RS of the paper: mean (θᵀφ(x_a) − r)² over the chosen arms; both (n,)."""
+    return (predicted - rewards).square().mean()
+
+
+def bandit_likelihood(probabilities: Tensor, rewards: Tensor) -> Tensor:
+    """L_RS through a head: −mean [r·log p_a + (1 − r)·log(1 − p_a)] of the chosen arms; both (n,).
+
+    Exact for rewards in {0, 1}, and a proper score for the mean of graded ones.
+    """
+    p = probabilities.clamp(_FLOOR, 1 - _FLOOR)
+    return -(rewards * p.log() + (1 - rewards) * (-p).log1p()).mean()
+
+
+def regression_error(predicted: Tensor, rewards: Tensor) -> Tensor:
+    """L_err ("R"): mean |r − prediction| of the chosen arms; both (n,)."""
+    return (rewards - predicted).abs().mean()
+
+
+def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor) -> Tensor:
+    """L_reg ("P"): mean |prediction of the target's best arm| + mean (1 − r)·|prediction of the source's|.
+
+    (1 − r) stands for 1[â ≠ a*]: it is exact for exclusive rewards.
+    """
+    source = ((1 - rewards) * source_chosen.abs()).mean()
+    return source + target_best.abs().mean() if len(target_best) else source
+
+
+def divergence(source_logits: Tensor, target_logits: Tensor, source_weights: Tensor) -> Tensor:
+    """L_div ("D"): the domain cross-entropy ½·[Σ w·softplus(g_S)/Σ w + mean softplus(−g_T)].
+
+    g > 0 says target. `source_weights` (n,) make the source look like the target's arm shares.
+    """
+    source = (source_weights * functional.softplus(source_logits)).sum() / source_weights.sum()
+    return 0.5 * (source + functional.softplus(-target_logits).mean())
+
+
+def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float) -> Tensor:
+    """Cross-entropy of the student on one view against the teacher's arm on another.
+
+    `student_logits` (n, K), `teacher` (n, K) probabilities; rows whose best teacher probability is
+    below the floor do not count.
+    """
+    confidence, arms = teacher.max(dim=1)
+    loss = functional.cross_entropy(student_logits, arms, reduction="none")
+    return (loss * (confidence >= confidence_floor)).mean()
+
+
+class _Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, values: Tensor, strength: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(strength)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor
+    ) -> tuple[Tensor, None]:
+        (strength,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return -strength * gradients[0], None
+
+
+def reverse_gradient(values: Tensor, strength: Tensor) -> Tensor:
+    """The values unchanged; their gradient times −strength (λ)."""
+    reversed_: Tensor = _Reverse.apply(values, strength)  # type: ignore[no-untyped-call]
+    return reversed_
+
+
+def ramped(weight: float, episode: int, ramp_episodes: int) -> float:
+    """λ at an episode: weight·(2/(1 + e^(−10p)) − 1) with p = episode/ramp, and weight after it."""
+    if ramp_episodes == 0:
+        return weight
+    progress = min(1.0, episode / ramp_episodes)
+    return weight * (2.0 / (1.0 + float(torch.exp(torch.tensor(-10.0 * progress)))) - 1.0)

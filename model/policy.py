@@ -1,0 +1,141 @@
+"""The frozen thing that selects: one encoder, θ and widths, in single precision, on one device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.arrays import array_on, arrays_on
+from model.config import BanditConfig
+from model.encoder import FrozenEncoder
+from model.linucb import Factors
+from model.randomness import KeyedUniforms, draw_key
+from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection, checked_contexts
+from model.selection import TIE_TOLERANCE, drawn_arms, mixed_probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """Names of what a policy was built from."""
+
+    version: int
+    encoder_version: int
+    offset: int
+
+
+class Policy:
+    """Scores and selects whole batches in one forward pass; nothing in it ever changes.
+
+    Contexts are (n, *shape), or (n, K, *shape) for per-arm contexts; `eligible` (n, K) narrows
+    the arms (and masks padding where rounds have different numbers of arms).
+    """
+
+    def __init__(
+        self,
+        config: BanditConfig,
+        seed: int,
+        encoder: FrozenEncoder,
+        factors: Factors,
+        version: PolicyVersion,
+    ) -> None:
+        self.config = config
+        self.seed = seed
+        self.version = version
+        self.device = encoder.device
+        self._forward = encoder.forwards
+        size = encoder.latent_size
+        theta = torch.from_numpy(factors.theta).float().T  # (d, M)
+        roots = torch.from_numpy(factors.inverse_root).float().permute(2, 0, 1)  # (d, M, d)
+        # One product gives zᵀθ of all models, then L⁻¹z of all models, whose norms are the widths.
+        self._weights = array_on(self.device, torch.cat([theta, roots.reshape(size, -1)], dim=1))
+        self._size = size
+        self._model_count = config.model_count
+        self._arrays = arrays_on(self.device)
+        self._on_cpu = self.device.type == "cpu"
+        self._shape = config.context_shape
+        self._is_joint = config.is_joint
+        self._alpha = np.float32(config.alpha)
+        self._uniforms = KeyedUniforms(seed, "draw")
+        # Scores are of the order of the largest possible bonus, α/√γ, or 1.
+        self._tolerance = TIE_TOLERANCE * max(1.0, config.alpha / config.ridge**0.5)
+
+    def score_many(
+        self, contexts: object, domain: Domain, eligible: Booleans | None = None
+    ) -> Scores:
+        """Mean, bonus and UCB of every arm, each (n, K)."""
+        return self._scored(self._checked(contexts, eligible), domain)
+
+    def select_many(
+        self,
+        contexts: object,
+        domain: Domain,
+        decisions: Sequence[str] | Keys,
+        eligible: Booleans | None = None,
+    ) -> Selection:
+        """One arm a row, drawn from exact probabilities by (seed, decision).
+
+        `decisions` are the decisions' ids, or their `draw_key`s as an array where speed matters.
+        """
+        array = self._checked(contexts, eligible)
+        if len(decisions) != len(array):
+            raise ValueError(f"decisions: {len(decisions)} ids for {len(array)} contexts")
+        keys = decisions if isinstance(decisions, np.ndarray) else _keys(decisions)
+        if keys.dtype != np.uint64 or keys.ndim != 1:
+            raise ValueError("decisions: keys must be a row of uint64")
+        scores = self._scored(array, domain)
+        probabilities = mixed_probabilities(
+            scores.ucb, eligible, self.config.epsilon, self._tolerance
+        )
+        arms = drawn_arms(probabilities, self._uniforms, keys)
+        return Selection(arms, probabilities, scores)
+
+    def _checked(self, contexts: object, eligible: Booleans | None) -> Floats:
+        array = checked_contexts(contexts, self._shape)
+        leading = array.ndim - len(self._shape)
+        if leading != (2 if self._is_joint else 1):
+            raise ValueError(f"context: expected a batch of contexts, got shape {array.shape}")
+        arm_count = array.shape[1] if self._is_joint else self.config.arm_count
+        if arm_count < 1:
+            raise ValueError("arms: a round needs at least one arm")
+        if eligible is not None:
+            _check_eligible(eligible, (len(array), arm_count))
+        return array
+
+    def _scored(self, contexts: Floats, domain: Domain) -> Scores:
+        if not len(contexts):
+            arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
+            empty = np.zeros((0, arm_count), dtype=np.float32)
+            return Scores(empty, empty, empty)
+        if self._on_cpu:
+            return Scores(*self._arithmetic(contexts, domain))
+        with torch.inference_mode():
+            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
+            stacked = torch.stack(self._arithmetic(moved, domain)).cpu().numpy()
+        return Scores(*stacked)
+
+    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any, Any]:
+        """φᵀθ, α‖L⁻¹φ‖ and their sum, for numpy arrays and torch tensors alike."""
+        rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
+        latents = self._forward[domain](rows)  # (n or n·K, d)
+        products = latents @ self._weights
+        mean = products[:, : self._model_count]  # (n, K) or (n·K, 1)
+        spread = products[:, self._model_count :].reshape(*mean.shape, self._size)
+        bonus = self._arrays.norms(spread)
+        bonus *= self._alpha
+        if self._is_joint:
+            leading = contexts.shape[:2]
+            mean, bonus = mean.reshape(leading), bonus.reshape(leading)
+        return mean, bonus, mean + bonus
+
+
+def _keys(decision_ids: Sequence[str]) -> Keys:
+    return np.array([draw_key(decision_id) for decision_id in decision_ids], dtype=np.uint64)
+
+
+def _check_eligible(eligible: Booleans, shape: tuple[int, int]) -> None:
+    if eligible.dtype != np.bool_ or eligible.shape != shape:
+        raise ValueError(f"eligible: expected booleans of shape {shape}")
+    if not eligible.any(axis=1).all():
+        raise ValueError("eligible: a round needs at least one eligible arm")

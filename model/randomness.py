@@ -1,0 +1,73 @@
+"""Random numbers without state: each is a function of the experiment's seed and a name.
+
+Nothing has to be saved to go on after a restart, and no draw depends on another.
+"""
+
+import hashlib
+
+import numpy as np
+
+from model.rounds import Doubles, Keys
+
+_SCALE = 2.0**-53
+_MASK = 2**64 - 1
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def uniform(seed: int, *names: object) -> float:
+    """A number in [0, 1) that depends on the seed and the names alone."""
+    return (_digest(seed, names) >> 11) * _SCALE
+
+
+def derived_seed(seed: int, *names: object) -> int:
+    """A 63-bit seed for a generator, a function of the seed and the names."""
+    return _digest(seed, names) >> 1
+
+
+def generator(seed: int, *names: object) -> np.random.Generator:
+    """A fresh numpy generator named within the experiment."""
+    return np.random.Generator(np.random.Philox(derived_seed(seed, *names)))
+
+
+def draw_key(decision_id: str) -> int:
+    """The 64-bit key by which a decision's arm is drawn."""
+    return _hashed(decision_id)
+
+
+class KeyedUniforms:
+    """Numbers in [0, 1), one a 64-bit key, a function of the seed and the key alone.
+
+    Two rounds of the SplitMix64 finaliser, so that whole arrays of keys cost a few operations.
+    """
+
+    def __init__(self, seed: int, purpose: str) -> None:
+        self._offset = derived_seed(seed, purpose)
+
+    def one(self, key: int) -> float:
+        """The number of one key."""
+        return (_mixed(_mixed(key) ^ self._offset) >> 11) * _SCALE
+
+    def many(self, keys: Keys) -> Doubles:
+        """`one` of each key, (n,)."""
+        mixed = _mixed_array(_mixed_array(keys) ^ np.uint64(self._offset))
+        return np.asarray((mixed >> np.uint64(11)) * _SCALE, dtype=np.float64)
+
+
+def _mixed(value: int) -> int:
+    value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+    value = ((value ^ (value >> 27)) * _SECOND) & _MASK
+    return value ^ (value >> 31)
+
+
+def _mixed_array(values: Keys) -> Keys:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
+    return values ^ (values >> np.uint64(31))
+
+
+def _digest(seed: int, names: tuple[object, ...]) -> int:
+    return _hashed("\x1f".join((str(seed), *map(str, names))))
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,113 @@
+"""Frozen values that cross the border of the model: domains, rounds, scores, selections."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+Keys = NDArray[np.uint64]
+
+HUGE = 1e15  # squares of values up to here stay inside float32
+
+
+class Domain(StrEnum):
+    """Where a context comes from: rewards are cheap in `source`, absent or rare in `target`."""
+
+    SOURCE = "source"
+    TARGET = "target"
+
+
+class Phase(StrEnum):
+    """`zero_shot`: no target reward may be used. `continued`: target rewards fold too."""
+
+    ZERO_SHOT = "zero_shot"
+    CONTINUED = "continued"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One decision with its reward, as the learner folds it.
+
+    `reference` names the round's context in the event log (any integer that grows with the log).
+    `context` is what φ sees: the shared context, or the chosen arm's own context.
+    `arm` is the arm's index; a joint model ignores it.
+    """
+
+    reference: int
+    domain: Domain
+    context: Floats
+    arm: int
+    reward: float
+    propensity: float = 1.0
+
+
+class Scores(NamedTuple):
+    """What the UCB rule sees, each (n, K): `ucb` = `mean` + `bonus`."""
+
+    mean: Floats
+    bonus: Floats
+    ucb: Floats
+
+
+class Selection(NamedTuple):
+    """Chosen arms (n,) with the exact probability of every arm (n, K) and the scores behind them."""
+
+    arms: Integers
+    probabilities: Doubles
+    scores: Scores
+
+
+def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
+    """Contexts as a float32 array of trailing shape `shape`; ValueError if they are no such thing.
+
+    Finiteness is checked after the cast: 1e39 is finite as a float64 and infinite as a float32.
+    Values so large that their squares overflow are limited to ±HUGE: no encoder tells them apart.
+    """
+    if isinstance(contexts, np.ndarray) and contexts.dtype == np.float32:
+        array: Floats = contexts
+    else:
+        array = _as_float32(contexts, shape)
+    if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
+        raise ValueError(f"context: expected trailing shape {shape}, got {array.shape}")
+    # One product tells in nearly every case; only an overflow of the squares needs a closer look.
+    if not math.isfinite(_sum_of_squares(array)):
+        if not np.isfinite(array).all():
+            raise ValueError("context: holds NaN, infinity or a value beyond float32")
+        array = array.clip(-HUGE, HUGE)
+    return array
+
+
+def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(contexts, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"context: not an array of numbers of shape {shape}") from error
+
+
+def _sum_of_squares(array: Floats) -> float:
+    return float(np.vdot(array, array))
+
+
+def checked_domain(domain: object) -> Domain:
+    """The domain, also from its name; ValueError if there is no such domain."""
+    try:
+        return Domain(domain)  # type: ignore[arg-type]
+    except ValueError:
+        raise ValueError(f"domain: must be one of {', '.join(Domain)}") from None
+
+
+def checked_reward(reward: float) -> float:
+    """The reward as a float in [0, 1]; ValueError otherwise (NaN included)."""
+    if isinstance(reward, bool) or not isinstance(reward, int | float | np.floating | np.integer):
+        raise ValueError("reward: not a number")  # noqa: TRY004 - one error type for bad input
+    if not 0.0 <= reward <= 1.0:
+        raise ValueError("reward: must lie in [0, 1]")
+    return float(reward)

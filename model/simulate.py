@@ -1,0 +1,153 @@
+"""Two-domain worlds with known best arms, for tests, demos and benchmarks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.config import BanditConfig, ContextKind
+from model.randomness import generator, uniform
+from model.rounds import Domain, Doubles, Floats, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """n rounds of a domain: contexts (n, d) or (n, K, d) and the expected reward of each arm (n, K)."""
+
+    contexts: Floats
+    expected: Doubles
+
+    @property
+    def best_arms(self) -> Integers:
+        """The arm with the highest expected reward, (n,)."""
+        return np.asarray(self.expected.argmax(axis=1))
+
+    def regret(self, arms: Integers) -> Doubles:
+        """Expected reward lost by each choice, (n,)."""
+        chosen = self.expected[np.arange(len(arms)), arms]
+        return np.asarray(self.expected.max(axis=1) - chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterWorld:
+    """K classes of two clusters each (so no linear rule is best), one class an arm.
+
+    The target is the source rotated, scaled, shifted and bent by `shift` (0 = the same domain,
+    1 = strong). `target_shares` changes the class balance of the target. `graded` rewards pay
+    near arms a little instead of 1 for the best and 0 for the others.
+    """
+
+    seed: int
+    arm_count: int = 5
+    size: int = 16
+    shift: float = 1.0
+    target_shares: tuple[float, ...] | None = None
+    graded: bool = False
+    noise: float = 0.35
+
+    def config_values(self) -> dict[str, object]:
+        """The configuration fields that this world fixes."""
+        return {
+            "arm_count": self.arm_count,
+            "context_shape": (self.size,),
+            "exclusive_rewards": not self.graded,
+        }
+
+    def draw(self, domain: Domain, count: int, *names: object) -> Draw:
+        """`count` independent rounds; the same names draw the same rounds."""
+        rng = generator(self.seed, "draw", domain, *names)
+        shares = self.target_shares if domain is Domain.TARGET else None
+        classes = rng.choice(self.arm_count, size=count, p=shares)
+        clusters = 2 * classes + rng.integers(2, size=count)
+        contexts = self._centers()[clusters] + self.noise * rng.standard_normal((count, self.size))
+        if domain is Domain.TARGET:
+            contexts = self._moved(contexts)
+        return Draw(contexts.astype(np.float32), self._payoffs()[classes])
+
+    def reward(self, expected: float, seed: int, *names: object) -> float:
+        """The reward that a choice pays: its expectation, there is no noise."""
+        return expected
+
+    def _centers(self) -> Doubles:
+        rng = generator(self.seed, "centers")
+        centers = rng.standard_normal((2 * self.arm_count, self.size))
+        return np.asarray(1.6 * centers / np.linalg.norm(centers, axis=1, keepdims=True))
+
+    def _payoffs(self) -> Doubles:
+        if not self.graded:
+            return np.eye(self.arm_count)
+        arms = np.arange(self.arm_count)
+        distance = np.abs(arms[:, None] - arms)
+        return np.asarray(0.9 - 0.7 * distance / max(1, self.arm_count - 1))
+
+    def _moved(self, contexts: Doubles) -> Doubles:
+        rng = generator(self.seed, "shift")
+        planes, _ = np.linalg.qr(rng.standard_normal((self.size, self.size)))
+        scale = np.exp(0.3 * self.shift * rng.standard_normal(self.size))
+        offset = 0.5 * self.shift * rng.standard_normal(self.size)
+        bend = (
+            0.3 * self.shift * np.tanh(contexts @ rng.standard_normal((self.size, self.size)) / 2)
+        )
+        return np.asarray((contexts @ _rotation(planes, 0.8 * self.shift) + bend) * scale + offset)
+
+
+def _rotation(planes: Doubles, angle: float) -> Doubles:
+    """Rotation by `angle` in the size // 2 planes that consecutive columns span."""
+    turned = planes.copy()
+    cosine, sine = np.cos(angle), np.sin(angle)
+    for i in range(0, planes.shape[1] - 1, 2):
+        first, second = planes[:, i], planes[:, i + 1]
+        turned[:, i], turned[:, i + 1] = (
+            cosine * first + sine * second,
+            cosine * second - sine * first,
+        )
+    return np.asarray(turned @ planes.T)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearWorld:
+    """Expected rewards linear in unit-norm contexts: ½ + ½·xᵀθ_a; there is no shift.
+
+    `kind` shared: one context, a θ an arm. per_arm: a context an arm, one θ.
+    """
+
+    seed: int
+    arm_count: int = 5
+    size: int = 8
+    kind: ContextKind = ContextKind.SHARED
+
+    def config_values(self) -> dict[str, object]:
+        """The configuration fields that this world fixes."""
+        return {
+            "arm_count": self.arm_count,
+            "context_shape": (self.size,),
+            "context_kind": self.kind,
+        }
+
+    def draw(self, domain: Domain, count: int, *names: object) -> Draw:
+        """`count` independent rounds; the same names draw the same rounds."""
+        rng = generator(self.seed, "draw", domain, *names)
+        is_joint = self.kind is ContextKind.PER_ARM
+        shape = (count, self.arm_count, self.size) if is_joint else (count, self.size)
+        contexts = _unit_rows(rng.standard_normal(shape))
+        weights = _unit_rows(
+            generator(self.seed, "theta").standard_normal((self.arm_count, self.size))
+        )
+        products = contexts @ weights[0] if is_joint else contexts @ weights.T
+        return Draw(contexts.astype(np.float32), 0.5 + 0.5 * products)
+
+    def reward(self, expected: float, seed: int, *names: object) -> float:
+        """0 or 1 with the given expectation, drawn by name."""
+        return float(uniform(seed, "reward", *names) < expected)
+
+
+def _unit_rows(rows: Doubles) -> Doubles:
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+World = ClusterWorld | LinearWorld
+
+
+def world_config(world: World, base: BanditConfig | None = None, **changes: object) -> BanditConfig:
+    """A configuration that fits the world, on top of `base`."""
+    values = {**world.config_values(), **changes}
+    return base.changed(**values) if base else BanditConfig.from_mapping(values)

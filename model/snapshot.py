@@ -1,0 +1,180 @@
+"""Snapshots: the learner's state as bytes, and the bytes opened again.
+
+Layout: magic · SHA-256 of the rest · safetensors with a JSON header in its metadata. Contexts are
+the log's: a snapshot may leave them out and name them by reference.
+"""
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import safetensors
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from model.learner import Learner
+from model.replay import COLUMNS, RoundBatch
+from model.rounds import Domain, Phase
+
+MAGIC = b"DABAND\x00\x01"
+SCHEMA_VERSION = 1
+_DIGEST_BYTES = 32
+
+_NUMBERS = ("version", "offset", "encoder_version", "episode", "pending_episode")
+_COUNTS = (*(f"{d}_{what}" for d in Domain for what in ("rewards", "contexts")), "window")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class SnapshotError(ValueError):
+    """A snapshot that must not be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a snapshot says of itself. `rng` is all the randomness there is: draws are named, not streamed."""
+
+    schema_version: int
+    version: int
+    offset: int
+    encoder_version: int
+    episode: int
+    pending_episode: int
+    phase: str
+    counts: dict[str, int]
+    config: dict[str, Any]
+    config_digest: str
+    rng: dict[str, Any]
+    platform: str
+
+    @property
+    def seed(self) -> int:
+        """The experiment's seed."""
+        return int(self.rng["seed"])
+
+    def check(self) -> None:
+        """Refuse a header that no learner can have written."""
+        if self.schema_version != SCHEMA_VERSION:
+            raise SnapshotError(f"schema version {self.schema_version}, expected {SCHEMA_VERSION}")
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        numbers |= {f"counts.{name}": self.counts.get(name) for name in _COUNTS}
+        numbers["rng.seed"] = self.rng.get("seed")
+        for name, value in numbers.items():
+            if type(value) is not int or (value < 0 and name != "rng.seed"):
+                raise SnapshotError(f"header: {name} is no count")
+        if self.phase not in set(Phase):
+            raise SnapshotError("header: unknown phase")
+
+
+def to_bytes(learner: Learner, version: int, with_contexts: bool = True) -> bytes:
+    """The learner's state; equal states give equal bytes on the same platform."""
+    arrays = _network_arrays(learner) | _memory_arrays(learner)
+    if with_contexts:
+        arrays |= _context_arrays(learner)
+    text = json.dumps(asdict(_header(learner, version)), sort_keys=True, separators=(",", ":"))
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    body = save_arrays(contiguous, metadata={"header": text})
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def state_hash(learner: Learner) -> str:
+    """SHA-256 of the state, without contexts and version: equal folds have equal hashes."""
+    return "sha256:" + hashlib.sha256(to_bytes(learner, 0, with_contexts=False)).hexdigest()
+
+
+def read_header(content: bytes) -> Header:
+    """The header of an intact snapshot."""
+    return opened(content)[0]
+
+
+def _header(learner: Learner, version: int) -> Header:
+    counts = {f"{domain}_rewards": count for domain, count in learner.reward_counts.items()}
+    counts |= {f"{domain}_contexts": learner.contexts[domain].count for domain in Domain}
+    counts["window"] = learner.window.count
+    return Header(
+        schema_version=SCHEMA_VERSION,
+        version=version,
+        offset=learner.offset,
+        encoder_version=learner.encoder_version,
+        episode=learner.episode,
+        pending_episode=learner.pending.data.episode if learner.pending else 0,
+        phase=learner.phase,
+        counts=counts,
+        config=json.loads(learner.config.to_json()),
+        config_digest=learner.config.digest(),
+        rng={"scheme": "blake2b", "seed": learner.seed},
+        platform=f"{platform.machine()} torch {torch.__version__} numpy {np.__version__}",
+    )
+
+
+def opened(content: bytes) -> tuple[Header, Arrays]:
+    """Header and arrays of bytes that are whole and finite."""
+    start = len(MAGIC) + _DIGEST_BYTES
+    if len(content) <= start or not content.startswith(MAGIC):
+        raise SnapshotError("not a snapshot of this schema")
+    body = content[start:]
+    if hashlib.sha256(body).digest() != content[len(MAGIC) : start]:
+        raise SnapshotError("checksum does not match: truncated or corrupt")
+    try:
+        arrays = load_arrays(body)
+        header = Header(**json.loads(_metadata(body)["header"]))
+    except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SnapshotError("unreadable header or arrays") from error
+    header.check()
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise SnapshotError(f"not finite: {name}")
+    return header, arrays
+
+
+def _metadata(body: bytes) -> dict[str, str]:
+    """The metadata that safetensors keeps in front: a length, then JSON."""
+    length = int.from_bytes(body[:8], "little")
+    metadata: dict[str, str] = json.loads(body[8 : 8 + length])["__metadata__"]
+    return metadata
+
+
+def _network_arrays(learner: Learner) -> Arrays:
+    tensors = {f"networks.{k}": v for k, v in learner.networks.state_dict().items()}
+    tensors |= {f"moments.{k}": v for k, v in learner.moments.items()}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _memory_arrays(learner: Learner) -> Arrays:
+    statistics = learner.statistics
+    arrays: Arrays = {
+        "statistics.gram": statistics.gram,
+        "statistics.b": statistics.b,
+        "statistics.counts": statistics.counts,
+        **_columns("window", learner.window.batch()),
+    }
+    for domain, reservoir in learner.contexts.items():
+        arrays[f"contexts.{domain}.references"] = np.array(reservoir.references, dtype=np.int64)
+    if learner.pending:
+        data = learner.pending.data
+        arrays |= _columns("pending.rounds", data.rounds)
+        arrays["pending.source.references"] = data.source.references
+        arrays["pending.target.references"] = data.target.references
+        arrays["pending.theta"] = learner.pending.theta
+    return arrays
+
+
+def _columns(prefix: str, rounds: RoundBatch) -> Arrays:
+    return {f"{prefix}.{name}": getattr(rounds, name) for name in COLUMNS}
+
+
+def _context_arrays(learner: Learner) -> Arrays:
+    held = {"window": learner.window.batch().contexts}
+    held |= {
+        f"contexts.{d}": reservoir.sample().contexts for d, reservoir in learner.contexts.items()
+    }
+    if learner.pending:
+        data = learner.pending.data
+        held |= {"pending.rounds": data.rounds.contexts}
+        held |= {"pending.source": data.source.contexts, "pending.target": data.target.contexts}
+    return {f"{name}.contexts": tensor.cpu().numpy() for name, tensor in held.items()}

@@ -1,0 +1,1 @@
+"""The decision service: HTTP, storage, background work, command line."""

@@ -1,0 +1,92 @@
+"""Small inputs for tests: configurations, rounds, and learners that have seen something."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from model.config import BanditConfig
+from model.learner import Learner, Outcome
+from model.rounds import Domain, Round
+from model.simulate import ClusterWorld, World
+
+SMALL: dict[str, Any] = {
+    "arm_count": 3,
+    "context_shape": (4,),
+    "latent_size": 4,
+    "hidden_sizes": (8,),
+    "component_count": 3,
+    "episode_length": 16,
+    "steps_per_episode": 4,
+    "batch_size": 8,
+    "rebuild_window": 48,
+    "reservoir_size": 24,
+}
+
+
+def small_config(**changes: Any) -> BanditConfig:
+    return BanditConfig.from_mapping({**SMALL, **changes})
+
+
+def make_rounds(
+    config: BanditConfig, count: int, seed: int = 0, domain: Domain = Domain.SOURCE
+) -> list[Round]:
+    """Random contexts, arms and rewards of 0 or 1."""
+    rng = np.random.default_rng(seed)
+    return [
+        Round(
+            reference=1000 * seed + number,
+            domain=domain,
+            context=rng.standard_normal(config.context_shape).astype(np.float32),
+            arm=int(rng.integers(config.arm_count)),
+            reward=float(rng.integers(2)),
+            propensity=0.5,
+        )
+        for number in range(count)
+    ]
+
+
+def teach(learner: Learner, rounds: Iterable[Round]) -> list[Outcome]:
+    """Fold rounds with contexts of both domains, training as soon as it is due."""
+    outcomes = []
+    for round_ in rounds:
+        learner.observe_context(round_.reference, Domain.SOURCE, round_.context)
+        learner.observe_context(-1 - round_.reference, Domain.TARGET, 0.5 - round_.context)
+        learner.observe(round_)
+        if outcome := learner.train():
+            outcomes.append(outcome)
+    return outcomes
+
+
+def play_episode(learner: Learner, world: World, number: int) -> float:
+    """One episode in the world up to the encoder update, which is left pending; mean regret."""
+    count = learner.config.episode_length
+    draw, target = (world.draw(domain, count, "episode", number) for domain in Domain)
+    ids = [f"{number}-{i}" for i in range(count)]
+    selection = learner.policy().select_many(draw.contexts, Domain.SOURCE, ids)
+    for i, arm in enumerate(selection.arms.tolist()):
+        seen = draw.contexts[i, arm] if learner.config.is_joint else draw.contexts[i]
+        unseen = target.contexts[i, 0] if learner.config.is_joint else target.contexts[i]
+        reward = world.reward(float(draw.expected[i, arm]), world.seed, number, i)
+        reference = number * count + i
+        learner.observe_context(reference, Domain.SOURCE, seen)
+        learner.observe_context(-1 - reference, Domain.TARGET, unseen)
+        propensity = float(selection.probabilities[i, arm])
+        learner.observe(Round(reference, Domain.SOURCE, seen, arm, reward, propensity))
+    return float(draw.regret(selection.arms).mean())
+
+
+def play(learner: Learner, world: World, episodes: int) -> list[float]:
+    """Whole episodes with their updates; the mean regret of each."""
+    regrets = []
+    for number in range(episodes):
+        regrets.append(play_episode(learner, world, number))
+        learner.train()
+    return regrets
+
+
+def accuracy(learner: Learner, world: ClusterWorld, domain: Domain) -> float:
+    """Share of fresh contexts on which the greedy arm is the best one."""
+    draw = world.draw(domain, 500, "test")
+    scores = learner.policy().score_many(draw.contexts, domain)
+    return float((scores.mean.argmax(axis=1) == draw.best_arms).mean())

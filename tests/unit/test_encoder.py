@@ -1,0 +1,186 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.encoder import (
+    ENCODERS,
+    MLP,
+    Conv,
+    DomainBatchNorm,
+    Encoder,
+    FrozenEncoder,
+    Identity,
+    Projection,
+    Standardise,
+    build_encoder,
+)
+from model.learner import Learner
+from model.rounds import Domain, Floats
+from tests.builders import small_config
+
+CPU = torch.device("cpu")
+VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]
+CASES: list[tuple[str, tuple[int, ...]]] = [(kind, (4,)) for kind in VECTOR_KINDS]
+CASES += [(kind, (3, 8, 8)) for kind in [*VECTOR_KINDS, "conv"]]
+
+
+def built(kind: str, shape: tuple[int, ...] = (4,), **changes: Any) -> Encoder:
+    torch.manual_seed(0)
+    encoder = build_encoder(small_config(encoder=kind, context_shape=shape, **changes))
+    contexts = torch.randn(64, *shape)
+    encoder.prepare(contexts, 2 * contexts + 1)
+    return encoder.eval()
+
+
+def contexts_of(shape: tuple[int, ...], count: int = 9) -> Floats:
+    rng = np.random.default_rng(5)
+    return rng.standard_normal((count, *shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("kind", "shape"), CASES)
+def test_latents_have_norm_one_and_the_stated_size(kind, shape):
+    encoder = built(kind, shape)
+    latents = FrozenEncoder.of(encoder, CPU).on_host(contexts_of(shape), Domain.TARGET)
+    assert latents.shape == (9, encoder.latent_size)
+    assert latents.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(latents, axis=1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "shape"), CASES)
+@pytest.mark.parametrize("domain", Domain)
+def test_frozen_function_equals_the_network_in_evaluation_mode(kind, shape, domain):
+    encoder, contexts = built(kind, shape), contexts_of(shape)
+    with torch.no_grad():
+        expected = encoder(torch.from_numpy(contexts), domain).numpy()
+    frozen = FrozenEncoder.of(encoder, CPU).on_host(contexts, domain)
+    np.testing.assert_allclose(frozen, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", "conv"])
+def test_frozen_function_does_not_follow_the_network(kind):
+    encoder, contexts = built(kind, (3, 8, 8)), contexts_of((3, 8, 8))
+    frozen = FrozenEncoder.of(encoder, CPU)
+    before = frozen.on_host(contexts, Domain.SOURCE)
+    for value in encoder.state_dict().values():
+        value.mul_(-0.5)
+    np.testing.assert_array_equal(frozen.on_host(contexts, Domain.SOURCE), before)
+
+
+@pytest.mark.parametrize(("kind", "shape"), CASES)
+@pytest.mark.parametrize("value", [0.0, 1e-30, -1e6, 3.4e38, -3.4e38])
+def test_extreme_constant_context_gives_finite_latents(kind, shape, value):
+    contexts = np.full((1, *shape), value, dtype=np.float32)
+    latents = FrozenEncoder.of(built(kind, shape), CPU).on_host(contexts, Domain.SOURCE)
+    assert np.isfinite(latents).all()
+
+
+def test_auto_means_conv_for_images_and_mlp_for_vectors():
+    assert isinstance(build_encoder(small_config(context_shape=(3, 8, 8))), Conv)
+    assert isinstance(build_encoder(small_config()), MLP)
+
+
+def test_new_kind_is_registered_in_one_place(monkeypatch):
+    class Doubled(Identity):
+        pass
+
+    monkeypatch.setitem(ENCODERS, "doubled", Doubled)
+    learner = Learner(small_config(encoder="doubled"), seed=0)
+    assert isinstance(learner.networks.encoder, Doubled)
+
+
+def test_unknown_kind_is_a_value_error_naming_the_field():
+    with pytest.raises(ValueError, match=r"^encoder: .*conv"):
+        build_encoder(small_config(encoder="transformer"))
+
+
+def test_conv_over_vectors_is_a_value_error_naming_the_field():
+    with pytest.raises(ValueError, match=r"^encoder: "):
+        build_encoder(small_config(encoder="conv"))
+
+
+def test_identity_only_scales_the_context():
+    contexts = np.array([[3.0, 4.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=np.float32)
+    latents = FrozenEncoder.of(built("identity"), CPU).on_host(contexts, Domain.SOURCE)
+    np.testing.assert_allclose(latents, [[0.6, 0.8, 0.0, 0.0], [0.0] * 4], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", VECTOR_KINDS)
+def test_linear_kinds_are_learned_only_where_they_have_a_network(kind):
+    assert built(kind).is_learned is ("mlp" in kind)
+
+
+def test_projection_is_fitted_on_the_contexts_of_both_domains():
+    projection = Projection(small_config(component_count=1))
+    source, target = torch.zeros(50, 4), torch.zeros(50, 4)
+    source[:, 0], target[:, 0] = -3.0, 5.0  # only the two together vary, and along axis 0
+    projection.prepare(source, target)
+    np.testing.assert_allclose(projection.components.abs().numpy(), [[1, 0, 0, 0]], atol=1e-6)
+    np.testing.assert_allclose(projection.center.numpy(), [1, 0, 0, 0], atol=1e-6)
+
+
+def test_projection_starts_as_the_leading_coordinates():
+    projection = Projection(small_config(component_count=2))
+    projection.prepare(torch.randn(2, 4), torch.zeros(0, 4))  # too few to fit
+    latents = projection(torch.tensor([[3.0, 4.0, 9.0, 9.0]]), Domain.SOURCE)
+    np.testing.assert_allclose(latents.numpy(), [[0.6, 0.8]], atol=1e-6)
+
+
+def test_standardised_features_have_mean_zero_and_spread_one():
+    standardise = Standardise(3)
+    contexts = torch.randn(500, 3) * torch.tensor([1.0, 50.0, 0.1]) + 7
+    standardise.fit(contexts)
+    assert standardise(contexts).mean(0).abs().max() < 1e-4
+    np.testing.assert_allclose(standardise(contexts).std(0).numpy(), 1.0, atol=1e-3)
+
+
+def test_constant_feature_keeps_scale_one():
+    standardise = Standardise(2)
+    standardise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    assert standardise.scale[1] == 1.0
+    assert standardise(torch.tensor([[2.0, 5.5]]))[0, 1] == 0.5
+
+
+def test_batch_statistics_of_the_domains_stay_apart():
+    norm = DomainBatchNorm(1, momentum=1.0)
+    source, target = torch.tensor([[0.0], [2.0]]), torch.tensor([[100.0], [104.0]])
+    norm(source, Domain.SOURCE)
+    norm(target, Domain.TARGET)
+    np.testing.assert_allclose(norm.mean.numpy(), [[1.0], [102.0]])
+    np.testing.assert_allclose(norm.variance.numpy(), [[2.0], [8.0]])
+
+
+def test_target_is_normalised_as_source_until_it_was_seen():
+    norm = DomainBatchNorm(1, momentum=1.0)
+    norm(torch.tensor([[10.0], [14.0]]), Domain.SOURCE)
+    norm.eval()
+    probe = torch.tensor([[11.0]])
+    assert norm(probe, Domain.TARGET) == norm(probe, Domain.SOURCE)
+    norm.train()(torch.tensor([[50.0], [52.0]]), Domain.TARGET)
+    assert norm.eval()(probe, Domain.TARGET) != norm(probe, Domain.SOURCE)
+
+
+def test_evaluation_leaves_batch_statistics_alone():
+    norm = DomainBatchNorm(2).eval()
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    norm(torch.randn(8, 2), Domain.TARGET)
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+
+
+def test_conv_sees_a_domain_through_its_own_statistics():
+    encoder = built("conv", (3, 8, 8)).train()
+    images = torch.randn(16, 3, 8, 8)
+    for _ in range(60):
+        encoder(images, Domain.SOURCE)
+        encoder(5 * images, Domain.TARGET)
+    encoder.eval()
+    source, target = encoder(images, Domain.SOURCE), encoder(5 * images, Domain.TARGET)
+    assert (source * target).sum(1).min() > 0.99  # the change of gain is normalised away
+    assert (source * encoder(5 * images, Domain.SOURCE)).sum(1).min() < 0.99
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 5), (1, 16, 9)])
+def test_conv_takes_images_of_any_size(shape):
+    latents = built("conv", shape)(torch.randn(2, *shape), Domain.SOURCE)
+    assert latents.shape == (2, 4)

@@ -1,0 +1,176 @@
+import mpmath
+import numpy as np
+import pytest
+from mabwiser.mab import MAB, LearningPolicy
+
+from model.linucb import LinUCB, NotPositiveDefiniteError
+from model.rounds import Doubles, Floats, Integers
+
+ARMS, SIZE = 3, 5
+Stream = tuple[Floats, Integers, Doubles]
+
+
+@pytest.fixture
+def stream() -> Stream:
+    rng = np.random.default_rng(11)
+    latents = rng.standard_normal((400, SIZE)).astype(np.float32)
+    return latents, rng.integers(ARMS, size=400), rng.random(400)
+
+
+def folded(stream: Stream, ridge: float = 1.0) -> LinUCB:
+    state = LinUCB(ARMS, stream[0].shape[1], ridge)
+    state.fold(*stream)
+    return state
+
+
+def relative_error(ours: Doubles, theirs: Doubles) -> float:
+    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
+
+
+def test_same_statistics_as_mabwiser_on_the_same_stream(stream):
+    latents, arms, rewards = stream
+    ours = folded(stream, ridge=0.7)
+    theirs = MAB(list(range(ARMS)), LearningPolicy.LinUCB(alpha=1.0, l2_lambda=0.7))
+    theirs.fit(arms, rewards, latents.astype(np.float64))
+    for arm, model in theirs._imp.arm_to_model.items():
+        assert relative_error(ours.A[arm], model.A) < 1e-9
+        assert relative_error(ours.b[arm], model.Xty) < 1e-9
+        assert relative_error(ours.factors().theta[arm], model.beta) < 1e-9
+
+
+def test_same_upper_confidence_bounds_as_mabwiser(stream):
+    latents, arms, rewards = stream
+    theirs = MAB(list(range(ARMS)), LearningPolicy.LinUCB(alpha=0.3, l2_lambda=1.0))
+    theirs.fit(arms, rewards, latents.astype(np.float64))
+    z = latents[:1].astype(np.float64)
+    factors = folded(stream).factors()
+    ours = factors.theta @ z[0] + 0.3 * np.linalg.norm(factors.inverse_root @ z[0], axis=1)
+    np.testing.assert_allclose(ours, list(theirs.predict_expectations(z).values()), rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_same_theta_as_a_reference_of_fifty_digits(size):
+    rng = np.random.default_rng(size)
+    latents, rewards = rng.standard_normal((200, size)).astype(np.float32), rng.random(200)
+    state = LinUCB(1, size, 0.5)
+    state.fold(latents, np.zeros(200, dtype=np.int64), rewards)
+    with mpmath.workdps(50):
+        Z, r = mpmath.matrix(latents.astype(float).tolist()), mpmath.matrix(rewards.tolist())
+        theta = mpmath.lu_solve(Z.T * Z + mpmath.mpf(0.5) * mpmath.eye(size), Z.T * r)
+        reference = np.array([float(value) for value in theta])
+    assert relative_error(state.factors().theta[0], reference) < 1e-12
+
+
+def test_ill_conditioned_theta_stays_close_to_fifty_digits():
+    rng = np.random.default_rng(2)
+    noise = 1e-3 * rng.standard_normal((300, 3))
+    latents = (rng.standard_normal((300, 1)) + noise).astype(np.float32)
+    rewards = rng.random(300)
+    state = LinUCB(1, 3, 1e-3)
+    state.fold(latents, np.zeros(300, dtype=np.int64), rewards)
+    with mpmath.workdps(50):
+        Z, r = mpmath.matrix(latents.astype(float).tolist()), mpmath.matrix(rewards.tolist())
+        theta = mpmath.lu_solve(Z.T * Z + mpmath.mpf(1e-3) * mpmath.eye(3), Z.T * r)
+        reference = np.array([float(value) for value in theta])
+    assert state.condition_numbers()[0] > 1e5
+    assert relative_error(state.factors().theta[0], reference) < 1e-9
+
+
+def test_a_million_folds_keep_the_residual_small():
+    rng = np.random.default_rng(0)
+    state = LinUCB(2, 3, 1.0)
+    for _ in range(10):
+        latents = np.abs(rng.standard_normal((100_000, 3))).astype(np.float32)
+        state.fold(latents, rng.integers(2, size=100_000), rng.random(100_000))
+    theta = state.factors().theta
+    for A, b, solution in zip(state.A, state.b, theta, strict=True):
+        assert np.linalg.norm(A @ solution - b) / np.linalg.norm(b) < 1e-10
+    assert state.counts.sum() == 1_000_000
+
+
+def test_trace_counts_every_round_once(stream):
+    traces = np.trace(folded(stream, ridge=2.0).A, axis1=1, axis2=2)
+    energy = (stream[0].astype(np.float64) ** 2).sum(axis=1)
+    expected = np.bincount(stream[1], weights=energy) + 2.0 * SIZE
+    np.testing.assert_allclose(traces, expected, rtol=1e-12)
+
+
+def test_batches_of_any_size_fold_to_the_same_bytes(stream):
+    state = LinUCB(ARMS, SIZE, 1.0)
+    for cut in np.split(np.arange(400), [1, 7, 200]):
+        state.fold(stream[0][cut], stream[1][cut], stream[2][cut])
+    np.testing.assert_array_equal(state.gram, folded(stream).gram)
+    np.testing.assert_array_equal(state.b, folded(stream).b)
+
+
+def test_rebuilding_equals_folding(stream):
+    latents, arms, rewards = stream
+    built, state = LinUCB.rebuilt(latents, arms, rewards, ARMS, 1.0), folded(stream)
+    np.testing.assert_allclose(built.A, state.A, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(built.b, state.b, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(built.counts, state.counts)
+
+
+def test_merged_parts_of_a_log_add_up(stream):
+    first, second = (
+        folded((stream[0][part], stream[1][part], stream[2][part]))
+        for part in (slice(0, 150), slice(150, None))
+    )
+    merged, whole = first.merged(second), folded(stream)
+    np.testing.assert_allclose(merged.A, whole.A, rtol=1e-12)
+    np.testing.assert_allclose(merged.b, whole.b, rtol=1e-12)
+    np.testing.assert_allclose(merged.factors().theta, whole.factors().theta, rtol=1e-9)
+    np.testing.assert_array_equal(merged.counts, whole.counts)
+
+
+def test_merging_leaves_both_parts_as_they_were(stream):
+    first, second = folded(stream), folded(stream)
+    first.merged(second).fold(*stream)
+    np.testing.assert_array_equal(first.gram, folded(stream).gram)
+    np.testing.assert_array_equal(second.b, folded(stream).b)
+
+
+@pytest.mark.parametrize(
+    "other", [LinUCB(2, SIZE, 1.0), LinUCB(ARMS, 4, 1.0), LinUCB(ARMS, SIZE, 2.0)]
+)
+def test_merge_of_unlike_states_is_refused(other):
+    with pytest.raises(ValueError, match=r"^merge: "):
+        LinUCB(ARMS, SIZE, 1.0).merged(other)
+
+
+def test_condition_number_of_a_known_matrix():
+    state = LinUCB(2, 2, 0.5)
+    state.fold(np.array([[2.0, 0.0]], dtype=np.float32), np.array([1]), np.array([1.0]))
+    np.testing.assert_allclose(state.condition_numbers(), [1.0, 9.0])
+
+
+def test_width_is_that_of_the_inverse(stream):
+    state = folded(stream)
+    z = np.ones(SIZE)
+    widths = np.linalg.norm(state.factors().inverse_root @ z, axis=1)
+    np.testing.assert_allclose(widths**2, z @ np.linalg.inv(state.A) @ z, rtol=1e-12)
+
+
+def test_published_factors_do_not_move_with_later_folds(stream):
+    state = folded(stream)
+    before = state.factors()
+    theta = before.theta.copy()
+    state.fold(*stream)
+    state.factors()
+    np.testing.assert_array_equal(before.theta, theta)
+
+
+def test_factors_follow_every_fold_of_every_arm():
+    state = LinUCB(2, 2, 1.0)
+    for arm in (0, 1, 0):
+        state.fold(np.ones((1, 2), dtype=np.float32), np.array([arm]), np.array([1.0]))
+        state.factors()
+    expected = np.linalg.solve(state.A, state.b[..., None])[..., 0]
+    np.testing.assert_allclose(state.factors().theta, expected, rtol=1e-12)
+
+
+def test_matrix_that_is_not_positive_definite_is_refused():
+    state = LinUCB(1, 2, 1.0)
+    state.gram[0] = [[0.0, 3.0], [3.0, 0.0]]
+    with pytest.raises(NotPositiveDefiniteError):
+        state.factors()

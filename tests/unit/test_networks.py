@@ -1,0 +1,87 @@
+from typing import Any
+
+import torch
+
+from model.networks import Head, Networks
+from model.rounds import Domain
+from tests.builders import small_config
+
+CPU = torch.device("cpu")
+
+
+def networks(**changes: Any) -> Networks:
+    return Networks.initial(small_config(**changes), 3, CPU)
+
+
+def same(first: Networks, second: Networks) -> bool:
+    pairs = zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    return all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_initial_networks_are_a_function_of_the_seed():
+    assert same(networks(), networks())
+    assert not same(networks(), Networks.initial(small_config(), 4, CPU))
+
+
+def test_initialising_leaves_the_global_generator_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    networks()
+    assert torch.rand(1) == expected
+
+
+def test_exclusive_head_gives_probabilities_over_the_arms():
+    head, latents = Head(4, 3, exclusive=True), torch.randn(5, 4)
+    torch.testing.assert_close(head(latents).sum(1), torch.ones(5))
+
+
+def test_head_of_independent_rewards_gives_each_arm_its_own_probability():
+    head, latents = Head(4, 3, exclusive=False), torch.randn(5, 4)
+    torch.testing.assert_close(head(latents), head.logits(latents).sigmoid())
+
+
+def test_joint_head_is_never_a_softmax():
+    head = Head(4, 1, exclusive=True)
+    assert (head(torch.randn(5, 4)) < 1).all()
+
+
+def test_teacher_exists_only_where_consistency_has_weight():
+    assert networks().teacher is None
+    assert networks(consistency_weight=1.0).teacher is not None
+    assert networks(consistency_weight=1.0, encoder="identity").teacher is None
+
+
+def test_teacher_moves_by_its_decay():
+    students = networks(consistency_weight=1.0)
+    teacher = students.teacher
+    assert teacher is not None
+    before = teacher.head.linear.weight.clone()
+    with torch.no_grad():
+        students.head.linear.weight.add_(1.0)
+    teacher.follow(students.encoder, students.head, 0.9)
+    torch.testing.assert_close(teacher.head.linear.weight, before + 0.1)
+
+
+def test_teacher_has_no_gradients():
+    teacher = networks(consistency_weight=1.0).teacher
+    assert teacher is not None
+    assert not any(parameter.requires_grad for parameter in teacher.parameters())
+
+
+def test_clone_is_independent():
+    first = networks()
+    second = first.clone()
+    with torch.no_grad():
+        second.head.linear.weight.add_(1.0)
+    assert same(first, networks())
+
+
+def test_encoding_in_chunks_covers_every_row():
+    contexts = torch.randn(10, 4)
+    whole, parts = (
+        networks().encode(contexts, Domain.SOURCE),
+        networks().encode(contexts, Domain.SOURCE, 3),
+    )
+    torch.testing.assert_close(parts, whole)
+    assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)

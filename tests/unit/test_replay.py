@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from model.replay import Reservoir, RoundWindow, is_held_out
+from model.rounds import Domain, Round
+from tests.builders import make_rounds, small_config
+
+CPU = torch.device("cpu")
+
+
+def window(rounds: list[Round], capacity: int) -> RoundWindow:
+    held = RoundWindow(capacity, (4,), CPU)
+    for number, round_ in enumerate(rounds):
+        held.add(round_, is_held_out=number % 2 == 1)
+    return held
+
+
+def reservoir(count: int, capacity: int = 10, seed: int = 0, name: str = "source") -> Reservoir:
+    sample = Reservoir(capacity, (1,), CPU, seed, name)
+    for reference in range(count):
+        sample.add(reference, np.array([reference], dtype=np.float32))
+    return sample
+
+
+@pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 237])
+def test_window_holds_the_newest_rounds_oldest_first(count):
+    rounds = make_rounds(small_config(), count)
+    batch = window(rounds, 100).batch()
+    kept = rounds[-100:]
+    assert batch.references.tolist() == [round_.reference for round_ in kept]
+    assert batch.rewards.tolist() == [round_.reward for round_ in kept]
+    assert batch.arms.tolist() == [round_.arm for round_ in kept]
+    for context, round_ in zip(batch.contexts, kept, strict=True):
+        np.testing.assert_array_equal(context, round_.context)
+
+
+def test_batch_does_not_follow_the_window():
+    held = window(make_rounds(small_config(), 10), 10)
+    batch = held.batch()
+    before = batch.contexts.clone()
+    for round_ in make_rounds(small_config(), 5, seed=1):
+        held.add(round_, is_held_out=False)
+    assert torch.equal(batch.contexts, before)
+
+
+def test_window_marks_domain_and_held_out_rounds():
+    rounds = make_rounds(small_config(), 2) + make_rounds(small_config(), 2, 1, Domain.TARGET)
+    batch = window(rounds, 10).batch()
+    assert batch.is_target.tolist() == [False, False, True, True]
+    assert batch.is_held_out.tolist() == [False, True, False, True]
+
+
+def test_rows_keep_all_columns_together():
+    batch = window(make_rounds(small_config(), 6), 10).batch()
+    odd = batch.rows(batch.is_held_out)
+    assert odd.references.tolist() == batch.references[1::2].tolist()
+    assert torch.equal(odd.contexts, batch.contexts[1::2])
+
+
+@pytest.mark.parametrize("seen", [3, 10, 25])
+def test_loaded_window_goes_on_like_the_first(seen):
+    rounds = make_rounds(small_config(), 40)
+    first, second = window(rounds[:seen], 10), RoundWindow(10, (4,), CPU)
+    second.load(first.batch(), first.count)
+    for round_ in rounds[seen:]:
+        first.add(round_, is_held_out=False)
+        second.add(round_, is_held_out=False)
+    assert first.batch().references.tolist() == second.batch().references.tolist()
+    assert torch.equal(first.batch().contexts, second.batch().contexts)
+    assert first.count == second.count
+
+
+def test_reservoir_keeps_everything_until_it_is_full():
+    assert reservoir(7).sample().references.tolist() == list(range(7))
+
+
+def test_reservoir_stays_bounded_and_keeps_contexts_with_their_references():
+    sample = reservoir(500).sample()
+    assert len(sample.references) == 10
+    assert sample.contexts[:, 0].tolist() == sample.references.tolist()
+
+
+def test_reservoir_is_a_uniform_sample():
+    kept = [reservoir(50, seed=seed).sample().references for seed in range(400)]
+    counts = np.bincount(np.concatenate(kept), minlength=50)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_reservoir_depends_on_seed_and_name_alone():
+    same, again = reservoir(100).sample(), reservoir(100).sample()
+    assert same.references.tolist() == again.references.tolist()
+    assert reservoir(100, seed=1).references != reservoir(100, name="target").references
+
+
+def test_loaded_reservoir_goes_on_like_the_first():
+    first, second = reservoir(60), Reservoir(10, (1,), CPU, 0, "source")
+    second.load(first.sample(), first.count)
+    for reference in range(60, 200):
+        for sample in (first, second):
+            sample.add(reference, np.array([reference], dtype=np.float32))
+    assert first.references == second.references
+    assert torch.equal(first.sample().contexts, second.sample().contexts)
+
+
+def test_held_out_share_is_as_asked():
+    share = np.mean([is_held_out(0, number, 0.125) for number in range(20_000)])
+    assert share == pytest.approx(0.125, abs=0.01)
+
+
+def test_no_round_is_held_out_at_share_zero():
+    assert not any(is_held_out(0, number, 0.0) for number in range(1000))

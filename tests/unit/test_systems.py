@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from model.config import ContextKind
+from model.encoder import MLP, Conv, Identity, ProjectedMLP, Projection
+from model.learner import Learner
+from model.rounds import Domain
+from model.simulate import ClusterWorld, LinearWorld
+from model.systems import SYSTEMS, system_config
+from tests.builders import SMALL, make_rounds, play, teach
+
+SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
+
+
+def test_the_five_systems_and_the_improved_one_are_there():
+    assert set(SYSTEMS) == {"linucb", "linucb-p", "nlinucb", "nlinucb-p", "daband", "daband-plus"}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_system_runs_two_episodes_on_vectors(name):
+    world = ClusterWorld(seed=0, arm_count=3, size=4)
+    learner = Learner(system_config(name, **world.config_values(), **SIZES), seed=0)
+    play(learner, world, 2)
+    assert learner.episode == 2
+    assert np.isfinite(learner.policy().score_many(np.ones((2, 4)), Domain.TARGET).ucb).all()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_system_runs_two_episodes_on_images(name):
+    config = system_config(name, arm_count=3, context_shape=(3, 8, 8), **SIZES)
+    learner = Learner(config, seed=0)
+    outcomes = teach(learner, make_rounds(config, 32))
+    assert [outcome.episode for outcome in outcomes] == [1, 2]
+    images = np.ones((2, 3, 8, 8))
+    assert np.isfinite(learner.policy().score_many(images, Domain.TARGET).ucb).all()
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_system_runs_two_episodes_on_per_arm_contexts(name):
+    world = LinearWorld(seed=0, arm_count=3, size=4, kind=ContextKind.PER_ARM)
+    learner = Learner(system_config(name, **world.config_values(), **SIZES), seed=0)
+    play(learner, world, 2)
+    assert learner.episode == 2
+    assert learner.statistics.A.shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "images"),
+    [
+        ("linucb", Identity, Identity),
+        ("linucb-p", Projection, Projection),
+        ("nlinucb", MLP, Conv),
+        ("nlinucb-p", ProjectedMLP, ProjectedMLP),
+        ("daband", MLP, Conv),
+        ("daband-plus", MLP, Conv),
+    ],
+)
+def test_system_has_the_encoder_of_its_name(name, vectors, images):
+    for shape, kind in (((4,), vectors), ((3, 8, 8), images)):
+        learner = Learner(system_config(name, arm_count=2, context_shape=shape, **SIZES), seed=0)
+        assert type(learner.networks.encoder) is kind
+
+
+@pytest.mark.parametrize("name", ["daband", "daband-plus"])
+def test_adaptive_systems_have_all_terms_of_the_paper(name):
+    config = system_config(name, arm_count=2, context_shape=(4,))
+    assert min(config.regression_weight, config.prediction_weight, config.divergence_weight) > 0
+
+
+def test_only_the_improved_system_has_a_teacher():
+    weights = {
+        name: system_config(name, arm_count=2, context_shape=(4,)).consistency_weight
+        for name in SYSTEMS
+    }
+    assert [name for name, weight in weights.items() if weight > 0] == ["daband-plus"]
+
+
+@pytest.mark.parametrize("name", ["linucb", "linucb-p", "nlinucb", "nlinucb-p"])
+def test_baselines_never_look_at_the_target(name):
+    config = system_config(name, arm_count=2, context_shape=(4,))
+    assert config.divergence_weight == config.prediction_weight == config.consistency_weight == 0
+
+
+def test_own_values_win_over_those_of_the_system():
+    assert (
+        system_config(
+            "daband", arm_count=2, context_shape=(4,), divergence_weight=0
+        ).divergence_weight
+        == 0
+    )
+
+
+def test_literal_paper_variants_stay_available():
+    values = {"objective": "paper", "statistics": "keep", "epsilon": 0.0}
+    config = system_config("daband", arm_count=3, context_shape=(4,), **SIZES, **values)
+    learner = Learner(config, seed=0)
+    outcomes = teach(learner, make_rounds(config, 32))
+    assert set(outcomes[1].losses) == {"reward", "regression", "prediction", "divergence"}
+    assert learner.statistics.counts.sum() == 32
+
+
+def test_unknown_system_is_a_value_error_naming_the_choices():
+    with pytest.raises(ValueError, match=r"^method: .*daband-plus"):
+        system_config("dabandit", arm_count=2, context_shape=(4,))

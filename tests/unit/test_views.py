@@ -1,0 +1,63 @@
+import pytest
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from model.views import image_view, random_view, vector_view
+
+
+def seeded(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 3, 8, 8), (6, 1, 5, 9)])
+def test_view_is_a_function_of_its_generator(shape):
+    contexts = torch.randn(shape, generator=seeded(9))
+    torch.manual_seed(1)
+    first = random_view(contexts, seeded())
+    torch.manual_seed(2)
+    assert torch.equal(random_view(contexts, seeded()), first)
+    assert not torch.equal(random_view(contexts, seeded(1)), first)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 3, 8, 8)])
+def test_view_keeps_shape_and_contexts(shape):
+    contexts = torch.randn(shape, generator=seeded(9))
+    before = contexts.clone()
+    view = random_view(contexts, seeded())
+    assert view.shape == contexts.shape
+    assert torch.isfinite(view).all()
+    assert torch.equal(contexts, before)
+
+
+def test_two_views_from_one_generator_differ():
+    contexts, generator = torch.randn(6, 4, generator=seeded(9)), seeded()
+    assert not torch.equal(random_view(contexts, generator), random_view(contexts, generator))
+
+
+def test_vector_view_stays_near_its_context():
+    contexts = torch.randn(2000, 5, generator=seeded(9)) * torch.tensor([1.0, 10, 100, 0.1, 0.01])
+    moved = vector_view(contexts, seeded(), noise=0.1, dropout=0.0) - contexts
+    torch.testing.assert_close(moved.std(0), 0.1 * contexts.std(0), rtol=0.1, atol=0.0)
+
+
+def test_dropped_features_take_the_mean_of_the_batch():
+    contexts = torch.randn(500, 3, generator=seeded(9)) + 4
+    view = vector_view(contexts, seeded(), noise=0.0, dropout=0.25)
+    is_dropped = view != contexts
+    assert float(is_dropped.float().mean()) == pytest.approx(0.25, abs=0.04)
+    assert torch.equal(view[is_dropped], contexts.mean(0).expand_as(view)[is_dropped])
+
+
+def correlation(first: Tensor, second: Tensor) -> Tensor:
+    first, second = first - first.mean(1, keepdim=True), second - second.mean(1, keepdim=True)
+    return functional.cosine_similarity(first, second)
+
+
+def test_image_view_changes_gain_and_sign_of_some_images():
+    images = torch.randn(200, 1, 8, 8, generator=seeded(9))
+    view = image_view(images, seeded())
+    flat, seen = images.flatten(1), view.flatten(1)
+    agreement = correlation(flat, seen)
+    assert (agreement < -0.2).any()
+    assert (agreement > 0.2).any()
