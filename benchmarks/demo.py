@@ -1,0 +1,107 @@
+"""`make demo`: daband beside nlinucb on the simulated two-domain world, with a plot."""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from benchmarks.lab import Play, play, use_one_thread
+from model.simulate import ClusterWorld
+from model.systems import system_config
+
+METHODS = ("nlinucb", "daband")
+COLOURS = {"nlinucb": "#8a8f98", "daband": "#0b6e99"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play both systems on the same world, print the table, save the learning curves."""
+    options = _options(arguments)
+    use_one_thread()
+    world = ClusterWorld(seed=options.seed)
+    plays = _play_all(world, options.rounds, options.seed)
+    Console().print(_table(plays))
+    _figure(plays).savefig(options.plot, dpi=150)
+    Console().print(f"Learning curves: {options.plot}")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3072, help="source rounds to play")
+    parser.add_argument("--seed", type=int, default=1, help="seed of world and learner")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("build/demo.png"), help="where the PNG goes"
+    )
+    options = parser.parse_args(arguments)
+    options.plot.parent.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def _play_all(world: ClusterWorld, rounds: int, seed: int) -> dict[str, Play]:
+    counter = TextColumn("{task.completed}/{task.total} rounds")
+    plays = {}
+    with Progress(
+        TextColumn("{task.description:8}"), BarColumn(), counter, TimeRemainingColumn()
+    ) as progress:
+        for method in METHODS:
+            task = progress.add_task(method, total=rounds)
+            advance = partial(progress.advance, task)
+            config = system_config(method, **world.config_values())
+            plays[method] = play(world, config, rounds, seed, max(1, rounds // 24), advance)
+    return plays
+
+
+def _table(plays: dict[str, Play]) -> Table:
+    table = Table(
+        title="Accuracy of the greedy policy on unseen contexts; no target reward was used"
+    )
+    for name in ("method", "source", "zero-shot target", "encoders served", "refused by the gate"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method, played in plays.items():
+        refused = sum(not verdict.is_accepted for verdict in played.verdicts)
+        table.add_row(
+            method,
+            f"{played.source_accuracy[-1]:.3f}",
+            f"{played.target_accuracy[-1]:.3f}",
+            str(played.learner.encoder_version),
+            str(refused),
+        )
+    return table
+
+
+def _figure(plays: dict[str, Play]) -> Figure:
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for method, played in plays.items():
+        axes.plot(
+            played.checkpoints,
+            played.target_accuracy,
+            color=COLOURS[method],
+            label=f"{method}, zero-shot target",
+            linewidth=2,
+        )
+        axes.plot(
+            played.checkpoints,
+            played.source_accuracy,
+            color=COLOURS[method],
+            label=f"{method}, source",
+            linestyle=":",
+        )
+    axes.set(
+        xlabel="source rounds with reward",
+        ylabel="accuracy",
+        ylim=(0, 1.02),
+        title="Learning on the source, deciding on the target",
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""A laboratory in one process: plays a learner on a two-domain world and keeps the score."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from model.config import BanditConfig
+from model.gate import Verdict
+from model.learner import Learner
+from model.policy import Policy
+from model.rounds import Domain, Doubles, Floats, Round
+from model.simulate import Draw, World
+
+
+@dataclass(slots=True)
+class Play:
+    """What happened: regret of every source round, accuracies at checkpoints, the gate's verdicts."""
+
+    learner: Learner
+    regret: Doubles
+    verdicts: list[Verdict] = field(default_factory=list)
+    checkpoints: list[int] = field(default_factory=list)
+    source_accuracy: list[float] = field(default_factory=list)
+    target_accuracy: list[float] = field(default_factory=list)
+
+    def recent_regret(self, rounds: int = 640) -> float:
+        """Mean regret of the newest source rounds."""
+        return float(self.regret[-rounds:].mean())
+
+
+def play(
+    world: World,
+    config: BanditConfig,
+    rounds: int,
+    seed: int,
+    checkpoint_every: int = 0,
+    on_round: Callable[[], None] = lambda: None,
+    has_target: bool = True,
+) -> Play:
+    """`rounds` source rounds with rewards beside as many target contexts without (or none at all).
+
+    The policy is refreshed after each reward, as in the paper; accuracies are measured at every
+    checkpoint and at the end on contexts that are not played.
+    """
+    learner = Learner(config, seed)
+    source, target = (world.draw(domain, rounds, "play", seed) for domain in Domain)
+    tests = {domain: world.draw(domain, 2000, "test") for domain in Domain}
+    played = Play(learner, np.zeros(rounds))
+    for t in range(rounds):
+        if has_target:
+            learner.observe_context(t, Domain.TARGET, _first(target.contexts[t], config))
+        played.regret[t] = _play_round(learner, world, source, t)
+        if outcome := learner.train():
+            played.verdicts.append(outcome.verdict)
+        if t + 1 == rounds or (checkpoint_every and (t + 1) % checkpoint_every == 0):
+            _measure(played, tests, t + 1)
+        on_round()
+    return played
+
+
+def _play_round(learner: Learner, world: World, source: Draw, t: int) -> float:
+    chosen = learner.policy().select_many(source.contexts[t : t + 1], Domain.SOURCE, [str(t)])
+    arm = int(chosen.arms[0])
+    context = source.contexts[t, arm] if learner.config.is_joint else source.contexts[t]
+    learner.observe_context(t, Domain.SOURCE, context)
+    reward = world.reward(float(source.expected[t, arm]), learner.seed, t)
+    propensity = float(chosen.probabilities[0, arm])
+    learner.observe(Round(t, Domain.SOURCE, context, arm, reward, propensity))
+    return float(source.expected[t].max() - source.expected[t, arm])
+
+
+def _first(contexts: Floats, config: BanditConfig) -> Floats:
+    """One context of a round: the shared one, or that of its first arm."""
+    return np.asarray(contexts[0] if config.is_joint else contexts)
+
+
+def _measure(played: Play, tests: dict[Domain, Draw], t: int) -> None:
+    policy = played.learner.policy()
+    played.checkpoints.append(t)
+    played.source_accuracy.append(accuracy(policy, tests[Domain.SOURCE], Domain.SOURCE))
+    played.target_accuracy.append(accuracy(policy, tests[Domain.TARGET], Domain.TARGET))
+
+
+def accuracy(policy: Policy, draw: Draw, domain: Domain) -> float:
+    """Share of rounds in which the greedy arm (highest mean) is a best one."""
+    greedy = policy.score_many(draw.contexts, domain).mean.argmax(axis=1)
+    return float((draw.regret(greedy) < 1e-9).mean())
+
+
+def use_one_thread() -> None:
+    """Small networks are fastest on one thread, and results then do not depend on the machine's cores."""
+    torch.set_num_threads(1)
