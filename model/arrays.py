@@ -44,8 +44,7 @@ class _Numpy:
         return np.maximum(values, 0, out=values)
 
     def norms(self, vectors: Array) -> Array:
-        squares = np.einsum("...d,...d->...", vectors, vectors)
-        return np.sqrt(squares, out=squares)
+        return np.sqrt(np.vecdot(vectors, vectors))
 
     def unit(self, vectors: Array) -> Array:
         return vectors / (self.norms(vectors) + _TINY)[..., None]

@@ -48,15 +48,15 @@ class Policy:
         size = encoder.latent_size
         theta = torch.from_numpy(factors.theta).float().T  # (d, M)
         roots = torch.from_numpy(factors.inverse_root).float().permute(2, 0, 1)  # (d, M, d)
-        # One product gives zᵀθ of all models, then L⁻¹z of all models, whose norms are the widths.
-        self._weights = array_on(self.device, torch.cat([theta, roots.reshape(size, -1)], dim=1))
+        # One product gives zᵀθ of all models, then αL⁻¹z of all models, whose norms are the bonuses.
+        widths = config.alpha * roots.reshape(size, -1)
+        self._weights = array_on(self.device, torch.cat([theta, widths], dim=1))
         self._size = size
         self._model_count = config.model_count
         self._arrays = arrays_on(self.device)
         self._on_cpu = self.device.type == "cpu"
         self._shape = config.context_shape
         self._is_joint = config.is_joint
-        self._alpha = np.float32(config.alpha)
         self._uniforms = KeyedUniforms(seed, "draw")
         # Scores are of the order of the largest possible bonus, α/√γ, or 1.
         self._tolerance = TIE_TOLERANCE * max(1.0, config.alpha / config.ridge**0.5)
@@ -123,7 +123,6 @@ class Policy:
         mean = products[:, : self._model_count]  # (n, K) or (n·K, 1)
         spread = products[:, self._model_count :].reshape(*mean.shape, self._size)
         bonus = self._arrays.norms(spread)
-        bonus *= self._alpha
         if self._is_joint:
             leading = contexts.shape[:2]
             mean, bonus = mean.reshape(leading), bonus.reshape(leading)

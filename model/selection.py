@@ -20,16 +20,23 @@ def mixed_probabilities(
     arms that are equal by construction.
     """
     if eligible is None:
+        if len(ucb) == 1:  # the same arithmetic, without numpy's cost a call
+            return np.array([_mixed_row(ucb[0].tolist(), epsilon, np.float32(tolerance))])
         floor: float | Doubles = epsilon / ucb.shape[1]
     else:
-        ucb = np.where(eligible, ucb, -np.inf)
+        ucb = np.where(eligible, ucb, np.float32(-np.inf))
         floor = epsilon * eligible / eligible.sum(axis=1, keepdims=True)
-    tied = ucb >= np.maximum.reduce(ucb, axis=1, keepdims=True) - tolerance
-    if np.count_nonzero(tied) == len(tied):  # one best arm in every row, the usual case
-        shared = tied * (1.0 - epsilon)
-    else:
-        shared = tied * ((1.0 - epsilon) / tied.sum(axis=1, keepdims=True))
-    return np.asarray(shared + floor)
+    tied = ucb >= np.maximum.reduce(ucb, axis=1, keepdims=True) - np.float32(tolerance)
+    has_ties = np.count_nonzero(tied) > len(tied)
+    count = tied.sum(axis=1, keepdims=True) if has_ties else 1
+    return np.asarray(tied * ((1.0 - epsilon) / count) + floor)
+
+
+def _mixed_row(ucb: list[float], epsilon: float, tolerance: np.float32) -> list[float]:
+    least = float(np.float32(max(ucb)) - tolerance)
+    floor = epsilon / len(ucb)
+    best = (1.0 - epsilon) / sum(score >= least for score in ucb) + floor
+    return [best if score >= least else floor for score in ucb]
 
 
 def drawn_arms(probabilities: Doubles, uniforms: KeyedUniforms, keys: Keys) -> Integers:

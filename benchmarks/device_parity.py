@@ -1,0 +1,59 @@
+"""Do CPU and GPU choose the same arm? Prints, an encoder a row, how often the greedy arms differ.
+
+Run on a machine with CUDA: `python -m benchmarks.device_parity`. A difference counts as a tie when
+the two arms' UCBs on the CPU are closer than 1e-5.
+"""
+
+import sys
+
+import numpy as np
+import torch
+
+from model.config import BanditConfig
+from model.learner import Learner
+from model.randomness import generator
+from model.rounds import Domain, Round
+
+CONTEXTS = 100_000
+CLOSE = 1e-5
+KINDS = {"identity": (32,), "pca": (32,), "mlp": (32,), "pca-mlp": (32,), "conv": (3, 28, 28)}
+
+
+def main() -> None:
+    """Compare all kinds of encoders; exit code 1 if an arm differs that is no tie."""
+    if not torch.cuda.is_available():
+        sys.exit("no CUDA device: nothing to compare")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {CONTEXTS:,} contexts each")
+    worst = [differences(kind, shape) for kind, shape in KINDS.items()]
+    sys.exit(any(worst))
+
+
+def differences(kind: str, shape: tuple[int, ...]) -> int:
+    """Rows in which the devices choose different arms that are not tied."""
+    learner = _taught(BanditConfig(arm_count=10, context_shape=shape, encoder=kind))
+    rng, differing, untied = generator(1, "parity"), 0, 0
+    host, device = learner.policy(device="cpu"), learner.policy(device="cuda")
+    for _ in range(0, CONTEXTS, 10_000):
+        contexts = rng.standard_normal((10_000, *shape)).astype(np.float32)
+        ours, theirs = (p.score_many(contexts, Domain.TARGET).ucb for p in (host, device))
+        rows = np.flatnonzero(ours.argmax(1) != theirs.argmax(1))
+        gap = ours[rows].max(1) - ours[rows, theirs[rows].argmax(1)]
+        differing, untied = differing + len(rows), untied + int((gap > CLOSE).sum())
+    print(f"{kind:8} differing arms {differing:4d}, of which no tie {untied}")
+    return untied
+
+
+def _taught(config: BanditConfig) -> Learner:
+    learner = Learner(config.changed(episode_length=256), seed=1)
+    rng = generator(2, "teach")
+    contexts = rng.standard_normal((512, *config.context_shape)).astype(np.float32)
+    for t, context in enumerate(contexts):
+        learner.observe_context(t, Domain.TARGET, context)
+        learner.observe_context(t, Domain.SOURCE, context)
+        learner.observe(Round(t, Domain.SOURCE, context, t % 10, float(rng.integers(2))))
+        learner.train()
+    return learner
+
+
+if __name__ == "__main__":
+    main()
