@@ -1,0 +1,195 @@
+"""Everything that can go wrong for a caller, as RFC 9457 problem types.
+
+A subclass names the problem (`slug`, `title`, `status`); its docstring is the default detail.
+Facts about one occurrence are keyword fields and become extension members of the body. Values
+the caller sent are never among them.
+"""
+
+import inspect
+from typing import Any, ClassVar
+
+
+class ServiceError(Exception):
+    """The service could not do what was asked."""
+
+    slug: ClassVar[str] = "internal-error"
+    title: ClassVar[str] = "Internal error"
+    status: ClassVar[int] = 500
+    retry_after_seconds: int | None = None
+
+    def __init__(self, detail: str | None = None, **members: Any) -> None:
+        self.detail = detail or self.default_detail()
+        self.members = members
+        super().__init__(self.detail)
+
+    @classmethod
+    def default_detail(cls) -> str:
+        """The class's docstring: what this problem means."""
+        return inspect.cleandoc(cls.__doc__ or cls.title)
+
+    @classmethod
+    def problem_type(cls) -> str:
+        """The path under which the problem is explained."""
+        return f"/problems/{cls.slug}"
+
+    def problem(self) -> dict[str, Any]:
+        """The body of the answer, less `instance` and `request_id`, which the border adds."""
+        return {
+            **self.members,
+            "type": self.problem_type(),
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+        }
+
+
+class UnknownExperiment(ServiceError):
+    """There is no experiment of this name."""
+
+    slug = "unknown-experiment"
+    title = "Unknown experiment"
+    status = 404
+
+
+class UnknownDecision(ServiceError):
+    """There is no decision with this id."""
+
+    slug = "unknown-decision"
+    title = "Unknown decision"
+    status = 404
+
+
+class UnknownSnapshot(ServiceError):
+    """There is no snapshot of this version; it may have been pruned."""
+
+    slug = "unknown-snapshot"
+    title = "Unknown snapshot"
+    status = 404
+
+
+class ExperimentExists(ServiceError):
+    """An experiment of this name exists already."""
+
+    slug = "experiment-exists"
+    title = "Experiment exists"
+    status = 409
+
+
+class ExperimentPaused(ServiceError):
+    """The experiment is paused: it takes rewards, but no new decisions."""
+
+    slug = "experiment-paused"
+    title = "Experiment paused"
+    status = 409
+
+
+class RequestConflict(ServiceError):
+    """This id was used before with another body; the first one stands."""
+
+    slug = "request-conflict"
+    title = "Request conflict"
+    status = 409
+
+
+class RewardConflict(ServiceError):
+    """This decision has another reward already; the first one stands."""
+
+    slug = "reward-conflict"
+    title = "Reward conflict"
+    status = 409
+
+
+class StaleEpoch(ServiceError):
+    """Another trainer has taken the experiment over; what the old one writes is refused."""
+
+    slug = "stale-epoch"
+    title = "Stale epoch"
+    status = 409
+
+
+class VersionConflict(ServiceError):
+    """Another snapshot was saved in the meantime under the version that was expected."""
+
+    slug = "version-conflict"
+    title = "Version conflict"
+    status = 409
+
+
+class TargetRewardForbidden(ServiceError):
+    """Target rewards are closed in the zero-shot phase; the value was stored nowhere."""
+
+    slug = "target-reward-forbidden"
+    title = "Target reward forbidden"
+    status = 403
+
+
+class InvalidRequest(ServiceError):
+    """The request does not have the shape that the service expects."""
+
+    slug = "invalid-request"
+    title = "Invalid request"
+    status = 422
+
+
+class PayloadTooLarge(ServiceError):
+    """The body is larger than the service accepts."""
+
+    slug = "payload-too-large"
+    title = "Payload too large"
+    status = 413
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body's media type or encoding is not one the service reads."""
+
+    slug = "unsupported-media-type"
+    title = "Unsupported media type"
+    status = 415
+
+
+class Unavailable(ServiceError):
+    """The service cannot answer now; the same request may succeed later."""
+
+    slug = "unavailable"
+    title = "Unavailable"
+    status = 503
+    retry_after_seconds = 1
+
+    def __init__(
+        self, detail: str | None = None, *, retry_after_seconds: int | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail, **members)
+        if retry_after_seconds is not None:
+            self.retry_after_seconds = retry_after_seconds
+
+
+class Overloaded(Unavailable):
+    """More work is waiting than the service takes on; nothing was done."""
+
+    slug = "overloaded"
+    title = "Overloaded"
+
+
+class StorageUnavailable(Unavailable):
+    """The database did not answer in time; it is safe to send the same request again."""
+
+    slug = "storage-unavailable"
+    title = "Storage unavailable"
+
+
+class NotReady(Unavailable):
+    """The service is starting up or shutting down."""
+
+    slug = "not-ready"
+    title = "Not ready"
+
+
+def problem_types() -> dict[str, type[ServiceError]]:
+    """Every problem by its slug, for the documentation and the `/problems` pages."""
+    found: dict[str, type[ServiceError]] = {}
+    pending: list[type[ServiceError]] = [ServiceError]
+    while pending:
+        kind = pending.pop()
+        found[kind.slug] = kind
+        pending.extend(kind.__subclasses__())
+    return dict(sorted(found.items()))

@@ -1,0 +1,214 @@
+"""The frozen values that storage, trainer and routes hand to each other."""
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from model.rounds import Domain
+
+__all__ = [
+    "Appended",
+    "Domain",
+    "EventKind",
+    "Experiment",
+    "Lease",
+    "NewEvent",
+    "NewSnapshot",
+    "Phase",
+    "SnapshotRecord",
+    "Status",
+    "StoredEvent",
+    "StoredSnapshot",
+    "phase_event",
+    "utc_now",
+    "uuid7",
+]
+
+
+class EventKind(StrEnum):
+    """What a row of the event log says."""
+
+    DECISION = "decision"
+    REWARD = "reward"
+    CONTEXTS = "contexts"
+    PHASE = "phase"
+    ACTIVATION = "activation"
+    REFUSAL = "refusal"
+    RESTORE = "restore"
+
+
+class Phase(StrEnum):
+    """Whether target rewards are closed (zero-shot) or open (continued)."""
+
+    ZERO_SHOT = "zero_shot"
+    CONTINUED = "continued"
+
+
+class Status(StrEnum):
+    """Whether an experiment takes new decisions."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+def utc_now() -> datetime:
+    """The wall clock, in UTC."""
+    return datetime.now(UTC)
+
+
+def uuid7(milliseconds: int | None = None) -> str:
+    """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then 74 random bits."""
+    moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
+    bits = (moment & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
+    bits = bits & ~(0xF << 76) | 0x7 << 76  # version 7
+    bits = bits & ~(0x3 << 62) | 0x2 << 62  # RFC 9562 variant
+    return str(uuid.UUID(int=bits))
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One bandit as the database knows it; `spec` is the JSON text the caller declared."""
+
+    experiment_id: str
+    name: str
+    spec: str
+    phase: Phase
+    status: Status
+    head_offset: int
+    next_version: int
+    epoch: int
+    created_at: datetime
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line; nothing the caller declared."""
+        return {"experiment": self.name, "offset": self.head_offset}
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event on its way into the log.
+
+    `event_key` is unique within its kind: the decision's id for a decision and for its reward.
+    A reward takes arm, domain and policy version from its decision, whatever is given here.
+    """
+
+    experiment_id: str
+    kind: EventKind
+    event_key: str
+    payload: bytes = b""
+    context: bytes | None = None
+    request_id: str | None = None
+    request_hash: str | None = None
+    domain: Domain | None = None
+    arm: str | None = None
+    reward: float | None = None
+    policy_version: int | None = None
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line; never context, payload or reward."""
+        return {"kind": self.kind.value, "event_key": self.event_key, "domain": self.domain}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of the log; a reward that was read from the log brings its decision."""
+
+    experiment_id: str
+    offset: int
+    kind: EventKind
+    event_key: str
+    payload: bytes
+    context: bytes | None
+    request_id: str | None
+    request_hash: str | None
+    domain: Domain | None
+    arm: str | None
+    reward: float | None
+    policy_version: int | None
+    created_at: datetime
+    decision: "StoredEvent | None" = None
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line; never context, payload or reward."""
+        return {"kind": self.kind.value, "event_key": self.event_key, "offset": self.offset}
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What the log holds for an appended event; not `created` when it was there before."""
+
+    event: StoredEvent
+    created: bool
+
+
+def phase_event(experiment_id: str, phase: Phase) -> NewEvent:
+    """The event that moves an experiment on to `phase`; appending it twice changes nothing."""
+    if phase is not Phase.CONTINUED:
+        raise ValueError("the phase moves one way, to continued")
+    return NewEvent(experiment_id, EventKind.PHASE, f"{experiment_id}:{phase}", phase.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class NewSnapshot:
+    """A snapshot on its way into the database; `offset` is the last event folded into it."""
+
+    offset: int
+    encoder_version: int
+    state_hash: str
+    blob: bytes
+    is_pinned: bool = False
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """All that is known about a snapshot, without its bytes."""
+
+    experiment_id: str
+    version: int
+    offset: int
+    encoder_version: int
+    epoch: int
+    state_hash: str
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    note: Mapping[str, Any]
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line."""
+        return {"version": self.version, "offset": self.offset, "epoch": self.epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A snapshot with its bytes."""
+
+    record: SnapshotRecord
+    blob: bytes
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the bytes are those that were saved."""
+        return hashlib.sha256(self.blob).hexdigest() == self.record.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to be the only trainer of an experiment, fenced by `epoch`."""
+
+    experiment_id: str
+    holder: str
+    epoch: int
+    expires_at: datetime
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line."""
+        return {"holder": self.holder, "epoch": self.epoch}

@@ -1,0 +1,222 @@
+"""What becomes of each appended event: pure rules, applied while the experiments are locked."""
+
+import math
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from service.errors import (
+    ExperimentPaused,
+    InvalidRequest,
+    RequestConflict,
+    RewardConflict,
+    StaleEpoch,
+    TargetRewardForbidden,
+    UnknownDecision,
+    UnknownExperiment,
+)
+from service.records import (
+    Appended,
+    Domain,
+    EventKind,
+    NewEvent,
+    Phase,
+    Status,
+    StoredEvent,
+)
+
+Key = tuple[EventKind, str]
+RequestKey = tuple[str, str]  # experiment id, request id
+Decisions = dict[Domain | None, StoredEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendCall:
+    """The events of one caller: all of one experiment, all or none written.
+
+    With an `epoch`, they are refused once another trainer has taken the experiment over.
+    """
+
+    events: tuple[NewEvent, ...]
+    epoch: int | None = None
+
+    @property
+    def experiment_id(self) -> str:
+        """The experiment that all events belong to."""
+        return self.events[0].experiment_id
+
+
+@dataclass(frozen=True, slots=True)
+class LockedExperiment:
+    """The part of an experiment's row that the rules look at or change."""
+
+    experiment_id: str
+    phase: Phase
+    status: Status
+    head_offset: int
+    epoch: int
+
+
+class AppendPlan:
+    """Takes calls one by one and collects what is to be written, gap-free.
+
+    `stored` are the events that any call might repeat or refer to. A refused call leaves no
+    trace; an accepted one is seen by the calls after it.
+    """
+
+    def __init__(
+        self,
+        experiments: Iterable[LockedExperiment],
+        stored: Iterable[StoredEvent],
+        now: datetime,
+    ) -> None:
+        self.now = now
+        self.new_events: list[StoredEvent] = []
+        self.changed: dict[str, LockedExperiment] = {}
+        self._experiments = {each.experiment_id: each for each in experiments}
+        self.by_key: dict[Key, StoredEvent] = {}
+        self.by_request: dict[RequestKey, Decisions] = {}
+        self._remember(stored)
+
+    def add(self, call: AppendCall) -> list[Appended]:
+        """What the call is answered, one result an event; raises what it is refused with."""
+        experiment = self._experiments.get(call.experiment_id)
+        if experiment is None:
+            raise UnknownExperiment
+        if call.epoch is not None and call.epoch != experiment.epoch:
+            raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
+        draft = _Draft(self, experiment)
+        results = [draft.append(event) for event in call.events]
+        self._accept(draft)
+        return results
+
+    def _accept(self, draft: "_Draft") -> None:
+        if not draft.new_events:
+            return
+        self._remember(draft.new_events)
+        self.new_events.extend(draft.new_events)
+        self._experiments[draft.experiment.experiment_id] = draft.experiment
+        self.changed[draft.experiment.experiment_id] = draft.experiment
+
+    def _remember(self, events: Iterable[StoredEvent]) -> None:
+        for event in events:
+            self.by_key[event.kind, event.event_key] = event
+            if event.request_id is not None:
+                request = (event.experiment_id, event.request_id)
+                self.by_request.setdefault(request, {})[event.domain] = event
+
+
+class _Draft:
+    """One call's events, seen by one another but not yet by other calls."""
+
+    def __init__(self, plan: AppendPlan, experiment: LockedExperiment) -> None:
+        self.experiment = experiment
+        self.new_events: list[StoredEvent] = []
+        self._now = plan.now
+        self._by_key: ChainMap[Key, StoredEvent] = ChainMap({}, plan.by_key)
+        self._earlier_requests: Mapping[RequestKey, Decisions] = plan.by_request
+        self._own_requests: dict[tuple[str | None, Domain | None], StoredEvent] = {}
+
+    def append(self, event: NewEvent) -> Appended:
+        match event.kind:
+            case EventKind.DECISION:
+                return self._decision(event)
+            case EventKind.REWARD:
+                return self._reward(event)
+            case _:
+                return self._other(event)
+
+    def _decision(self, event: NewEvent) -> Appended:
+        stored = self._same_request(event) or self._same_key(event)
+        if stored is not None:
+            return Appended(stored, created=False)
+        if self.experiment.status is Status.PAUSED:
+            raise ExperimentPaused
+        return self._create(event)
+
+    def _same_request(self, event: NewEvent) -> StoredEvent | None:
+        if event.request_id is None:
+            return None
+        earlier = self._earlier_requests.get((event.experiment_id, event.request_id))
+        if earlier is None:
+            own = self._own_requests.get((event.request_id, event.domain))
+            return None if own is None else _same_hash(own, event)
+        # The decisions of a request are written together: a side that is missing then was
+        # not in the first body.
+        if event.domain not in earlier:
+            raise RequestConflict
+        return _same_hash(earlier[event.domain], event)
+
+    def _same_key(self, event: NewEvent) -> StoredEvent | None:
+        stored = self._by_key.get((event.kind, event.event_key))
+        if stored is None:
+            return None
+        if stored.experiment_id != event.experiment_id or stored.request_id != event.request_id:
+            raise RequestConflict
+        return _same_hash(stored, event)
+
+    def _reward(self, event: NewEvent) -> Appended:
+        if event.reward is None or not math.isfinite(event.reward):
+            raise InvalidRequest("A reward is a finite number.")
+        decision = self._by_key.get((EventKind.DECISION, event.event_key))
+        if decision is None or decision.experiment_id != event.experiment_id:
+            raise UnknownDecision
+        if decision.domain is Domain.TARGET and self.experiment.phase is Phase.ZERO_SHOT:
+            raise TargetRewardForbidden
+        stored = self._by_key.get((EventKind.REWARD, event.event_key))
+        if stored is None:
+            return self._create(_with_facts_of(decision, event))
+        if stored.reward != event.reward:
+            raise RewardConflict
+        return Appended(stored, created=False)
+
+    def _other(self, event: NewEvent) -> Appended:
+        stored = self._same_key(event)
+        if stored is not None:
+            return Appended(stored, created=False)
+        if event.kind is EventKind.PHASE:
+            self.experiment = replace(self.experiment, phase=Phase.CONTINUED)
+        return self._create(event)
+
+    def _create(self, event: NewEvent) -> Appended:
+        offset = self.experiment.head_offset + 1
+        self.experiment = replace(self.experiment, head_offset=offset)
+        stored = _stored(event, offset, self._now)
+        self.new_events.append(stored)
+        self._by_key[stored.kind, stored.event_key] = stored
+        self._own_requests[stored.request_id, stored.domain] = stored
+        return Appended(stored, created=True)
+
+
+def _same_hash(stored: StoredEvent, event: NewEvent) -> StoredEvent:
+    if stored.request_hash != event.request_hash:
+        raise RequestConflict
+    return stored
+
+
+def _with_facts_of(decision: StoredEvent, reward: NewEvent) -> NewEvent:
+    return replace(
+        reward,
+        domain=decision.domain,
+        arm=decision.arm,
+        policy_version=decision.policy_version,
+    )
+
+
+def _stored(event: NewEvent, offset: int, now: datetime) -> StoredEvent:
+    return StoredEvent(
+        experiment_id=event.experiment_id,
+        offset=offset,
+        kind=event.kind,
+        event_key=event.event_key,
+        payload=event.payload,
+        context=event.context,
+        request_id=event.request_id,
+        request_hash=event.request_hash,
+        domain=event.domain,
+        arm=event.arm,
+        reward=event.reward,
+        policy_version=event.policy_version,
+        created_at=now,
+    )

@@ -1,0 +1,147 @@
+"""The event log: append-only, gap-free, totally ordered within an experiment."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import UnknownExperiment
+from service.records import Appended, EventKind, NewEvent, StoredEvent
+from service.storage.append_plan import AppendCall
+from service.storage.database import Database
+from service.storage.event_rows import Query, chunks, event_columns, fetch_by_keys, fetch_events
+from service.storage.event_writer import EventWriter, fetch_by_requests
+from service.storage.group_commit import CommitOptions, GroupCommit
+from service.storage.tables import events, experiments, padded
+
+CONTEXTS_A_QUERY = 512
+PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
+
+
+class EventLog:
+    """Appends through one group commit a process, and reads what is committed.
+
+    Offsets of an experiment are 1, 2, 3, … without gaps. A reader that has seen offset n has
+    seen, or can read, all before it. `run` must be running for appends to get through.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        options: CommitOptions | None = None,
+        on_batch: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self._database = database
+        write = EventWriter(database).write
+        extra = {} if on_batch is None else {"on_batch": on_batch}
+        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(write, options, **extra)
+
+    @property
+    def waiting_count(self) -> int:
+        """Events that wait for their transaction."""
+        return self._group.waiting_count
+
+    async def run(self) -> None:
+        """Commit what is appended, until closed; meant for a supervisor."""
+        await self._group.run()
+
+    async def close(self) -> None:
+        """Take no more appends and write those that wait."""
+        await self._group.close()
+
+    async def append(
+        self, new_events: Sequence[NewEvent], *, epoch: int | None = None
+    ) -> list[Appended]:
+        """Write the events of one experiment, all or none; durable when it returns.
+
+        One result an event, in their order. An event that was there before comes back as it is
+        stored, without its context, and `created` is false. With an `epoch`, the append is
+        refused (`StaleEpoch`) once another trainer has taken over.
+        """
+        if len({event.experiment_id for event in new_events}) > 1:
+            raise ValueError("an append is for one experiment")
+        if not new_events:
+            return []
+        return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
+
+    async def read(
+        self, experiment_id: str, after: int, limit: int, up_to: int | None = None
+    ) -> list[StoredEvent]:
+        """At most `limit` events with `after` < offset ≤ `up_to`, in order.
+
+        A reward brings its decision, with the context.
+        """
+        query = (
+            sa.select(*event_columns(with_context=True))
+            .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
+            .order_by(events.c.event_offset)
+            .limit(limit)
+        )
+        if up_to is not None:
+            query = query.where(events.c.event_offset <= up_to)
+        return await self._database.read(
+            lambda connection: _read(connection, query), PAGE_TIMEOUT_SECONDS
+        )
+
+    async def events_at(self, experiment_id: str, offsets: Iterable[int]) -> dict[int, StoredEvent]:
+        """The events at these offsets, with their contexts; offsets beyond the log are left out."""
+        found: dict[int, StoredEvent] = {}
+        for some in chunks(sorted(set(offsets)), CONTEXTS_A_QUERY):
+            found.update(await self._some_events(experiment_id, some))
+        return found
+
+    async def _some_events(
+        self, experiment_id: str, offsets: Sequence[int]
+    ) -> dict[int, StoredEvent]:
+        query = sa.select(*event_columns(with_context=True)).where(
+            events.c.experiment_id == experiment_id,
+            events.c.event_offset.in_(padded(offsets)),
+        )
+        page = await self._database.read(
+            lambda connection: fetch_events(connection, query), PAGE_TIMEOUT_SECONDS
+        )
+        return {event.offset: event for event in page}
+
+    async def head(self, experiment_id: str) -> int:
+        """The offset of the newest event, 0 before the first."""
+        query = sa.select(experiments.c.head_offset).where(
+            experiments.c.experiment_id == experiment_id
+        )
+        head = await self._database.read(lambda connection: connection.scalar(query))
+        if head is None:
+            raise UnknownExperiment
+        return int(head)
+
+    async def find_request(self, experiment_id: str, request_id: str) -> list[StoredEvent]:
+        """The events that a request wrote, in order; none when it is new."""
+        return await self._database.read(
+            lambda connection: fetch_by_requests(connection, experiment_id, [request_id])
+        )
+
+    async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
+        """The decisions that have these ids, without their contexts."""
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.DECISION, decision_ids, with_context=False
+            )
+        )
+        return {decision.event_key: decision for decision in found}
+
+    async def find_decision(self, decision_id: str) -> StoredEvent | None:
+        """The decision that has this id, without its context."""
+        return (await self.find_decisions([decision_id])).get(decision_id)
+
+
+async def _read(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
+    page = await fetch_events(connection, query)
+    # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
+    rewards = {event.event_key for event in page if event.kind is EventKind.REWARD}
+    known = {event.event_key: event for event in page if event.kind is EventKind.DECISION}
+    missing = sorted(rewards - known.keys())
+    for decision in await fetch_by_keys(connection, EventKind.DECISION, missing, with_context=True):
+        known[decision.event_key] = decision
+    return [
+        replace(event, decision=known[event.event_key]) if event.kind is EventKind.REWARD else event
+        for event in page
+    ]

@@ -1,0 +1,92 @@
+"""Rows of the events table to records and back."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.records import Domain, EventKind, StoredEvent
+from service.storage.tables import events, padded
+
+MAX_KEYS = 1024  # of one IN list; both databases take some 32,000 parameters
+
+Item = TypeVar("Item")
+Row = sa.Row[*tuple[Any, ...]]
+Query = sa.Select[*tuple[Any, ...]]
+
+
+def event_columns(*, with_context: bool) -> list[sa.ColumnElement[Any]]:
+    """The columns in the order of `StoredEvent`'s fields; contexts are large."""
+    context = events.c.context if with_context else sa.null().label("context")
+    return [
+        events.c.experiment_id,
+        events.c.event_offset,
+        events.c.kind,
+        events.c.event_key,
+        events.c.payload,
+        context,
+        events.c.request_id,
+        events.c.request_hash,
+        events.c.domain,
+        events.c.arm,
+        events.c.reward,
+        events.c.policy_version,
+        events.c.created_at,
+    ]
+
+
+async def fetch_events(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
+    """The events that a query over `event_columns` finds."""
+    return [_stored_event(row) for row in await connection.execute(query)]
+
+
+async def fetch_by_keys(
+    connection: AsyncConnection, kind: EventKind, keys: Iterable[str], *, with_context: bool
+) -> list[StoredEvent]:
+    """The events of a kind that have one of these keys."""
+    query = sa.select(*event_columns(with_context=with_context)).where(events.c.kind == kind.value)
+    found: list[StoredEvent] = []
+    for some in chunks(list(keys), MAX_KEYS):
+        found += await fetch_events(connection, query.where(events.c.event_key.in_(padded(some))))
+    return found
+
+
+def event_row(event: StoredEvent) -> dict[str, Any]:
+    """The parameters that insert an event."""
+    return {
+        "experiment_id": event.experiment_id,
+        "event_offset": event.offset,
+        "kind": event.kind.value,
+        "event_key": event.event_key,
+        "payload": event.payload,
+        "context": event.context,
+        "request_id": event.request_id,
+        "request_hash": event.request_hash,
+        "domain": None if event.domain is None else event.domain.value,
+        "arm": event.arm,
+        "reward": event.reward,
+        "policy_version": event.policy_version,
+        "created_at": event.created_at,
+    }
+
+
+def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The items in runs of at most `size`."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _stored_event(row: Row) -> StoredEvent:
+    experiment_id, offset, kind, key, payload, context, request_id, hash_, domain, *rest = row
+    return StoredEvent(
+        experiment_id,
+        offset,
+        EventKind(kind),
+        key,
+        payload,
+        context,
+        request_id,
+        hash_,
+        None if domain is None else Domain(domain),
+        *rest,
+    )

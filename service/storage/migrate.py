@@ -1,0 +1,73 @@
+"""Migrations from code: what `alembic` does, on a database that is already open."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from service.storage.database import Database
+from service.storage.tables import metadata
+
+T = TypeVar("T")
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+TIMEOUT_SECONDS = 300.0
+
+
+def config(connection: sa.Connection | None = None) -> Config:
+    """Alembic's configuration, from pyproject; `migrations/env.py` uses the connection."""
+    made = Config(toml_file=PYPROJECT)
+    made.attributes["connection"] = connection
+    return made
+
+
+def head() -> str:
+    """The revision that this code needs."""
+    revision = ScriptDirectory.from_config(config()).get_current_head()
+    assert revision is not None, "there is no migration"  # noqa: S101
+    return revision
+
+
+async def upgrade(database: Database, revision: str = "head") -> None:
+    """Bring the schema up to a revision, in one transaction; nothing to do is fine."""
+    await _run(database, lambda connection: command.upgrade(config(connection), revision))
+
+
+async def downgrade(database: Database, revision: str) -> None:
+    """Take the schema back to an earlier revision, in one transaction."""
+    await _run(database, lambda connection: command.downgrade(config(connection), revision))
+
+
+async def current(database: Database) -> str | None:
+    """The revision of the database, none when it is empty."""
+    return await _run(
+        database, lambda connection: MigrationContext.configure(connection).get_current_revision()
+    )
+
+
+async def is_current(database: Database) -> bool:
+    """Whether the database has the revision that this code needs."""
+    return await current(database) == head()
+
+
+async def drift(database: Database) -> list[str]:
+    """How the database's schema differs from `tables`; empty when it does not."""
+    options = {"compare_type": True, "compare_server_default": True}
+
+    def compare(connection: sa.Connection) -> list[str]:
+        context = MigrationContext.configure(connection, opts=options)
+        return [str(difference) for difference in compare_metadata(context, metadata)]
+
+    return await _run(database, compare)
+
+
+async def _run(database: Database, work: Callable[[sa.Connection], T]) -> T:
+    return await database.write(
+        lambda connection: connection.run_sync(work), timeout_seconds=TIMEOUT_SECONDS
+    )

@@ -1,0 +1,197 @@
+"""Snapshots: learner states with the offset they were folded up to."""
+
+import hashlib
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
+from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
+from service.storage.database import Database
+from service.storage.experiments import lock_experiment
+from service.storage.tables import DatabaseNow, experiments, snapshots
+
+RECORD_COLUMNS = (
+    snapshots.c.experiment_id,
+    snapshots.c.version,
+    snapshots.c.event_offset,
+    snapshots.c.encoder_version,
+    snapshots.c.epoch,
+    snapshots.c.state_hash,
+    snapshots.c.sha256,
+    snapshots.c.size_bytes,
+    snapshots.c.is_pinned,
+    snapshots.c.created_at,
+    snapshots.c.note,
+)
+
+
+class Snapshots:
+    """Versions 1, 2, 3, … of each experiment; a version never changes and is never reused."""
+
+    def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
+        self._database = database
+        self._timeout_seconds = timeout_seconds  # blobs are large, and nobody waits for them
+
+    async def save(
+        self, experiment_id: str, *, epoch: int, expected_version: int, snapshot: NewSnapshot
+    ) -> SnapshotRecord:
+        """Store the version after `expected_version` (0 before the first).
+
+        `StaleEpoch` when another trainer has taken over, `VersionConflict` when another
+        snapshot came in between. Saving the same once more, after an unknown outcome, is fine.
+        The first snapshot of each encoder version is pinned.
+        """
+        version = expected_version + 1
+
+        async def insert(connection: AsyncConnection) -> SnapshotRecord:
+            row = await lock_experiment(
+                connection, experiment_id, experiments.c.epoch, experiments.c.next_version
+            )
+            if row.epoch != epoch:
+                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            if row.next_version != version:
+                return await _saved_before(connection, experiment_id, version, snapshot)
+            await _insert(connection, experiment_id, version, epoch, snapshot)
+            return await _record(connection, experiment_id, version)
+
+        return await self._database.write(insert, self._timeout_seconds)
+
+    async def latest(self, experiment_id: str) -> StoredSnapshot | None:
+        """The newest snapshot, none before the first."""
+        return await self._newest(snapshots.c.experiment_id == experiment_id)
+
+    async def newest_at_or_before(self, experiment_id: str, version: int) -> StoredSnapshot | None:
+        """The newest snapshot that is kept up to this version: what to fall back to."""
+        return await self._newest(
+            snapshots.c.experiment_id == experiment_id, snapshots.c.version <= version
+        )
+
+    async def get(self, experiment_id: str, version: int) -> StoredSnapshot:
+        """The snapshot of exactly this version; `UnknownSnapshot` if it is not kept."""
+        found = await self._newest(
+            snapshots.c.experiment_id == experiment_id, snapshots.c.version == version
+        )
+        if found is None:
+            raise UnknownSnapshot
+        return found
+
+    async def list(self, experiment_id: str, limit: int = 1000) -> list[SnapshotRecord]:
+        """The snapshots that are kept, without their bytes, the newest first."""
+        query = (
+            sa.select(*RECORD_COLUMNS)
+            .where(snapshots.c.experiment_id == experiment_id)
+            .order_by(snapshots.c.version.desc())
+            .limit(limit)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query))
+        return [_to_record(row) for row in rows]
+
+    async def pin(self, experiment_id: str, version: int) -> None:
+        """Keep a snapshot for ever."""
+        statement = sa.update(snapshots).where(_is_at(experiment_id, version))
+        result = await self._database.write(
+            lambda connection: connection.execute(statement.values(is_pinned=True))
+        )
+        if not result.rowcount:
+            raise UnknownSnapshot
+
+    async def prune(self, experiment_id: str, keep: int) -> int:
+        """Delete all but the pinned and the newest `keep`; the number deleted."""
+        newest = (
+            sa.select(snapshots.c.version)
+            .where(snapshots.c.experiment_id == experiment_id)
+            .order_by(snapshots.c.version.desc())
+            .limit(max(keep, 1))
+        )
+        statement = sa.delete(snapshots).where(
+            snapshots.c.experiment_id == experiment_id,
+            snapshots.c.is_pinned.is_(False),
+            snapshots.c.version.not_in(newest),
+        )
+        result = await self._database.write(
+            lambda connection: connection.execute(statement), self._timeout_seconds
+        )
+        return result.rowcount
+
+    async def _newest(self, *conditions: sa.ColumnElement[bool]) -> StoredSnapshot | None:
+        query = (
+            sa.select(*RECORD_COLUMNS, snapshots.c.blob)
+            .where(*conditions)
+            .order_by(snapshots.c.version.desc())
+            .limit(1)
+        )
+        result = await self._database.read(
+            lambda connection: connection.execute(query), self._timeout_seconds
+        )
+        row = result.one_or_none()
+        return None if row is None else StoredSnapshot(_to_record(row[:-1]), row[-1])
+
+
+def _is_at(experiment_id: str, version: int) -> sa.ColumnElement[bool]:
+    return sa.and_(snapshots.c.experiment_id == experiment_id, snapshots.c.version == version)
+
+
+async def _saved_before(
+    connection: AsyncConnection, experiment_id: str, version: int, snapshot: NewSnapshot
+) -> SnapshotRecord:
+    try:
+        record = await _record(connection, experiment_id, version)
+    except UnknownSnapshot:
+        raise VersionConflict(expected_version=version - 1) from None
+    if record.sha256 != hashlib.sha256(snapshot.blob).hexdigest():
+        raise VersionConflict(expected_version=version - 1)
+    return record
+
+
+async def _insert(
+    connection: AsyncConnection,
+    experiment_id: str,
+    version: int,
+    epoch: int,
+    snapshot: NewSnapshot,
+) -> None:
+    is_first = not await connection.scalar(
+        sa.select(
+            sa.exists().where(
+                snapshots.c.experiment_id == experiment_id,
+                snapshots.c.encoder_version == snapshot.encoder_version,
+            )
+        )
+    )
+    await connection.execute(
+        sa.insert(snapshots).values(
+            experiment_id=experiment_id,
+            version=version,
+            event_offset=snapshot.offset,
+            encoder_version=snapshot.encoder_version,
+            epoch=epoch,
+            state_hash=snapshot.state_hash,
+            sha256=hashlib.sha256(snapshot.blob).hexdigest(),
+            size_bytes=len(snapshot.blob),
+            is_pinned=snapshot.is_pinned or is_first,
+            created_at=DatabaseNow(),
+            note=json.dumps(dict(snapshot.note)),
+            blob=snapshot.blob,
+        )
+    )
+    await connection.execute(
+        sa.update(experiments)
+        .where(experiments.c.experiment_id == experiment_id)
+        .values(next_version=version + 1)
+    )
+
+
+async def _record(connection: AsyncConnection, experiment_id: str, version: int) -> SnapshotRecord:
+    query = sa.select(*RECORD_COLUMNS).where(_is_at(experiment_id, version))
+    row = (await connection.execute(query)).one_or_none()
+    if row is None:
+        raise UnknownSnapshot
+    return _to_record(row)
+
+
+def _to_record(row: Any) -> SnapshotRecord:
+    fields: list[Any] = [*row[:-1], json.loads(row[-1])]
+    return SnapshotRecord(*fields)

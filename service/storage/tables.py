@@ -1,0 +1,144 @@
+"""The schema, in SQLAlchemy Core, for SQLite and Postgres alike."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+Value = TypeVar("Value", bound=str | int)
+
+metadata = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+class UtcDateTime(sa.types.TypeDecorator[datetime]):
+    """A moment in UTC; SQLite, which has no time zones, keeps it as naive UTC text."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Drop the zone where the database has none."""
+        if value is None or dialect.name != "sqlite":
+            return value
+        return value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> datetime | None:
+        """Put the zone back."""
+        if value is None:
+            return None
+        moment: datetime = value
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+class DatabaseNow(FunctionElement[datetime]):
+    """The database's clock, the only one that leases and log times go by."""
+
+    inherit_cache = True
+    type = UtcDateTime()
+
+
+@compiles(DatabaseNow, "postgresql")
+def _now_on_postgres(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
+    # now() stands still within a transaction, also while it waits for a lock.
+    return "clock_timestamp()"
+
+
+@compiles(DatabaseNow, "sqlite")
+def _now_on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
+    # The text that SQLAlchemy writes for a datetime: microseconds, of which SQLite knows the
+    # first three digits. Doubled percent signs would be wrong: the parameter style is qmark.
+    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+
+
+experiments = sa.Table(
+    "experiments",
+    metadata,
+    sa.Column("experiment_id", sa.String(64), primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("spec", sa.Text, nullable=False),
+    sa.Column("phase", sa.String(16), nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("head_offset", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("next_version", sa.BigInteger, nullable=False, server_default="1"),
+    sa.Column("lease_holder", sa.String(255)),
+    sa.Column("lease_expires_at", UtcDateTime),
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        primary_key=True,
+    ),
+    sa.Column("event_offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("event_key", sa.String(255), nullable=False),
+    sa.Column("request_id", sa.String(255)),
+    sa.Column("request_hash", sa.String(128)),
+    sa.Column("domain", sa.String(16)),
+    sa.Column("arm", sa.String(255)),
+    sa.Column("reward", sa.Double),
+    sa.Column("policy_version", sa.BigInteger),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+    sa.Column("context", sa.LargeBinary),
+    sa.UniqueConstraint("kind", "event_key"),
+)
+
+sa.Index(
+    "uq_events_experiment_id_request_id_domain",
+    events.c.experiment_id,
+    events.c.request_id,
+    events.c.domain,
+    unique=True,
+    postgresql_where=events.c.request_id.is_not(None),
+    sqlite_where=events.c.request_id.is_not(None),
+)
+
+snapshots = sa.Table(
+    "snapshots",
+    metadata,
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        primary_key=True,
+    ),
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("event_offset", sa.BigInteger, nullable=False),
+    sa.Column("encoder_version", sa.BigInteger, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("state_hash", sa.String(128), nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("is_pinned", sa.Boolean, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("note", sa.Text, nullable=False),
+    sa.Column("blob", sa.LargeBinary, nullable=False),
+)
+
+
+def padded(values: Sequence[Value]) -> list[Value]:
+    """The same set of values, repeated up to a power of two.
+
+    `IN` lists of every length would each be a statement of their own to compile and prepare.
+    """
+    distinct = list(dict.fromkeys(values))
+    size = 1 << max(len(distinct) - 1, 0).bit_length()
+    return distinct + distinct[:1] * (size - len(distinct))

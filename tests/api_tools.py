@@ -1,0 +1,84 @@
+"""The app in process, with its lifespan, behind an httpx client."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from service.app import create_app
+from service.services import Services
+from service.settings import Settings
+
+# The machine may be busy: these tests are about what is answered, not about how fast.
+PATIENT: dict[str, Any] = {"storage_timeout_seconds": 30.0, "slow_request_seconds": 60.0}
+
+DOSES: dict[str, Any] = {
+    "name": "doses",
+    "arms": ["low", "mid", "high"],
+    "context": {"kind": "shared", "shape": [4]},
+    "method": "daband",
+    "seed": 7,
+    "config": {
+        "episode_length": 16,
+        "alpha": 0.05,
+        "epsilon": 0.05,
+        "latent_size": 4,
+        "hidden_sizes": [8],
+        "steps_per_episode": 2,
+        "batch_size": 8,
+    },
+}
+OFFERS: dict[str, Any] = {**DOSES, "name": "offers", "context": {"kind": "per_arm", "shape": [4]}}
+CONTEXT = [0.1, -0.2, 0.3, 0.4]
+OTHER_CONTEXT = [1.0, 0.0, -1.0, 0.5]
+
+
+class Api:
+    """A running app: `http` asks it, `services` are what its routes work with."""
+
+    def __init__(self, app: FastAPI, services: Services, http: httpx.AsyncClient) -> None:
+        self.app = app
+        self.services = services
+        self.http = http
+
+    async def select(self, request_id: str | None = None, **fields: Any) -> httpx.Response:
+        body = {"experiment": "doses", "source": {"context": CONTEXT}, **fields}
+        if request_id is not None:
+            body["request_id"] = request_id
+        return await self.http.post("/select", json=body)
+
+    async def reward(self, decision_id: str, value: Any = 1.0) -> httpx.Response:
+        body = {"decision_id": decision_id, "reward": value}
+        return await self.http.post("/reward", json=body)
+
+    async def decide(self, **fields: Any) -> str:
+        """The id of a new source decision."""
+        return str((await self.select(**fields)).json()["source"]["decision_id"])
+
+    async def head(self, experiment: str = "doses") -> int:
+        return (await self.services.experiments.get(experiment)).head_offset
+
+
+def asgi(app: FastAPI, services: Services) -> Any:
+    """The app as a server would call it: with the lifespan's state in every scope."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "state": {"services": services}}, receive, send)
+
+    return call
+
+
+@asynccontextmanager
+async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
+    """The app on a database, with the trainer left out unless asked for."""
+    given = {"database_url": database_url, "trainer_inside": False, **PATIENT, **settings}
+    app = create_app(Settings(**given))
+    async with app.router.lifespan_context(app) as state:
+        assert state is not None
+        services: Services = state["services"]
+        transport = httpx.ASGITransport(asgi(app, services))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            yield Api(app, services, http)

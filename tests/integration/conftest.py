@@ -1,0 +1,149 @@
+"""Real databases and a real Redis; the same tests run on SQLite and on Postgres."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from service.records import Experiment
+from service.storage.database import Database
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.leases import Leases
+from service.storage.snapshots import Snapshots
+from tests.api_tools import DOSES, OFFERS, Api, running_api
+from tests.servers import PostgresServer, RedisServer
+from tests.storage_tools import (
+    PATIENT,
+    PATIENT_COMMIT,
+    Backend,
+    PostgresDatabases,
+    migrated,
+    running,
+    sqlite_url,
+)
+
+
+@pytest.fixture(scope="session")
+def postgres_admin_url() -> Iterator[str]:
+    given = os.environ.get("DABAND_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    server = PostgresServer()
+    server.start()
+    yield server.url()
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_admin_url: str) -> Iterator[PostgresDatabases]:
+    databases = PostgresDatabases(postgres_admin_url)
+    asyncio.run(databases.make_template())
+    yield databases
+    asyncio.run(databases.drop_template())
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    given = os.environ.get("DABAND_TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    server = RedisServer()
+    server.start()
+    yield server.url
+    server.remove()
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis to hurt."""
+    server = RedisServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[PostgresServer]:
+    """A Postgres to hurt; each test of a module finds it running."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    asyncio.run(migrated(sqlite_url(path)))
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """The contract holds for both."""
+    names = {"sqlite": "sqlite_template", "postgres": "postgres_databases"}
+    found: Backend = request.getfixturevalue(names[request.param])
+    return found
+
+
+@pytest.fixture
+async def database_url(backend: Backend, tmp_path: Path) -> AsyncIterator[str]:
+    """A migrated, empty database of each kind."""
+    if isinstance(backend, PostgresDatabases):
+        async with backend.fresh() as url:
+            yield url
+    else:
+        path = tmp_path / "service.db"
+        shutil.copy(backend, path)
+        yield sqlite_url(path)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.open(database_url, PATIENT)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def event_log(database: Database) -> AsyncIterator[EventLog]:
+    log = EventLog(database, PATIENT_COMMIT)
+    async with running(log.run()):
+        yield log
+        await log.close()
+
+
+@pytest.fixture
+def experiments(database: Database) -> Experiments:
+    return Experiments(database)
+
+
+@pytest.fixture
+def snapshots(database: Database) -> Snapshots:
+    return Snapshots(database)
+
+
+@pytest.fixture
+def leases(database: Database) -> Leases:
+    return Leases(database)
+
+
+@pytest.fixture
+async def experiment(experiments: Experiments) -> Experiment:
+    return await experiments.create("doses", "{}")
+
+
+@pytest.fixture
+async def api(database_url: str) -> AsyncIterator[Api]:
+    """The app on each kind of database, with the experiments `doses` and `offers`."""
+    async with running_api(database_url) as running_app:
+        for declared in (DOSES, OFFERS):
+            created = await running_app.http.post("/experiments", json=declared)
+            assert created.status_code == 201, created.text
+        yield running_app

@@ -1,0 +1,124 @@
+"""Transactions, retries and deadlines of the database itself."""
+
+import asyncio
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import StorageUnavailable, UnknownExperiment
+from service.storage.database import MAX_RETRIES, Database, DatabaseOptions
+from service.storage.experiments import Experiments
+from service.storage.tables import experiments as table
+from tests.storage_tools import PATIENT, sqlite_url
+
+
+class SerializationError(Exception):
+    """What a driver raises when two transactions got into each other's way."""
+
+    sqlstate = "40001"
+
+
+def failing(times: int):
+    """Work that fails so many times, and the list of its attempts."""
+    attempts: list[int] = []
+
+    async def work(connection: AsyncConnection) -> int:
+        attempts.append(1)
+        if len(attempts) <= times:
+            raise DBAPIError("statement", {}, SerializationError())
+        return len(attempts)
+
+    return work, attempts
+
+
+async def test_a_transaction_that_lost_a_race_is_run_again(database: Database):
+    work, _ = failing(MAX_RETRIES)
+    assert await database.write(work) == MAX_RETRIES + 1
+
+
+async def test_a_transaction_that_always_loses_is_given_up(database: Database):
+    work, attempts = failing(100)
+    with pytest.raises(StorageUnavailable):
+        await database.write(work)
+    assert len(attempts) == MAX_RETRIES + 1
+
+
+async def test_work_that_raises_leaves_nothing_behind(database: Database, experiments: Experiments):
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(sa.update(table).values(name="changed"))
+        raise UnknownExperiment
+
+    await experiments.create("doses", "{}")
+    with pytest.raises(UnknownExperiment):
+        await database.write(work)
+    assert [each.name for each in await experiments.list()] == ["doses"]
+
+
+async def test_a_bug_in_the_work_is_not_taken_for_a_failing_database(database: Database):
+    async def work(connection: AsyncConnection) -> None:
+        await connection.execute(sa.select(table.c.name).where(table.c.nonsense))
+
+    with pytest.raises(AttributeError):
+        await database.read(work)
+
+
+async def test_a_missing_table_is_unavailable_storage(database: Database):
+    with pytest.raises(StorageUnavailable):
+        await database.read(lambda connection: connection.execute(sa.text("SELECT 1 FROM gone")))
+
+
+async def test_work_that_takes_too_long_is_given_up(database: Database):
+    async def work(connection: AsyncConnection) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(StorageUnavailable):
+        await database.write(work, timeout_seconds=0.05)
+    await database.ping()
+
+
+async def test_the_work_of_a_cancelled_caller_still_ends(
+    database: Database, experiments: Experiments
+):
+    task = asyncio.create_task(experiments.create("doses", "{}"))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    await database.close()
+    assert (await experiments.get("doses")).name == "doses"
+
+
+async def test_sqlite_is_durable_and_checks_its_keys(sqlite_template: Path):
+    database = await Database.open(sqlite_url(sqlite_template), PATIENT)
+    expected = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+    for name, value in expected.items():
+        query = sa.text(f"PRAGMA {name}")
+        assert (await database.read(partial(AsyncConnection.scalar, statement=query))) == value
+    await database.close()
+
+
+async def test_a_locked_sqlite_refuses_in_time_and_comes_back(tmp_path: Path):
+    path = tmp_path / "service.db"
+    options = DatabaseOptions(timeout_seconds=0.5, lock_timeout_seconds=0.05)
+    database = await Database.open(sqlite_url(path), options)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageUnavailable):
+        await database.write(lambda connection: connection.execute(sa.select(1)))
+    other.execute("ROLLBACK")
+    other.close()
+    await database.write(lambda connection: connection.execute(sa.select(1)))
+    await database.close()
+
+
+async def test_other_databases_are_refused():
+    with pytest.raises(ValueError, match="sqlite or postgresql"):
+        await Database.open("mysql://localhost/daband")
+
+
+async def test_the_dialect_is_known(database: Database, database_url: str):
+    assert database_url.startswith(database.dialect)

@@ -1,0 +1,56 @@
+"""The experiments' contract, on SQLite and on Postgres."""
+
+import asyncio
+
+import pytest
+
+from service.errors import ExperimentExists, UnknownExperiment
+from service.records import Experiment, Phase, Status, utc_now
+from service.storage.experiments import Experiments
+from tests.storage_tools import outcome
+
+
+async def test_a_new_experiment_is_active_empty_and_zero_shot(experiments: Experiments):
+    made = await experiments.create("doses", '{"arms": ["low"]}')
+    assert (made.name, made.spec) == ("doses", '{"arms": ["low"]}')
+    assert (made.phase, made.status) == (Phase.ZERO_SHOT, Status.ACTIVE)
+    assert (made.head_offset, made.next_version, made.epoch) == (0, 1, 0)
+    assert abs((utc_now() - made.created_at).total_seconds()) < 60
+
+
+async def test_an_experiment_is_found_by_name_and_by_id(
+    experiments: Experiments, experiment: Experiment
+):
+    assert await experiments.get("doses") == experiment
+    assert await experiments.get_by_id(experiment.experiment_id) == experiment
+
+
+async def test_an_unknown_experiment_is_refused(experiments: Experiments):
+    for attempt in (
+        experiments.get("nobody"),
+        experiments.get_by_id("nobody"),
+        experiments.set_status("nobody", Status.PAUSED),
+    ):
+        with pytest.raises(UnknownExperiment):
+            await attempt
+
+
+async def test_a_name_is_taken_once_however_many_try_at_once(experiments: Experiments):
+    results = await asyncio.gather(*(outcome(experiments.create("a", "{}")) for _ in range(10)))
+    assert sum(isinstance(each, Experiment) for each in results) == 1
+    assert sum(isinstance(each, ExperimentExists) for each in results) == 9
+
+
+async def test_experiments_are_listed_the_oldest_first(experiments: Experiments):
+    made = [await experiments.create(name, "{}") for name in ("b", "a", "c")]
+    assert await experiments.list() == made
+
+
+async def test_an_experiment_can_start_with_target_rewards_open(experiments: Experiments):
+    made = await experiments.create("open", "{}", Phase.CONTINUED)
+    assert (await experiments.get("open")).phase is made.phase is Phase.CONTINUED
+
+
+async def test_pausing_twice_and_resuming_is_fine(experiments: Experiments, experiment: Experiment):
+    for status in (Status.PAUSED, Status.PAUSED, Status.ACTIVE):
+        assert (await experiments.set_status(experiment.name, status)).status is status

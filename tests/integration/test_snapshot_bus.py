@@ -1,0 +1,210 @@
+"""The snapshot bus's contract, in one process and over a real Redis, and Redis's failures."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from service.records import uuid7
+from service.snapshot_bus import (
+    CachedSnapshot,
+    InProcessBus,
+    RedisBus,
+    RedisOptions,
+    SnapshotBus,
+    Topic,
+)
+from tests.faulty_proxy import FaultyProxy
+from tests.servers import RedisServer
+from tests.storage_tools import eventually, running
+
+QUIET_SECONDS = 0.05
+PATIENT_SECONDS = 30.0
+
+
+def patient(prefix: str) -> RedisOptions:
+    return RedisOptions(prefix=prefix, timeout_seconds=10, pause_seconds=0.05)
+
+
+@pytest.fixture(params=["in process", "redis"])
+async def bus(request: pytest.FixtureRequest) -> AsyncIterator[SnapshotBus]:
+    made: SnapshotBus = InProcessBus()
+    if request.param == "redis":
+        made = RedisBus(request.getfixturevalue("redis_url"), patient(uuid7()))
+    async with running(made.run()):
+        yield made
+    await made.close()
+
+
+async def subscribed(sender: SnapshotBus, receiver: SnapshotBus) -> None:
+    """Wait until what one bus tells arrives at the other."""
+    listener = receiver.listen(Topic.REWARD)
+
+    async def is_heard() -> bool:
+        sender.wake("are-you-there")
+        return bool(await listener.wait(QUIET_SECONDS))
+
+    await eventually(is_heard)
+
+
+async def test_what_is_published_last_is_the_latest(bus: SnapshotBus):
+    assert await bus.latest("doses") is None
+    await bus.publish("doses", 1, 10, b"one")
+    await bus.publish("doses", 2, 20, b"two")
+    await bus.publish("other", 7, 70, b"")
+    assert await bus.latest("doses") == CachedSnapshot(2, 20, b"two")
+    assert await bus.latest("other") == CachedSnapshot(7, 70, b"")
+
+
+async def test_listeners_hear_each_name_once_and_only_of_their_topic(bus: SnapshotBus):
+    snapshots, rewards = bus.listen(Topic.SNAPSHOT), bus.listen(Topic.REWARD)
+    for version in (1, 2):
+        await bus.publish("doses", version, 10, b"state")
+    await bus.publish("other", 1, 10, b"state")
+    assert await snapshots.wait(PATIENT_SECONDS) == {"doses", "other"}
+    assert await rewards.wait(QUIET_SECONDS) == set()
+
+
+async def test_every_listener_has_an_ear_of_its_own(bus: SnapshotBus):
+    first, second = bus.listen(Topic.REWARD), bus.listen(Topic.REWARD)
+    bus.wake("doses")
+    assert await first.wait(PATIENT_SECONDS) == {"doses"}
+    assert await second.wait(PATIENT_SECONDS) == {"doses"}
+
+
+async def test_a_listener_that_waits_is_woken(bus: SnapshotBus):
+    listener = bus.listen(Topic.REWARD)
+    waiting = asyncio.create_task(listener.wait(PATIENT_SECONDS))
+    await asyncio.sleep(0)
+    bus.wake("doses")
+    assert await waiting == {"doses"}
+
+
+async def test_another_process_hears_and_sees_everything(redis_url: str):
+    options = patient(uuid7())
+    one, two = RedisBus(redis_url, options), RedisBus(redis_url, options)
+    async with running(one.run(), two.run()):
+        await subscribed(one, two)
+        snapshots, rewards = two.listen(Topic.SNAPSHOT), two.listen(Topic.REWARD)
+        await one.publish("doses", 3, 30, b"state")
+        one.wake("doses")
+        assert await snapshots.wait(PATIENT_SECONDS) == {"doses"}
+        await eventually(lambda: _hears(rewards, "doses"))
+        assert await two.latest("doses") == CachedSnapshot(3, 30, b"state")
+    await one.close()
+    await two.close()
+
+
+async def _hears(listener, name: str) -> bool:
+    return name in await listener.wait(1)
+
+
+async def test_two_prefixes_do_not_meet(redis_url: str):
+    one, two = RedisBus(redis_url, patient(uuid7())), RedisBus(redis_url, patient(uuid7()))
+    await one.publish("doses", 1, 10, b"state")
+    assert await two.latest("doses") is None
+    await one.close()
+    await two.close()
+
+
+async def test_a_broken_value_is_no_snapshot(redis_url: str):
+    prefix, failures = uuid7(), Counter[str]()
+    bus = RedisBus(redis_url, patient(prefix), on_failure=lambda name: failures.update([name]))
+    client = Redis.from_url(redis_url)
+    await bus.publish("doses", 1, 10, b"state")
+    value = await client.get(f"{prefix}:snapshot:doses")
+    assert isinstance(value, bytes)
+    for key, bad in (("doses", value[:-1]), ("doses", b"x" + value[1:]), ("other", value)):
+        await client.set(f"{prefix}:snapshot:{key}", bad)
+        assert await bus.latest(key) is None
+    assert failures == {"latest": 3}
+    await client.aclose()
+    await bus.close()
+
+
+async def test_a_large_snapshot_passes(redis_url: str):
+    bus = RedisBus(redis_url, patient(uuid7()))
+    blob = bytes(1000) * 8000
+    await bus.publish("doses", 1, 10, blob)
+    assert await bus.latest("doses") == CachedSnapshot(1, 10, blob)
+    await bus.close()
+
+
+async def test_while_redis_is_away_nothing_raises_and_local_listeners_still_hear(
+    own_redis: RedisServer,
+):
+    failures = Counter[str]()
+    bus = RedisBus(own_redis.url, on_failure=lambda name: failures.update([name]))
+    own_redis.kill()
+    listeners = [bus.listen(topic) for topic in Topic]
+    async with running(bus.run()):
+        await bus.publish("doses", 1, 10, b"state")
+        assert await bus.latest("doses") is None
+        bus.wake("doses")
+        for listener in listeners:
+            assert await listener.wait(PATIENT_SECONDS) == {"doses"}
+        await eventually(lambda: failures["subscribe"] > 0)
+    assert failures["publish"] == 1
+    assert failures["latest"] == 0, "the circuit is open after the first failure"
+    await bus.close()
+
+
+async def test_a_redis_that_comes_back_is_used_again(own_redis: RedisServer):
+    options = RedisOptions(timeout_seconds=1, pause_seconds=0.05, heartbeat_seconds=0.2)
+    one, two = RedisBus(own_redis.url, options), RedisBus(own_redis.url, options)
+    async with running(one.run(), two.run()):
+        await subscribed(one, two)
+        await asyncio.to_thread(own_redis.kill)
+        await one.publish("doses", 1, 10, b"state")
+        await asyncio.to_thread(own_redis.start)
+        await subscribed(one, two)
+
+        async def is_published() -> bool:
+            await one.publish("doses", 2, 20, b"state")
+            return await two.latest("doses") == CachedSnapshot(2, 20, b"state")
+
+        await eventually(is_published)
+    await one.close()
+    await two.close()
+
+
+async def test_a_redis_that_hangs_costs_one_short_wait(own_redis: RedisServer):
+    async with FaultyProxy(own_redis.port, is_black_hole=True).running() as proxy:
+        bus = RedisBus(f"redis://127.0.0.1:{proxy.port}", RedisOptions(pause_seconds=60))
+        started = time.monotonic()
+        for _ in range(200):
+            await bus.publish("doses", 1, 10, b"state")
+            assert await bus.latest("doses") is None
+        # One wait of 50 ms; two hundred of them would take twenty seconds.
+        assert time.monotonic() - started < 5
+        await bus.close()
+
+
+async def test_a_subscription_that_went_silent_is_made_again(own_redis: RedisServer):
+    failures = Counter[str]()
+    options = RedisOptions(timeout_seconds=1, pause_seconds=0.05, heartbeat_seconds=0.1)
+    one = RedisBus(own_redis.url, options)
+    two = RedisBus(own_redis.url, options, on_failure=lambda name: failures.update([name]))
+    async with running(one.run(), two.run()):
+        await subscribed(one, two)
+        own_redis.pause()
+        await eventually(lambda: failures["subscribe"] > 0)
+        own_redis.resume()
+        await subscribed(one, two)
+    await one.close()
+    await two.close()
+
+
+async def test_a_flushed_redis_has_no_snapshot_and_takes_the_next(own_redis: RedisServer):
+    bus = RedisBus(own_redis.url, RedisOptions(timeout_seconds=10))
+    client = Redis.from_url(own_redis.url)
+    await bus.publish("doses", 1, 10, b"state")
+    await client.flushall()
+    assert await bus.latest("doses") is None
+    await bus.publish("doses", 2, 20, b"state")
+    assert await bus.latest("doses") == CachedSnapshot(2, 20, b"state")
+    await client.aclose()
+    await bus.close()

@@ -1,0 +1,158 @@
+"""The snapshots' contract, on SQLite and on Postgres."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from service.errors import StaleEpoch, UnknownExperiment, UnknownSnapshot, VersionConflict
+from service.records import Experiment, NewSnapshot, SnapshotRecord
+from service.storage.experiments import Experiments
+from service.storage.leases import Leases
+from service.storage.snapshots import Snapshots
+from tests.storage_tools import outcome
+
+
+def snapshot(blob: bytes = b"state", encoder_version: int = 1, **fields: bool) -> NewSnapshot:
+    return NewSnapshot(7, encoder_version, "sha256:abc", blob, note={"loss": 0.5}, **fields)
+
+
+async def save(
+    snapshots: Snapshots, experiment: Experiment, expected_version: int, new: NewSnapshot
+) -> SnapshotRecord:
+    return await snapshots.save(
+        experiment.experiment_id, epoch=0, expected_version=expected_version, snapshot=new
+    )
+
+
+async def save_many(snapshots: Snapshots, experiment: Experiment, count: int) -> None:
+    for version in range(count):
+        await save(snapshots, experiment, version, snapshot(b"state %d" % (version + 1)))
+
+
+async def test_a_saved_snapshot_comes_back_whole(
+    snapshots: Snapshots, experiments: Experiments, experiment: Experiment
+):
+    blob = bytes(range(256)) * 1000
+    record = await save(snapshots, experiment, 0, snapshot(blob))
+    latest = await snapshots.latest(experiment.experiment_id)
+    assert latest is not None
+    assert (latest.blob, latest.record) == (blob, record)
+    assert latest.is_intact
+    assert (record.version, record.offset, record.size_bytes) == (1, 7, len(blob))
+    assert record.note == {"loss": 0.5}
+    assert (await experiments.get(experiment.name)).next_version == 2
+
+
+async def test_there_is_no_latest_before_the_first(snapshots: Snapshots, experiment: Experiment):
+    assert await snapshots.latest(experiment.experiment_id) is None
+    assert await snapshots.list(experiment.experiment_id) == []
+
+
+async def test_a_save_on_another_version_than_expected_is_refused(
+    snapshots: Snapshots, experiment: Experiment
+):
+    await save(snapshots, experiment, 0, snapshot(b"one"))
+    for expected_version in (0, 2):
+        with pytest.raises(VersionConflict):
+            await save(snapshots, experiment, expected_version, snapshot(b"two"))
+
+
+async def test_saving_the_same_again_returns_what_is_stored(
+    snapshots: Snapshots, experiment: Experiment
+):
+    first = await save(snapshots, experiment, 0, snapshot(b"one"))
+    assert await save(snapshots, experiment, 0, snapshot(b"one")) == first
+    assert len(await snapshots.list(experiment.experiment_id)) == 1
+
+
+async def test_of_saves_that_race_one_wins(snapshots: Snapshots, experiment: Experiment):
+    results = await asyncio.gather(
+        *(outcome(save(snapshots, experiment, 0, snapshot(b"%d" % n))) for n in range(8))
+    )
+    assert sum(isinstance(each, SnapshotRecord) for each in results) == 1
+    assert sum(isinstance(each, VersionConflict) for each in results) == 7
+
+
+async def test_a_trainer_that_was_stopped_and_woke_up_is_refused(
+    snapshots: Snapshots, leases: Leases, experiment: Experiment
+):
+    old = await leases.acquire(experiment.experiment_id, "old", ttl_seconds=0)
+    new = await leases.acquire(experiment.experiment_id, "new", ttl_seconds=60)
+    assert old is not None
+    assert new is not None
+    with pytest.raises(StaleEpoch):
+        await snapshots.save(
+            experiment.experiment_id, epoch=old.epoch, expected_version=0, snapshot=snapshot()
+        )
+    saved = await snapshots.save(
+        experiment.experiment_id, epoch=new.epoch, expected_version=0, snapshot=snapshot()
+    )
+    assert (saved.version, saved.epoch) == (1, new.epoch)
+
+
+async def test_a_version_is_found_and_a_missing_one_refused(
+    snapshots: Snapshots, experiment: Experiment
+):
+    await save_many(snapshots, experiment, 3)
+    assert (await snapshots.get(experiment.experiment_id, 2)).blob == b"state 2"
+    with pytest.raises(UnknownSnapshot):
+        await snapshots.get(experiment.experiment_id, 4)
+
+
+async def test_pruning_keeps_the_pinned_and_the_newest(
+    snapshots: Snapshots, experiment: Experiment
+):
+    await save_many(snapshots, experiment, 8)
+    await snapshots.pin(experiment.experiment_id, 4)
+    assert await snapshots.prune(experiment.experiment_id, keep=2) == 4
+    kept = await snapshots.list(experiment.experiment_id)
+    assert [(record.version, record.is_pinned) for record in kept] == [
+        (8, False),
+        (7, False),
+        (4, True),
+        (1, True),
+    ]
+
+
+async def test_the_first_snapshot_of_each_encoder_is_pinned(
+    snapshots: Snapshots, experiment: Experiment
+):
+    for version, encoder_version in enumerate([1, 1, 2, 2]):
+        await save(snapshots, experiment, version, snapshot(encoder_version=encoder_version))
+    listed = await snapshots.list(experiment.experiment_id)
+    assert [record.is_pinned for record in listed] == [False, True, False, True]
+
+
+async def test_the_fall_back_is_the_newest_kept_before_a_version(
+    snapshots: Snapshots, experiment: Experiment
+):
+    await save_many(snapshots, experiment, 5)
+    await snapshots.prune(experiment.experiment_id, keep=1)
+    found = await snapshots.newest_at_or_before(experiment.experiment_id, 4)
+    assert found is not None
+    assert found.record.version == 1
+    assert await snapshots.newest_at_or_before(experiment.experiment_id, 0) is None
+
+
+async def test_versions_are_not_used_again_after_pruning(
+    snapshots: Snapshots, experiment: Experiment
+):
+    await save_many(snapshots, experiment, 3)
+    await snapshots.prune(experiment.experiment_id, keep=1)
+    with pytest.raises(VersionConflict):
+        await save(snapshots, experiment, 1, snapshot(b"other"))
+    assert (await save(snapshots, experiment, 3, snapshot())).version == 4
+
+
+async def test_changed_bytes_are_noticed(snapshots: Snapshots, experiment: Experiment):
+    await save(snapshots, experiment, 0, snapshot(b"state"))
+    stored = await snapshots.get(experiment.experiment_id, 1)
+    assert not replace(stored, blob=b"State").is_intact
+
+
+async def test_what_is_not_there_is_refused(snapshots: Snapshots, experiment: Experiment):
+    with pytest.raises(UnknownSnapshot):
+        await snapshots.pin(experiment.experiment_id, 1)
+    with pytest.raises(UnknownExperiment):
+        await snapshots.save("nobody", epoch=0, expected_version=0, snapshot=snapshot())

