@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup test check demo bench clean
+.PHONY: help setup serve test check docs demo bench clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
+serve: $(STAMP)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
+	$(BIN)/daband serve $(ARGS)
+
 test: $(STAMP)  ## run the test suite
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -25,6 +28,9 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## write what the documentation takes from the code
+	$(BIN)/python -m docs.write
 
 demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the learning curves
 	$(BIN)/python -m benchmarks.demo $(ARGS)

@@ -1,0 +1,90 @@
+"""`make docs`: the parts of the documentation that are the code's own words."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+from prometheus_client import Metric
+
+from model.config import BanditConfig
+from service.app import create_app
+from service.errors import problem_types
+from service.metrics import Metrics
+from service.settings import Settings, markdown_table
+
+FOLDER = Path(__file__).parent
+# prometheus_client adds these to what was asked for.
+KINDS = {"counter": "_total", "histogram": "", "gauge": ""}
+
+
+def main() -> None:
+    """Write the OpenAPI description and fill the marked parts of the pages."""
+    (FOLDER / "openapi.json").write_text(openapi())
+    for page in FOLDER.glob("*.md"):
+        page.write_text(filled(page.read_text()))
+
+
+def openapi() -> str:
+    """The OpenAPI description as it is stored."""
+    return json.dumps(create_app(Settings()).openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def filled(text: str) -> str:
+    """A page with its marked parts made anew."""
+    for name, make in PARTS.items():
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        # The table goes in literally: its backslashes are none of a replacement's.
+        parts = marked.split(text)
+        if len(parts) == 4:
+            before, start, end, after = parts
+            text = f"{before}{start}{make()}\n{end}{after}"
+    return text
+
+
+def metrics_table() -> str:
+    """Every metric with its labels."""
+    rows = [_row(metric) for metric in Metrics().registry.collect()]
+    return "\n".join(("| metric | kind | meaning |", "|---|---|---|", *rows))
+
+
+def _row(metric: Metric) -> str:
+    name = f"{metric.name}{KINDS[metric.type]}"
+    return f"| `{name}` | {metric.type} | {metric.documentation} |"
+
+
+def problems_table() -> str:
+    """Every problem with its status."""
+    rows = [
+        f"| `{slug}` | {kind.status} | {kind.default_detail()} |"
+        for slug, kind in problem_types().items()
+    ]
+    return "\n".join(("| slug | status | meaning |", "|---|---|---|", *rows))
+
+
+def configuration_table() -> str:
+    """Every field of an experiment's configuration."""
+    rows = ["| field | symbol | default | unit | meaning |", "|---|---|---|---|---|"]
+    for field in dataclasses.fields(BanditConfig):
+        is_required = field.default is dataclasses.MISSING
+        default = "required" if is_required else f"`{_plain(field.default)}`"
+        says = field.metadata
+        rows.append(
+            f"| `{field.name}` | {says['symbol']} | {default} | {says['unit']} | {says['meaning']} |"
+        )
+    return "\n".join(rows)
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+PARTS = {
+    "settings": markdown_table,
+    "metrics": metrics_table,
+    "problems": problems_table,
+    "configuration": configuration_table,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The one place where everything is built and put together."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypedDict
+
+from fastapi import FastAPI
+
+from service.metrics import Metrics
+from service.middleware import Admission, Limits, RequestScope
+from service.policies import Policies
+from service.problems import Problems
+from service.readiness import Readiness
+from service.recent_decisions import RecentDecisions
+from service.rewarding import Rewarding
+from service.routes import decisions, experiments, ops, snapshots
+from service.routes.documentation import describe
+from service.scorer import Scorer
+from service.selecting import Selecting
+from service.services import Services
+from service.settings import Settings
+from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
+from service.storage import migrate
+from service.storage.database import Database, DatabaseOptions
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.group_commit import CommitOptions
+from service.storage.leases import Leases
+from service.storage.snapshots import Snapshots
+from service.supervisor import Supervisor
+from service.trainer import Trainer, TrainerOptions, TrainerStores
+
+log = logging.getLogger(__name__)
+
+
+class OutdatedSchemaError(Exception):
+    """The database's schema is not the one that this version needs: run `daband migrate`."""
+
+    def __init__(self) -> None:
+        super().__init__(type(self).__doc__)
+
+
+class AppState(TypedDict):
+    """What the server hands on to every request."""
+
+    services: Services
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The service as an ASGI app; nothing is opened before its lifespan begins."""
+    settings = settings or Settings()
+    metrics, readiness = Metrics(), Readiness()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[AppState]:
+        async with running_services(settings, metrics, readiness) as services:
+            yield AppState(services=services)
+
+    app = FastAPI(
+        title="daband",
+        version="1",
+        description="Decisions by domain-adaptive contextual bandits.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    app.state.readiness = readiness
+    # The hot routes come first: routes are tried in order.
+    for module in (decisions, experiments, snapshots, ops):
+        app.include_router(module.router)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    _add_middleware(app, settings, metrics, readiness)
+    return app
+
+
+def _add_middleware(
+    app: FastAPI, settings: Settings, metrics: Metrics, readiness: Readiness
+) -> None:
+    problems = Problems(metrics)
+    problems.install(app)
+    limits = Limits(settings.max_body_bytes, settings.max_in_flight, settings.body_timeout_seconds)
+    app.add_middleware(Admission, problems=problems, metrics=metrics, limits=limits)
+    app.add_middleware(  # added last, so outermost
+        RequestScope,
+        problems=problems,
+        metrics=metrics,
+        readiness=readiness,
+        slow_seconds=settings.slow_request_seconds,
+    )
+
+
+@asynccontextmanager
+async def running_services(
+    settings: Settings, metrics: Metrics, readiness: Readiness
+) -> AsyncIterator[Services]:
+    """Everything that serves, running; closed in reverse, what was accepted is written first."""
+    async with AsyncExitStack() as stack:
+        stores, database = await _open_stores(stack, settings, metrics)
+        supervisor = _supervise(stack, metrics, readiness)
+        supervisor.start("bus", stores.bus.run())
+        supervisor.start("event-log", _outliving(stores.event_log.run()))
+        stack.push_async_callback(stores.event_log.close)
+        scorer = Scorer(settings.device, settings.max_waiting)
+        supervisor.start("scorer", scorer.run())
+        stack.push_async_callback(scorer.close)
+        policies = Policies(
+            stores.experiments,
+            stores.snapshots,
+            stores.bus,
+            settings.device,
+            settings.poll_seconds,
+            on_swap=metrics.set_policy,
+        )
+        supervisor.start("policies", policies.run())
+        if settings.trainer_inside:
+            training = _supervise(stack, metrics, readiness)
+            training.start("trainer", _trainer(stores, settings, metrics).run())
+        recent = RecentDecisions()
+        yield Services(
+            database=database,
+            experiments=stores.experiments,
+            event_log=stores.event_log,
+            snapshots=stores.snapshots,
+            bus=stores.bus,
+            policies=policies,
+            selecting=Selecting(scorer, stores.event_log, recent, metrics),
+            rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
+            readiness=readiness,
+            metrics=metrics,
+        )
+
+
+@asynccontextmanager
+async def running_trainer(
+    settings: Settings, metrics: Metrics, readiness: Readiness
+) -> AsyncIterator[None]:
+    """A trainer alone, running."""
+    async with AsyncExitStack() as stack:
+        stores, _ = await _open_stores(stack, settings, metrics)
+        supervisor = _supervise(stack, metrics, readiness)
+        supervisor.start("bus", stores.bus.run())
+        supervisor.start("event-log", _outliving(stores.event_log.run()))
+        stack.push_async_callback(stores.event_log.close)
+        training = _supervise(stack, metrics, readiness)
+        training.start("trainer", _trainer(stores, settings, metrics).run())
+        yield
+
+
+@asynccontextmanager
+async def opened_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database that the settings name, with the schema that this code needs."""
+    options = DatabaseOptions(
+        timeout_seconds=settings.storage_timeout_seconds,
+        lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
+    )
+    database = await Database.open(settings.storage_url, options)
+    try:
+        await _ensure_schema(database, settings)
+        yield database
+    finally:
+        await database.close()
+
+
+async def _ensure_schema(database: Database, settings: Settings) -> None:
+    if await migrate.is_current(database):
+        return
+    if not settings.is_embedded:
+        raise OutdatedSchemaError
+    await migrate.upgrade(database)
+    log.info("the embedded database was migrated", extra={"action": "schema_migrated"})
+
+
+async def _open_stores(
+    stack: AsyncExitStack, settings: Settings, metrics: Metrics
+) -> tuple[TrainerStores, Database]:
+    database = await stack.enter_async_context(opened_database(settings))
+    bus = _bus(settings, metrics)
+    stack.push_async_callback(bus.close)
+    commit = CommitOptions(
+        max_waiting=settings.max_waiting, timeout_seconds=settings.storage_timeout_seconds
+    )
+    stores = TrainerStores(
+        experiments=Experiments(database),
+        event_log=EventLog(database, commit, metrics.observe_append),
+        snapshots=Snapshots(database),
+        leases=Leases(database),
+        bus=bus,
+    )
+    return stores, database
+
+
+def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:
+    if settings.bus_url is None:
+        return InProcessBus()
+    options = RedisOptions(timeout_seconds=settings.redis_timeout_seconds)
+    return RedisBus(settings.bus_url, options, metrics.count_bus_failure)
+
+
+async def _outliving(work: Coroutine[Any, Any, None]) -> None:
+    # The event log's task ends when the log is closed, which is no accident to report.
+    await work
+    await asyncio.get_running_loop().create_future()
+
+
+def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) -> Supervisor:
+    def on_death(task: str) -> None:
+        metrics.task_deaths.labels(task).inc()
+        readiness.fail(task)
+
+    supervisor = Supervisor(on_death)
+    stack.push_async_callback(supervisor.close)
+    return supervisor
+
+
+def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Trainer:
+    options = TrainerOptions(
+        device=settings.device,
+        poll_seconds=settings.poll_seconds,
+        lease_seconds=settings.lease_seconds,
+        kept_snapshots=settings.kept_snapshots,
+    )
+    return Trainer(stores, options, metrics)

@@ -1,0 +1,160 @@
+"""Request bodies: strict decoding of JSON and msgpack, with errors that say where.
+
+Strings and booleans are no numbers, unknown fields are refused, and contexts stay undecoded
+until the experiment, and so their shape, is known.
+"""
+
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from service.errors import InvalidRequest, UnsupportedMediaType
+
+MAX_BATCH = 1000
+ABSENT = Raw()
+
+T = TypeVar("T")
+Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
+Finite = Annotated[float, Meta(ge=0, le=1)]
+
+
+class MediaType(StrEnum):
+    """The bodies that the service reads."""
+
+    JSON = "application/json"
+    MSGPACK = "application/msgpack"
+    BYTES = "application/octet-stream"
+    NPY = "application/x-npy"
+
+
+STRUCTURED = (MediaType.JSON, MediaType.MSGPACK)
+BINARY = (MediaType.BYTES, MediaType.NPY)
+
+
+class SideBody(Struct, forbid_unknown_fields=True):
+    """One domain's contexts: one shared `context`, or `contexts` by arm."""
+
+    context: Raw = ABSENT
+    contexts: dict[Identifier, Raw] | None = None
+
+
+class RoundBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One round: either side may be absent, not both."""
+
+    request_id: Identifier | None = None
+    source: SideBody | None = None
+    target: SideBody | None = None
+    eligible_arms: list[Identifier] | None = None
+
+
+class SelectBody(RoundBody, forbid_unknown_fields=True, kw_only=True):
+    """POST /select."""
+
+    experiment: Identifier
+
+
+class SelectBatchBody(Struct, forbid_unknown_fields=True):
+    """POST /select/batch."""
+
+    experiment: Identifier
+    rounds: Annotated[list[RoundBody], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class RewardBody(Struct, forbid_unknown_fields=True):
+    """POST /reward."""
+
+    decision_id: Identifier
+    reward: Finite
+
+
+class RewardBatchBody(Struct, forbid_unknown_fields=True):
+    """POST /reward/batch."""
+
+    rewards: Annotated[list[RewardBody], Meta(min_length=1, max_length=MAX_BATCH)]
+
+
+class ContextBody(Struct, forbid_unknown_fields=True):
+    """Kind and shape of the contexts of an experiment."""
+
+    kind: str
+    shape: list[int]
+
+
+class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /experiments."""
+
+    name: str
+    arms: list[str] = []
+    context: ContextBody
+    method: str = "daband"
+    seed: int = 0
+    config: dict[str, Any] = {}
+
+
+class StatusBody(Struct, forbid_unknown_fields=True):
+    """PATCH /experiments/{name}."""
+
+    status: str
+
+
+class RestoreBody(Struct, forbid_unknown_fields=True):
+    """POST /experiments/{name}/snapshots/{version}/restore."""
+
+    request_id: Identifier | None = None
+
+
+def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:
+    """The media type that a Content-Type header names; JSON when there is none."""
+    named = (header or MediaType.JSON).partition(";")[0].strip().lower()
+    for each in accepted:
+        if named == each:
+            return each
+    raise UnsupportedMediaType(accepted=[each.value for each in accepted])
+
+
+def decode(body: bytes, kind: type[T], media: MediaType = MediaType.JSON, pointer: str = "#") -> T:
+    """The body as `kind`; `InvalidRequest` says what is expected where, never what was sent."""
+    wanted: Any = kind  # a type, which mypy takes for unhashable
+    try:
+        found: T = decoder(wanted, media)(body)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(error, pointer) from None
+    return found
+
+
+@cache
+def decoder(kind: Any, media: MediaType) -> Callable[[bytes | Raw], Any]:
+    """A strict decoder, made once."""
+    if media is MediaType.MSGPACK:
+        return msgspec.msgpack.Decoder(kind).decode
+    return msgspec.json.Decoder(kind).decode
+
+
+_PLACE = re.compile(r" - at .*?`\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.(?P<name>[A-Za-z_]+)|\[(?P<index>\d+)\]")
+
+
+def _refusal(error: Exception, pointer: str) -> InvalidRequest:
+    message = str(error)
+    place = _PLACE.search(message)
+    detail = _PLACE.sub("", message)
+    if place:
+        steps = (match["name"] or match["index"] for match in _STEP.finditer(place["path"]))
+        pointer = "/".join((pointer, *steps))
+    return InvalidRequest(errors=[{"detail": _detail(error, detail), "pointer": pointer}])
+
+
+def _detail(error: Exception, message: str) -> str:
+    """What msgspec says, unless it quotes the input."""
+    if isinstance(error, RecursionError):
+        return "Nested too deeply."
+    if isinstance(error, UnicodeError):
+        return "The text is not valid UTF-8."
+    if message.startswith("Object contains unknown field"):
+        return "There is an unknown field here."
+    return f"{message}."

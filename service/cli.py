@@ -1,0 +1,205 @@
+"""The command line, `daband`."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import prometheus_client
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from service import logs
+from service.app import OutdatedSchemaError, opened_database, running_trainer
+from service.client_commands import demo, experiment_app, fail
+from service.errors import ServiceError
+from service.metrics import Metrics
+from service.readiness import Readiness
+from service.replay import ReplayReport
+from service.replay import replay as replay_log
+from service.serving import SIGNALS, listen, url_of
+from service.serving import serve as serve_here
+from service.settings import Settings, described
+from service.storage import migrate as migrations
+from service.storage.database import Database
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+from service.workers import serve_with_workers
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Decisions by domain-adaptive contextual bandits.",
+)
+app.add_typer(experiment_app, name="experiment")
+app.command()(demo)
+
+DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="0 takes a free port")] = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+    workers: Annotated[int | None, typer.Option(help="serving processes")] = None,
+    trainer_inside: Annotated[
+        bool | None, typer.Option("--trainer/--no-trainer", help="train in this process too")
+    ] = None,
+) -> None:
+    """Serve until Ctrl-C or SIGTERM."""
+    settings = _settings(
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        device=device,
+        workers=workers,
+        trainer_inside=trainer_inside,
+    )
+    _run(_check_database(settings))
+    try:
+        listener = listen(settings.host, settings.port)
+    except OSError as error:
+        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}")
+    banner = _banner(settings, url_of(listener))
+    if settings.workers == 1:
+        code = serve_here(settings, listener, lambda: typer.echo(banner, err=True))
+    else:
+        typer.echo(banner, err=True)
+        code = serve_with_workers(settings, listener)
+    raise typer.Exit(code)
+
+
+@app.command()
+def train(data_dir: DataDir = None, device: Device = None) -> None:
+    """Train in a process of its own, beside `serve --no-trainer`."""
+    settings = _settings(data_dir=data_dir, device=device)
+    readiness = Readiness()
+    _run(_train(settings, readiness))
+    raise typer.Exit(0 if readiness.dead_task is None else 1)
+
+
+@app.command()
+def migrate(data_dir: DataDir = None) -> None:
+    """Bring the database to the schema that this version needs."""
+    settings = _settings(data_dir=data_dir)
+    before, after = _run(_migrate(settings))
+    typer.echo(
+        f"schema {after}, nothing to do" if before == after else f"schema {before} → {after}"
+    )
+
+
+@app.command()
+def replay(experiment: str, data_dir: DataDir = None, device: Device = None) -> None:
+    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ."""
+    settings = _settings(data_dir=data_dir, device=device)
+    report = _run(_replay(settings, experiment))
+    typer.echo(f"offset   {report.offset}\nstored   {report.stored_hash}")
+    typer.echo(f"replayed {report.replayed_hash}\n{'equal' if report.is_equal else 'different'}")
+    raise typer.Exit(0 if report.is_equal else 1)
+
+
+@app.command()
+def settings() -> None:
+    """All settings: their values, defaults and meanings."""
+    values = _settings().model_dump()
+    table = Table()
+    for title in ("variable", "value", "default", "meaning"):
+        table.add_column(title, overflow="fold")
+    for (name, default, meaning), value in zip(described(), values.values(), strict=True):
+        table.add_row(name, "" if value is None else str(value), default, meaning)
+    Console().print(table)
+
+
+def _settings(**options: Any) -> Settings:
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        found = Settings(**given)
+    except ValidationError as error:
+        # Only the rules, not the values: a URL may hold a password.
+        fail("\n".join(_place(each) for each in error.errors()))
+    logs.configure(found.log_level, found.log_format)
+    return found
+
+
+def _place(error: Any) -> str:
+    where = ".".join(map(str, error["loc"]))
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message
+
+
+def _banner(settings: Settings, url: str) -> str:
+    storage = f"SQLite in {settings.data_dir.resolve()}" if settings.is_embedded else "Postgres"
+    bus = "in this process" if settings.bus_url is None else "Redis"
+    trainer = "inside" if settings.trainer_inside else "elsewhere (`daband train`)"
+    return "\n".join(
+        (
+            f"daband serves on {url}",
+            f"  docs     {url}/docs",
+            f"  storage  {storage}, bus {bus}",
+            f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
+            "  Ctrl-C drains and stops",
+        )
+    )
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except (OutdatedSchemaError, ServiceError) as error:
+        fail(str(error))
+
+
+async def _check_database(settings: Settings) -> None:
+    async with opened_database(settings):
+        pass
+
+
+async def _train(settings: Settings, readiness: Readiness) -> None:
+    stopped = asyncio.Event()
+    readiness.on_failure = stopped.set
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stopped.set)
+    metrics = Metrics()
+    if settings.trainer_metrics_port:
+        prometheus_client.start_http_server(
+            settings.trainer_metrics_port, settings.host, metrics.registry
+        )
+    async with running_trainer(settings, metrics, readiness):
+        typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
+        await stopped.wait()
+
+
+async def _migrate(settings: Settings) -> tuple[str | None, str | None]:
+    database = await Database.open(settings.storage_url)
+    try:
+        before = await migrations.current(database)
+        await migrations.upgrade(database)
+        return before, await migrations.current(database)
+    finally:
+        await database.close()
+
+
+async def _replay(settings: Settings, name: str) -> ReplayReport:
+    async with opened_database(settings) as database:
+        experiment = await Experiments(database).get(name)
+        log = EventLog(database)
+        return await replay_log(experiment, log, Snapshots(database), settings.device)
+
+
+if __name__ == "__main__":
+    main()

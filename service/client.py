@@ -1,0 +1,241 @@
+"""A typed client, sync and async, that tries again by itself.
+
+Every call can be sent twice without harm: selects and restores carry a request id, rewards their
+decision's id, and creating an experiment that exists already, just as wanted, is no error.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+from service import client_calls as calls
+from service import request_schemas, schemas
+from service.client_calls import MEDIA_TYPE, Answer, Call, ProblemError, Round
+
+__all__ = ["AsyncClient", "Client", "ProblemError", "Retries", "Round"]
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+RETRIED = frozenset({408, 429, 502, 503, 504})
+EXISTS = "experiment-exists"
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Waits between attempts: doubling up to a bound, up to half of it left to chance."""
+
+    attempts: int = 8
+    first_seconds: float = 0.1
+    max_seconds: float = 5.0
+
+    def waits(self) -> Iterator[float]:
+        """The wait before each further attempt."""
+        for number in range(self.attempts - 1):
+            longest = min(self.max_seconds, self.first_seconds * 2**number)
+            yield random.uniform(longest / 2, longest)  # noqa: S311
+
+
+def _asked_seconds(answer: httpx.Response) -> float:
+    """How long the service asks to wait, by Retry-After."""
+    given = answer.headers.get("Retry-After", "")
+    return float(given) if given.isdigit() else 0.0
+
+
+def _request(call: Call[Any]) -> dict[str, Any]:
+    headers = {} if call.body is None else {"Content-Type": MEDIA_TYPE}
+    return {
+        "method": call.method,
+        "url": call.path,
+        "content": call.content,
+        "headers": headers,
+    }
+
+
+class Client:
+    """The service from a script or a laboratory's machine; close it, or use it with `with`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        retries: Retries | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._retries = retries or Retries()
+        self._sleep = sleep
+        self._http = httpx.Client(base_url=url, timeout=timeout_seconds, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._http.close()
+
+    def create_experiment(self, **declared: Any) -> schemas.Experiment:
+        """Create an experiment, or find it there just as declared."""
+        wanted = request_schemas.ExperimentRequest(**declared)
+        try:
+            return self.send(calls.create_experiment(wanted))
+        except ProblemError as problem:
+            if problem.slug != EXISTS:
+                raise
+            found = self.experiment(wanted.name)
+            if not calls.is_as_wanted(wanted, found):
+                raise
+            return found
+
+    def experiments(self) -> list[schemas.Experiment]:
+        """All experiments, the oldest first."""
+        return self.send(calls.experiments()).experiments
+
+    def experiment(self, name: str) -> schemas.Experiment:
+        """An experiment as declared."""
+        return self.send(calls.experiment(name))
+
+    def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
+        """Pause (`paused`) or resume (`active`)."""
+        return self.send(calls.set_status(name, status))
+
+    def select(self, experiment: str, round_: Round) -> schemas.Selected:
+        """Decide one round."""
+        return self.send(calls.select(experiment, round_))
+
+    def select_many(self, experiment: str, rounds: Iterable[Round]) -> list[schemas.Selected]:
+        """Decide many rounds under one policy, all or none."""
+        return self.send(calls.select_many(experiment, rounds)).rounds
+
+    def reward(self, decision_id: str, value: float) -> schemas.Rewarded:
+        """Report the reward of a decision."""
+        return self.send(calls.reward(decision_id, value))
+
+    def reward_many(self, rewards: Mapping[str, float]) -> list[schemas.RewardOutcome]:
+        """Report rewards by decision id; each is recorded or refused by itself."""
+        return self.send(calls.reward_many(rewards)).rewards
+
+    def state(self, experiment: str) -> schemas.State:
+        """Where an experiment stands."""
+        return self.send(calls.state(experiment))
+
+    def snapshots(self, experiment: str) -> list[schemas.Snapshot]:
+        """The snapshots that are kept, the newest first."""
+        return self.send(calls.snapshots(experiment)).snapshots
+
+    def restore(self, experiment: str, version: int) -> schemas.Restored:
+        """Roll back to a version."""
+        return self.send(calls.restore(experiment, version))
+
+    def send(self, call: Call[Answer]) -> Answer:
+        """Send a call until it is answered for good or the attempts are used up."""
+        request = _request(call)
+        for wait in self._retries.waits():
+            try:
+                answer = self._http.request(**request)
+                if answer.status_code not in RETRIED:
+                    return call.read(answer)
+                self._sleep(max(wait, _asked_seconds(answer)))
+            except httpx.TransportError:
+                self._sleep(wait)
+        return call.read(self._http.request(**request))
+
+
+class AsyncClient:
+    """The same from asyncio; close it, or use it with `async with`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        retries: Retries | None = None,
+        *,
+        timeout_seconds: float = 10.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._retries = retries or Retries()
+        self._sleep = sleep
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_seconds, transport=transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.aclose()
+
+    async def create_experiment(self, **declared: Any) -> schemas.Experiment:
+        """Create an experiment, or find it there just as declared."""
+        wanted = request_schemas.ExperimentRequest(**declared)
+        try:
+            return await self.send(calls.create_experiment(wanted))
+        except ProblemError as problem:
+            if problem.slug != EXISTS:
+                raise
+            found = await self.experiment(wanted.name)
+            if not calls.is_as_wanted(wanted, found):
+                raise
+            return found
+
+    async def experiments(self) -> list[schemas.Experiment]:
+        """All experiments, the oldest first."""
+        return (await self.send(calls.experiments())).experiments
+
+    async def experiment(self, name: str) -> schemas.Experiment:
+        """An experiment as declared."""
+        return await self.send(calls.experiment(name))
+
+    async def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
+        """Pause (`paused`) or resume (`active`)."""
+        return await self.send(calls.set_status(name, status))
+
+    async def select(self, experiment: str, round_: Round) -> schemas.Selected:
+        """Decide one round."""
+        return await self.send(calls.select(experiment, round_))
+
+    async def select_many(self, experiment: str, rounds: Iterable[Round]) -> list[schemas.Selected]:
+        """Decide many rounds under one policy, all or none."""
+        return (await self.send(calls.select_many(experiment, rounds))).rounds
+
+    async def reward(self, decision_id: str, value: float) -> schemas.Rewarded:
+        """Report the reward of a decision."""
+        return await self.send(calls.reward(decision_id, value))
+
+    async def reward_many(self, rewards: Mapping[str, float]) -> list[schemas.RewardOutcome]:
+        """Report rewards by decision id; each is recorded or refused by itself."""
+        return (await self.send(calls.reward_many(rewards))).rewards
+
+    async def state(self, experiment: str) -> schemas.State:
+        """Where an experiment stands."""
+        return await self.send(calls.state(experiment))
+
+    async def snapshots(self, experiment: str) -> list[schemas.Snapshot]:
+        """The snapshots that are kept, the newest first."""
+        return (await self.send(calls.snapshots(experiment))).snapshots
+
+    async def restore(self, experiment: str, version: int) -> schemas.Restored:
+        """Roll back to a version."""
+        return await self.send(calls.restore(experiment, version))
+
+    async def send(self, call: Call[Answer]) -> Answer:
+        """Send a call until it is answered for good or the attempts are used up."""
+        request = _request(call)
+        for wait in self._retries.waits():
+            try:
+                answer = await self._http.request(**request)
+                if answer.status_code not in RETRIED:
+                    return call.read(answer)
+                await self._sleep(max(wait, _asked_seconds(answer)))
+            except httpx.TransportError:
+                await self._sleep(wait)
+        return call.read(await self._http.request(**request))

@@ -1,0 +1,169 @@
+"""From the bodies' numbers to checked arrays, once the experiment is known."""
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Raw
+from numpy.lib import format as npy
+
+from model.rounds import Domain, Floats, checked_contexts
+from service.bodies import MediaType, RoundBody, SideBody, decode
+from service.decision_codec import CONTEXT_TYPE, Side
+from service.experiment_spec import MAX_ARMS, ExperimentSpec
+from service.invalid import check_identifier, refuse
+
+MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
+
+
+def sides_of(
+    spec: ExperimentSpec, body: RoundBody, media: MediaType, pointer: str = "#"
+) -> tuple[Side, ...]:
+    """The sides of a round, source first; at least one."""
+    eligible = body.eligible_arms
+    if eligible is not None:
+        _check_eligible(spec, eligible, f"{pointer}/eligible_arms")
+    given = ((Domain.SOURCE, body.source), (Domain.TARGET, body.target))
+    sides = tuple(
+        _side(spec, domain, side, eligible, media, f"{pointer}/{domain}")
+        for domain, side in given
+        if side is not None
+    )
+    if not sides:
+        refuse("A round has a source side, a target side or both.", pointer)
+    return sides
+
+
+def binary_side(
+    spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
+) -> Side:
+    """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
+    if arms is not None:
+        _check_eligible(spec, list(arms), "#/eligible_arms")
+    named = list(arms or spec.arms)
+    if spec.is_per_arm and not named:
+        refuse("The arms of the contexts must be named.", "#/eligible_arms")
+    shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
+    array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
+    contexts = _checked(array, shape, "#")
+    if not spec.is_per_arm:
+        return Side(domain, _in_order(spec, named), contexts)
+    return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
+
+
+def _side(
+    spec: ExperimentSpec,
+    domain: Domain,
+    body: SideBody,
+    eligible: list[str] | None,
+    media: MediaType,
+    pointer: str,
+) -> Side:
+    has_shared, has_own = bytes(body.context) != b"", body.contexts is not None
+    if spec.is_per_arm and (has_shared or not has_own):
+        refuse("This experiment takes `contexts`, one for each arm.", pointer)
+    if not spec.is_per_arm and (has_own or not has_shared):
+        refuse("This experiment takes one shared `context`.", pointer)
+    if body.contexts is not None:
+        return _side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
+    context = _decoded(body.context, spec.context_shape, media, f"{pointer}/context")
+    return Side(domain, _in_order(spec, spec.arms if eligible is None else eligible), context)
+
+
+def _side_by_arm(
+    spec: ExperimentSpec,
+    domain: Domain,
+    raw: dict[str, Raw],
+    eligible: list[str] | None,
+    media: MediaType,
+    pointer: str,
+) -> Side:
+    if not 1 <= len(raw) <= MAX_ARMS:
+        refuse(f"A round offers 1 to {MAX_ARMS} arms.", pointer)
+    for arm in raw:
+        _check_arm(spec, arm, pointer)
+    names = raw.keys() if eligible is None else eligible
+    if not raw.keys() >= set(names):
+        refuse("An eligible arm has no context.", pointer)
+    contexts = {arm: _decoded(raw[arm], spec.context_shape, media, pointer) for arm in names}
+    return _per_arm_side(spec, domain, contexts)
+
+
+def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floats]) -> Side:
+    arms = _in_order(spec, contexts)
+    return Side(domain, arms, np.stack([contexts[arm] for arm in arms]))
+
+
+def _in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
+    """The arms as declared, or by name: the order in which a caller lists them means nothing."""
+    if not isinstance(arms, dict) and arms is spec.arms:
+        return spec.arms
+    return tuple(sorted(arms, key=lambda arm: (spec.arm_indexes.get(arm, 0), arm)))
+
+
+def _check_eligible(spec: ExperimentSpec, arms: list[str], pointer: str) -> None:
+    if not arms:
+        refuse("At least one arm is eligible.", pointer)
+    if len(set(arms)) != len(arms):
+        refuse("An arm is listed twice.", pointer)
+    for arm in arms:
+        _check_arm(spec, arm, pointer)
+
+
+def _check_arm(spec: ExperimentSpec, arm: str, pointer: str) -> None:
+    if spec.arms and arm not in spec.arm_indexes:
+        refuse("There is an arm that the experiment does not have.", pointer)
+    check_identifier(arm, pointer)
+
+
+def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -> Floats:
+    content = bytes(raw)
+    if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
+        array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
+        return _checked(array, shape, pointer)
+    kind: Any = float
+    for _ in shape:
+        kind = list[kind]
+    return _checked(decode(content, kind, media, pointer), shape, pointer)
+
+
+def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:
+    size = math.prod(shape) * CONTEXT_TYPE.itemsize
+    if len(body) != size:
+        refuse(f"Expected {size} bytes: float32 numbers of shape {list(shape)}.", pointer)
+    # A copy: what the model sees can be written to and is the machine's own byte order.
+    return np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32).reshape(shape)
+
+
+def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
+    """The array of an npy file; the header is checked before anything is allocated by it."""
+    stream = io.BytesIO(body)
+    try:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        found, is_fortran, kind = read(stream)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        refuse("The body is no npy file.")
+    size = math.prod(shape) * kind.itemsize
+    content = body[stream.tell() :]
+    if kind.kind != "f" or found != shape or len(content) != size:
+        refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
+    values = np.frombuffer(content, dtype=kind)
+    with np.errstate(over="ignore"):
+        array = values.reshape(shape, order="F" if is_fortran else "C").astype(np.float32)
+    return np.ascontiguousarray(array)
+
+
+def _checked(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    expected = f"Expected finite float32 numbers of shape {list(shape)}."
+    try:
+        with np.errstate(over="ignore"):
+            array = np.asarray(values, dtype=np.float32)
+        checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
+    except ValueError:
+        refuse(expected, pointer)
+    if array.shape != shape:
+        refuse(expected, pointer)
+    return array

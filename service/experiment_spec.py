@@ -1,0 +1,205 @@
+"""What a caller declares about an experiment, checked, and the model's configuration from it."""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+
+from model.config import BanditConfig, ContextKind
+from model.learner import Learner
+from model.rounds import Domain
+from model.systems import system_config
+from service.invalid import check_identifier, refuse
+from service.records import Experiment
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MAX_ARMS = 10_000
+MAX_DIMENSIONS = 4
+MAX_CONTEXT_SIZE = 1 << 20
+MAX_SEED = (1 << 63) - 1
+MAX_LAYERS = 16
+# A process serves many experiments: none may ask for more memory than this, in numbers.
+MAX_NUMBERS = 1 << 26
+MAX_VALUES: Mapping[str, int] = {
+    "latent_size": 4096,
+    "component_count": 4096,
+    "hidden_sizes": 8192,
+    "steps_per_episode": 100_000,
+    "batch_size": 65_536,
+}
+MAX_OTHER_VALUE = (1 << 31) - 1
+
+# Where the model's fields stand in the declaration; all others are in `config`.
+POINTERS: Mapping[str, str] = {
+    "arm_count": "#/arms",
+    "context_shape": "#/context/shape",
+    "context_kind": "#/context/kind",
+    "method": "#/method",
+}
+CONFIG_FIELDS = frozenset(each.name for each in dataclasses.fields(BanditConfig)) - set(POINTERS)
+
+
+def is_name(text: str) -> bool:
+    """Whether an experiment can have this name: fit for URLs, labels and file names."""
+    return NAME.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class ExperimentSpec:
+    """One experiment as declared; `config` holds only what differs from the method's defaults.
+
+    `arms` may be empty for per-arm contexts: any arms may then be offered, call by call.
+    """
+
+    name: str
+    arms: tuple[str, ...]
+    context_kind: ContextKind
+    context_shape: tuple[int, ...]
+    method: str = "daband"
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_per_arm(self) -> bool:
+        """Whether each arm has a context of its own."""
+        return self.context_kind is ContextKind.PER_ARM
+
+    @cached_property
+    def arm_indexes(self) -> dict[str, int]:
+        """The index of each declared arm."""
+        return {arm: index for index, arm in enumerate(self.arms)}
+
+    def arm_index(self, arm: str) -> int:
+        """The index that the model knows an arm by; a joint model asks for none."""
+        return self.arm_indexes.get(arm, 0) if self.is_per_arm else self.arm_indexes[arm]
+
+    def bandit_config(self) -> BanditConfig:
+        """The model's configuration; `InvalidRequest` names the field that is wrong."""
+        self._check_config_names()
+        try:
+            return system_config(
+                self.method,
+                arm_count=max(1, len(self.arms)),
+                context_shape=self.context_shape,
+                context_kind=self.context_kind,
+                **self.config,
+            )
+        except (ValueError, OverflowError) as error:
+            _refuse_for_model(error)
+
+    def check(self) -> None:
+        """Refuse what cannot be an experiment, whatever the model may say of it."""
+        if not is_name(self.name):
+            refuse("A name has 1 to 128 letters, digits, dots, dashes and underscores.", "#/name")
+        self._check_arms()
+        self._check_context()
+        if not 0 <= self.seed <= MAX_SEED:
+            refuse(f"A seed lies between 0 and {MAX_SEED}.", "#/seed")
+        _check_size(self.bandit_config())
+
+    def prove(self) -> None:
+        """Build the initial policy and select once: what works now works when it is served."""
+        config = self.bandit_config()
+        rows = (1, 1) if self.is_per_arm else (1,)
+        contexts = np.zeros((*rows, *self.context_shape), dtype=np.float32)
+        try:
+            policy = Learner(config, self.seed).policy()
+            for domain in Domain:
+                policy.select_many(contexts, domain, [self.name])
+        except (ValueError, RuntimeError) as error:
+            _refuse_for_model(error)
+
+    def to_json(self) -> str:
+        """The text that the database keeps."""
+        return json.dumps(
+            {
+                "arms": list(self.arms),
+                "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+                "method": self.method,
+                "seed": self.seed,
+                "config": dict(self.config),
+            },
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, name: str, text: str) -> "ExperimentSpec":
+        """The declaration that `to_json` wrote."""
+        values = json.loads(text)
+        return cls(
+            name=name,
+            arms=tuple(values["arms"]),
+            context_kind=ContextKind(values["context"]["kind"]),
+            context_shape=tuple(values["context"]["shape"]),
+            method=values["method"],
+            seed=values["seed"],
+            config=values["config"],
+        )
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "ExperimentSpec":
+        """The declaration of a stored experiment."""
+        return cls.from_json(experiment.name, experiment.spec)
+
+    def _check_arms(self) -> None:
+        if not self.arms and not self.is_per_arm:
+            refuse("An experiment with shared contexts names its arms.", "#/arms")
+        if len(self.arms) > MAX_ARMS:
+            refuse(f"An experiment has at most {MAX_ARMS} arms.", "#/arms")
+        for index, arm in enumerate(self.arms):
+            check_identifier(arm, f"#/arms/{index}")
+        if len(self.arm_indexes) != len(self.arms):
+            refuse("The names of the arms differ from each other.", "#/arms")
+
+    def _check_context(self) -> None:
+        shape = self.context_shape
+        if not 1 <= len(shape) <= MAX_DIMENSIONS or any(size < 1 for size in shape):
+            refuse(f"A shape has 1 to {MAX_DIMENSIONS} sizes, each at least 1.", "#/context/shape")
+        if math.prod(shape) > MAX_CONTEXT_SIZE:
+            refuse(f"A context has at most {MAX_CONTEXT_SIZE} numbers.", "#/context/shape")
+
+    def _check_config_names(self) -> None:
+        if not self.config.keys() <= CONFIG_FIELDS:
+            refuse("There is a field that no configuration has.", "#/config")
+
+
+def _refuse_for_model(error: Exception) -> NoReturn:
+    # The model's messages name one of our fields and its rule, never the value.
+    name, _, rule = str(error).partition(": ")
+    if name in POINTERS or name in CONFIG_FIELDS:
+        refuse(f"{rule[:1].upper()}{rule[1:]}.", POINTERS.get(name, f"#/config/{name}"))
+    refuse("The configuration does not fit together.", "#/config")
+
+
+def _check_size(config: BanditConfig) -> None:
+    for name, value in dataclasses.asdict(config).items():
+        largest = MAX_VALUES.get(name, MAX_OTHER_VALUE)
+        values = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(each, int) and each > largest for each in values):
+            refuse(f"Must be at most {largest}.", POINTERS.get(name, f"#/config/{name}"))
+    if len(config.hidden_sizes) > MAX_LAYERS:
+        refuse(f"There are at most {MAX_LAYERS} hidden layers.", "#/config/hidden_sizes")
+    if _number_count(config) > MAX_NUMBERS:
+        refuse("The experiment would need too much memory.", "#/config")
+
+
+def _number_count(config: BanditConfig) -> int:
+    """How many numbers A and the encoder's layers hold, at most."""
+    inputs = math.prod(config.context_shape)
+    latent = (
+        inputs
+        if config.encoder == "identity"
+        else max(
+            config.latent_size, config.component_count if config.encoder.startswith("pca") else 1
+        )
+    )
+    layers = pairwise((inputs, *config.hidden_sizes, latent))
+    return config.model_count * latent**2 + sum(a * b for a, b in layers)

@@ -1,0 +1,135 @@
+"""Folds events of the log into a learner: the one meaning of each kind of event.
+
+The trainer and replay both fold through here, so that what is served and what is proven are the
+same function of the log.
+"""
+
+import json
+from collections.abc import Sequence
+
+from model.learner import Learner, Outcome
+from model.networks import Networks
+from model.rounds import Domain, Round
+from model.training import Moments
+from service.decision_codec import chosen_context, propensity
+from service.experiment_spec import ExperimentSpec
+from service.records import EventKind, NewEvent, StoredEvent
+
+
+class Folder:
+    """A learner on its way through the log.
+
+    An activation needs the trained encoder and a restore needs a stored one: `fold` stops in
+    front of an event whose needs were not yet provided.
+    """
+
+    def __init__(self, learner: Learner, spec: ExperimentSpec) -> None:
+        self.learner = learner
+        self._spec = spec
+        self._outcome: Outcome | None = None
+        self._networks: tuple[int, Networks, Moments] | None = None
+
+    def provide_outcome(self, outcome: Outcome) -> None:
+        """The encoder update that an activation will ask for."""
+        self._outcome = outcome
+
+    def provide_networks(self, offset: int, networks: Networks, moments: Moments) -> None:
+        """The stored networks that the restore at this offset asks for."""
+        self._networks = (offset, networks, moments)
+
+    def fold(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
+        """Fold in order; what is left begins with an event that lacks something."""
+        for index, event in enumerate(events):
+            if not self._can_fold(event):
+                return list(events[index:])
+            self._apply(event)
+            self.learner.advance(event.offset)
+        return []
+
+    def _can_fold(self, event: StoredEvent) -> bool:
+        if event.kind is EventKind.ACTIVATION and episode_of(event) == self._pending_episode():
+            return self._outcome is not None and self._outcome.episode == episode_of(event)
+        if event.kind is EventKind.RESTORE:
+            return self._networks is not None and self._networks[0] == event.offset
+        return True
+
+    def _apply(self, event: StoredEvent) -> None:
+        if event.kind is EventKind.DECISION:
+            self._observe_context(event)
+        elif event.kind is EventKind.REWARD:
+            self._observe_reward(event)
+        elif event.kind is EventKind.PHASE:
+            self.learner.open_target()
+        elif event.kind is EventKind.RESTORE:
+            self._restore()
+        elif event.kind in (EventKind.ACTIVATION, EventKind.REFUSAL):
+            self._conclude(event)
+
+    def _observe_context(self, event: StoredEvent) -> None:
+        context = chosen_context(event, self._spec)
+        self.learner.observe_context(event.offset, _domain(event), context)
+
+    def _observe_reward(self, event: StoredEvent) -> None:
+        decision = event.decision
+        if decision is None or event.reward is None or decision.arm is None:
+            raise ValueError(f"the reward at offset {event.offset} has no decision")
+        self.learner.observe(
+            Round(
+                reference=decision.offset,
+                domain=_domain(decision),
+                context=chosen_context(decision, self._spec),
+                arm=self._spec.arm_index(decision.arm),
+                reward=event.reward,
+                propensity=propensity(decision),
+            )
+        )
+
+    def _conclude(self, event: StoredEvent) -> None:
+        """What the log says happened counts; an event of an update that was given up says nothing."""
+        episode = episode_of(event)
+        if episode != self._pending_episode():
+            return
+        self.learner.dismiss(episode)
+        outcome, self._outcome = self._outcome, None
+        if event.kind is EventKind.ACTIVATION and outcome is not None:
+            self.learner.activate(outcome.networks, outcome.moments)
+
+    def _restore(self) -> None:
+        """Serve earlier networks again; an update under way started from others and is given up."""
+        assert self._networks is not None  # noqa: S101 - `_can_fold` has seen to it
+        _, networks, moments = self._networks
+        self._networks = self._outcome = None
+        if (episode := self._pending_episode()) is not None:
+            self.learner.dismiss(episode)
+        self.learner.activate(networks, moments)
+
+    def _pending_episode(self) -> int | None:
+        return self.learner.pending.data.episode if self.learner.pending else None
+
+
+def conclusion(experiment_id: str, outcome: Outcome) -> NewEvent:
+    """The event that ends an encoder update: its encoder is active from here on, or was refused."""
+    kind = EventKind.ACTIVATION if outcome.verdict.is_accepted else EventKind.REFUSAL
+    said = {
+        "episode": outcome.episode,
+        "verdict": outcome.verdict.as_dict(),
+        "losses": outcome.losses,
+    }
+    key = f"{experiment_id}:{outcome.episode}"
+    return NewEvent(experiment_id, kind, key, payload=json.dumps(said, default=str).encode())
+
+
+def episode_of(event: StoredEvent) -> int:
+    """The episode that an activation or a refusal ends."""
+    return int(json.loads(event.payload)["episode"])
+
+
+def restored_version(event: StoredEvent) -> int:
+    """The version that a restore goes back to."""
+    return int(json.loads(event.payload)["version"])
+
+
+def _domain(event: StoredEvent) -> Domain:
+    if event.domain is None:
+        raise ValueError(f"the decision at offset {event.offset} has no domain")
+    return event.domain

@@ -1,0 +1,265 @@
+"""Leading an experiment: fold the log, train beside it, publish what came of it."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from model.learner import Learner, Outcome, TrainingJob
+from model.restoring import restore_networks
+from model.snapshot import state_hash, to_bytes
+from service.experiment_spec import ExperimentSpec
+from service.failpoints import Failpoint, reach
+from service.folding import Folder, conclusion, restored_version
+from service.loading import LearnerStore
+from service.metrics import Metrics
+from service.records import EventKind, Experiment, Lease, NewSnapshot, StoredEvent
+from service.snapshot_bus import SnapshotBus, Topic
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.leases import Leases
+from service.storage.snapshots import Snapshots
+
+PAGE = 512
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerOptions:
+    """How a trainer works.
+
+    A change that callers can notice is published at most every `publish_seconds`; mere progress
+    through the log, every `progress_seconds`.
+    """
+
+    device: str = "cpu"
+    poll_seconds: float = 1.0
+    lease_seconds: float = 10.0
+    kept_snapshots: int = 20
+    gather_seconds: float = 0.05
+    publish_seconds: float = 0.25
+    progress_seconds: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStores:
+    """What a trainer reads and writes."""
+
+    experiments: Experiments
+    event_log: EventLog
+    snapshots: Snapshots
+    leases: Leases
+    bus: SnapshotBus
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An experiment to train and all that is needed for it; `executor` trains the encoders."""
+
+    experiment: Experiment
+    stores: TrainerStores
+    options: TrainerOptions
+    metrics: Metrics
+    executor: Executor
+
+
+class Leadership:
+    """One unbroken time of leading: the learner and what is under way with it."""
+
+    def __init__(self, assignment: Assignment, lease: Lease) -> None:
+        self._experiment = assignment.experiment
+        self._spec = ExperimentSpec.of(assignment.experiment)
+        self._stores = assignment.stores
+        self._options = assignment.options
+        self._metrics = assignment.metrics
+        self._executor = assignment.executor
+        self._lease = lease
+        self._listener = assignment.stores.bus.listen(Topic.REWARD)
+        self._training: asyncio.Future[Outcome] | None = None
+        self._training_episode = self._concluded_episode = 0
+        self._last_training: dict[str, Any] = {}
+        self._is_changed = False
+        self._published_at = 0.0
+
+    async def begin(self) -> None:
+        """Take up where the newest good snapshot ends."""
+        store = LearnerStore(self._stores.event_log, self._stores.snapshots, self._options.device)
+        stored = await self._stores.snapshots.list(self._experiment.experiment_id, limit=1)
+        self._version = stored[0].version if stored else 0
+        self._published_offset = stored[0].offset if stored else 0
+        if stored:
+            self._last_training = dict(stored[0].note.get("last_training", {}))
+        learner = await store.load(self._experiment, self._spec)
+        self._published_offset = min(self._published_offset, learner.offset)
+        self._folder = Folder(learner, self._spec)
+        details = {
+            "action": "leadership_begun",
+            "offset": learner.offset,
+            "epoch": self._lease.epoch,
+        }
+        log.info("leading", extra={**self._experiment.log_context(), **details})
+
+    @property
+    def _learner(self) -> Learner:
+        return self._folder.learner
+
+    def end(self) -> None:
+        """Drop what is under way; a training that runs on is ignored."""
+        if self._training is not None:
+            self._training.cancel()
+
+    async def step(self) -> None:
+        """Fold a page, see to the training, publish; wait when there is nothing new."""
+        events = await self._stores.event_log.read(
+            self._experiment.experiment_id, self._learner.offset, PAGE
+        )
+        if events:
+            await self._fold(events)
+        await self._see_to_training()
+        await self._publish_if_due()
+        if len(events) < PAGE:
+            await self._rest()
+
+    async def _fold(self, events: list[StoredEvent]) -> None:
+        left = await asyncio.to_thread(self._folder.fold, events)
+        while left:
+            await self._provide_for(left[0])
+            left = await asyncio.to_thread(self._folder.fold, left)
+        self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
+        reach(Failpoint.AFTER_FOLD)
+
+    async def _provide_for(self, event: StoredEvent) -> None:
+        """Bring what an event of the log needs: a training to its end, or a stored encoder."""
+        if event.kind is EventKind.ACTIVATION:
+            pending = self._learner.pending
+            assert pending is not None  # noqa: S101 - the fold stopped at a pending update
+            self._folder.provide_outcome(await self._begin_training(pending))
+            return
+        version = restored_version(event)
+        stored = await self._stores.snapshots.get(self._experiment.experiment_id, version)
+        networks, moments = await asyncio.to_thread(
+            restore_networks, stored.blob, self._options.device
+        )
+        self._folder.provide_networks(event.offset, networks, moments)
+
+    async def _see_to_training(self) -> None:
+        """Begin a pending update; write the end of one that is ready into the log."""
+        pending = self._learner.pending
+        if pending is None:
+            self._training = None
+            return
+        training = self._begin_training(pending)
+        if not training.done() or self._concluded_episode == pending.data.episode:
+            return  # still at it, or its end is in the log and yet to be folded
+        outcome = training.result()
+        self._folder.provide_outcome(outcome)
+        event = conclusion(self._experiment.experiment_id, outcome)
+        reach(Failpoint.BEFORE_CONCLUSION)
+        await self._stores.event_log.append([event], epoch=self._lease.epoch)
+        reach(Failpoint.AFTER_CONCLUSION)
+        self._last_training = {
+            "episode": outcome.episode,
+            "losses": outcome.losses,
+            "verdict": outcome.verdict.as_dict(),
+        }
+        self._concluded_episode = outcome.episode
+
+    def _begin_training(self, pending: TrainingJob) -> asyncio.Future[Outcome]:
+        """The training of this update, which may be under way; one that was given up is dropped."""
+        if self._training is not None and self._training_episode == pending.data.episode:
+            return self._training
+        self.end()
+        self._training_episode = pending.data.episode
+        started, label = time.monotonic(), self._experiment.name
+
+        def train() -> Outcome:
+            outcome = pending.run()
+            seconds = time.monotonic() - started
+            is_accepted = outcome.verdict.is_accepted
+            self._metrics.observe_episode(label, seconds, is_accepted=is_accepted)
+            details = {"action": "episode_trained", "episode": outcome.episode}
+            details |= {"seconds": round(seconds, 3), "accepted": is_accepted}
+            log.info("an encoder was trained", extra=details | self._experiment.log_context())
+            return outcome
+
+        self._training = asyncio.get_running_loop().run_in_executor(self._executor, train)
+        return self._training
+
+    async def _publish_if_due(self) -> None:
+        waited = time.monotonic() - self._published_at
+        limit = (
+            self._options.publish_seconds if self._is_changed else self._options.progress_seconds
+        )
+        if self._learner.offset > self._published_offset and waited >= limit:
+            await self._publish()
+
+    async def _publish(self) -> None:
+        learner = self._learner
+        snapshot = await asyncio.to_thread(self._snapshot, learner, self._version + 1)
+        reach(Failpoint.BEFORE_SNAPSHOT)
+        record = await self._stores.snapshots.save(
+            self._experiment.experiment_id,
+            epoch=self._lease.epoch,
+            expected_version=self._version,
+            snapshot=snapshot,
+        )
+        reach(Failpoint.AFTER_SNAPSHOT)
+        self._version, self._published_offset = record.version, record.offset
+        self._published_at, self._is_changed = time.monotonic(), False
+        await self._stores.bus.publish(
+            self._experiment.name, record.version, record.offset, snapshot.blob
+        )
+        reach(Failpoint.AFTER_PUBLISH)
+        head = await self._stores.event_log.head(self._experiment.experiment_id)
+        self._metrics.set_lag(self._experiment.name, head - record.offset)
+        condition = float(snapshot.note["condition_number"])
+        self._metrics.observe_snapshot(self._experiment.name, record.size_bytes, condition)
+        if record.version % self._options.kept_snapshots == 0:
+            await self._stores.snapshots.prune(
+                self._experiment.experiment_id, self._options.kept_snapshots
+            )
+
+    def _snapshot(self, learner: Learner, version: int) -> NewSnapshot:
+        return NewSnapshot(
+            offset=learner.offset,
+            encoder_version=learner.encoder_version,
+            state_hash=state_hash(learner),
+            blob=to_bytes(learner, version, with_contexts=False),
+            note=self._note(learner),
+        )
+
+    def _note(self, learner: Learner) -> dict[str, Any]:
+        contexts, rewards = learner.contexts, learner.reward_counts
+        counts = {
+            "decisions": sum(reservoir.count for reservoir in contexts.values()),
+            "folded_rewards": sum(rewards.values()),
+        }
+        counts |= {f"{domain}_rewards": count for domain, count in rewards.items()}
+        counts |= {f"{domain}_contexts": reservoir.count for domain, reservoir in contexts.items()}
+        return {
+            "counts": counts,
+            "phase": learner.phase.value,
+            "episode": learner.episode,
+            "is_training": learner.pending is not None,
+            "last_training": self._last_training,
+            "condition_number": float(learner.statistics.condition_numbers().max()),
+        }
+
+    async def _rest(self) -> None:
+        """Wait for news of this experiment, for a training's end, or for the next publish or poll."""
+        deadline = time.monotonic() + self._options.poll_seconds
+        if self._is_changed and self._learner.offset > self._published_offset:
+            deadline = min(deadline, self._published_at + self._options.publish_seconds)
+        if self._training is not None:
+            deadline = min(deadline, time.monotonic() + self._options.publish_seconds)
+        await asyncio.sleep(
+            self._options.gather_seconds
+        )  # what comes close together folds together
+        while (left := deadline - time.monotonic()) > 0:
+            if self._experiment.name in await self._listener.wait(left):
+                return
+            if self._training is not None and self._training.done():
+                return

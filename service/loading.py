@@ -1,0 +1,79 @@
+"""Brings a learner back from storage: the newest good snapshot, with its contexts from the log."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.learner import Learner
+from model.restoring import restore
+from model.rounds import Floats, Integers
+from model.snapshot import SnapshotError
+from service.decision_codec import chosen_context
+from service.experiment_spec import ExperimentSpec
+from service.records import Experiment, StoredSnapshot
+from service.storage.event_log import EventLog
+from service.storage.snapshots import Snapshots
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerStore:
+    """Where learners come from."""
+
+    event_log: EventLog
+    snapshots: Snapshots
+    device: str = "cpu"
+
+    async def load(self, experiment: Experiment, spec: ExperimentSpec) -> Learner:
+        """The learner of the newest snapshot that can be trusted, or the one before any event."""
+        head = await self.event_log.head(experiment.experiment_id)
+        stored = await self.snapshots.latest(experiment.experiment_id)
+        while stored is not None:
+            if (learner := await self._restored(stored, spec, head)) is not None:
+                return learner
+            version = stored.record.version - 1
+            stored = await self.snapshots.newest_at_or_before(experiment.experiment_id, version)
+        return Learner(spec.bandit_config(), spec.seed, self.device)
+
+    async def _restored(
+        self, stored: StoredSnapshot, spec: ExperimentSpec, head: int
+    ) -> Learner | None:
+        try:
+            _check(stored, head)
+            return await self._with_contexts(stored, spec)
+        except SnapshotError as error:
+            details = {"action": "snapshot_rejected", "reason": str(error)}
+            log.exception("a snapshot was rejected", extra=details | stored.record.log_context())
+            return None
+
+    async def _with_contexts(self, stored: StoredSnapshot, spec: ExperimentSpec) -> Learner:
+        loop = asyncio.get_running_loop()
+        experiment_id = stored.record.experiment_id
+
+        def find(references: Integers) -> Floats:
+            # Runs in the thread that restores; the log is read by the loop.
+            reading = self._contexts(experiment_id, spec, references)
+            return asyncio.run_coroutine_threadsafe(reading, loop).result()
+
+        return await asyncio.to_thread(restore, stored.blob, find, self.device)
+
+    async def _contexts(
+        self, experiment_id: str, spec: ExperimentSpec, references: Integers
+    ) -> Floats:
+        found = await self.event_log.events_at(experiment_id, references.tolist())
+        contexts = np.zeros((len(references), *spec.context_shape), dtype=np.float32)
+        for row, reference in enumerate(references.tolist()):
+            if reference not in found:
+                raise SnapshotError(f"the log has no context at offset {reference}")
+            contexts[row] = chosen_context(found[reference], spec)
+        return contexts
+
+
+def _check(stored: StoredSnapshot, head: int) -> None:
+    if not stored.is_intact:
+        raise SnapshotError("the stored bytes have changed")
+    if stored.record.offset > head:
+        raise SnapshotError("its offset lies beyond the log")

@@ -1,0 +1,193 @@
+"""What every request passes, as plain ASGI: its id and time, then the limits at the door."""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import logs
+from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
+from service.metrics import Metrics
+from service.problems import Problems
+from service.readiness import Readiness
+from service.records import uuid7
+
+SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+
+log = logging.getLogger(__name__)
+
+
+class RequestScope:
+    """Gives a request its id, times it, and answers for it when it crashes."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        problems: Problems,
+        metrics: Metrics,
+        readiness: Readiness,
+        slow_seconds: float,
+    ) -> None:
+        self._app = app
+        self._problems = problems
+        self._metrics = metrics
+        self._readiness = readiness
+        self._slow_seconds = slow_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with a send that notes what is answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope["headers"])
+        token = logs.enter(request_id=request_id)
+        started = time.perf_counter()
+        answer = _Answer(send, request_id, self._readiness)
+        try:
+            await self._guarded(scope, receive, answer)
+        finally:
+            self._observe(scope, answer.status, time.perf_counter() - started)
+            logs.leave(token)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001 - the last one who can answer
+            crash = self._problems.crash(error)
+            if answer.status is None:
+                await crash(scope, receive, answer)
+
+    def _observe(self, scope: Scope, status: int | None, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unmatched")
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self._metrics.request_seconds.labels(route, method, str(status)).observe(seconds)
+        if seconds > self._slow_seconds:
+            details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
+            log.warning("a request was slow", extra={**details, "status": status})
+
+
+class _Answer:
+    """A `send` that remembers the status and adds our headers."""
+
+    def __init__(self, send: Send, request_id: str, readiness: Readiness) -> None:
+        self.status: int | None = None
+        self._send = send
+        self._request_id = request_id
+        self._readiness = readiness
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = self._request_id
+            if not self._readiness.is_ready:
+                headers["Connection"] = "close"  # so that callers find another process in time
+        await self._send(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request may cost before it is refused."""
+
+    max_body_bytes: int
+    max_in_flight: int
+    body_timeout_seconds: float
+
+
+class Admission:
+    """Refuses what is too much or cannot be read, before any work is done for it.
+
+    Bodies are read here, whole: a handler never sees half of one.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, problems: Problems, metrics: Metrics, limits: Limits
+    ) -> None:
+        self._app = app
+        self._problems = problems
+        self._gauge = metrics.requests_in_flight
+        self._limits = limits
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Count a request in and out, and pass it on with its body read."""
+        if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
+            await self._app(scope, receive, send)
+            return
+        if self._in_flight >= self._limits.max_in_flight:
+            await self._problems.answer(Overloaded())(scope, receive, send)
+            return
+        self._in_flight += 1
+        self._gauge.inc()
+        try:
+            await self._admit(scope, receive, send)
+        finally:
+            self._in_flight -= 1
+            self._gauge.dec()
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in WITHOUT_BODY:
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check_headers(scope["headers"])
+            body = await self._read(receive)
+        except (PayloadTooLarge, UnsupportedMediaType) as refusal:
+            answer = self._problems.answer(refusal)
+            answer.headers["Connection"] = "close"  # the rest of the body is not wanted
+            await answer(scope, receive, send)
+        except TimeoutError:
+            await self._problems.plain(408, {"Connection": "close"})(scope, receive, send)
+        else:
+            if body is not None:
+                await self._app(scope, _once(body, receive), send)
+
+    def _check_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        for name, value in headers:
+            if name == b"content-length" and _length(value) > self._limits.max_body_bytes:
+                raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+            if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+                raise UnsupportedMediaType("Bodies are read as they are, without compression.")
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body; none when the caller has gone away before its end."""
+        body = bytearray()
+        async with asyncio.timeout(self._limits.body_timeout_seconds):
+            while (message := await receive())["type"] == "http.request":
+                body += message.get("body", b"")
+                if len(body) > self._limits.max_body_bytes:
+                    raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+                if not message.get("more_body", False):
+                    return bytes(body)
+        return None
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body, then what comes after it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_next() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_next
+
+
+def _length(value: bytes) -> int:
+    # Twenty digits are more than enough to be too much.
+    return int(value[:20]) if value.isdigit() else 0
+
+
+def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name == b"x-request-id" and SANE_ID.fullmatch(value):
+            return value.decode()
+    return uuid7()

@@ -1,0 +1,34 @@
+"""Whether this process should be sent requests, and why not."""
+
+from collections.abc import Callable
+
+
+def _nobody() -> None:
+    """Tell nobody."""
+
+
+class Readiness:
+    """Ready until it drains or a background task dies; there is no way back.
+
+    `on_failure` is called when a task died, to end the process in order.
+    """
+
+    def __init__(self) -> None:
+        self.is_draining = False
+        self.dead_task: str | None = None
+        self.on_failure: Callable[[], None] = _nobody
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are welcome."""
+        return not self.is_draining and self.dead_task is None
+
+    def begin_drain(self) -> None:
+        """The process is about to stop: finish what is there, take nothing new for long."""
+        self.is_draining = True
+
+    def fail(self, task: str) -> None:
+        """A background task died."""
+        if self.dead_task is None:
+            self.dead_task = task
+            self.on_failure()

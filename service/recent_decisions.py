@@ -1,0 +1,33 @@
+"""The decisions of the last minutes by id: most rewards come soon, and need no look-up then."""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from service.records import StoredEvent
+
+MAX_RECENT = 65_536
+
+
+class Owner(NamedTuple):
+    """The experiment that a decision belongs to."""
+
+    experiment_id: str
+    experiment: str
+
+
+class RecentDecisions:
+    """Remembers the newest decisions of this process; forgetting one costs a read, no more."""
+
+    def __init__(self, capacity: int = MAX_RECENT) -> None:
+        self._capacity = capacity
+        self._owners: OrderedDict[str, Owner] = OrderedDict()
+
+    def add(self, decision: StoredEvent, experiment: str) -> None:
+        """Remember a durable decision."""
+        self._owners[decision.event_key] = Owner(decision.experiment_id, experiment)
+        if len(self._owners) > self._capacity:
+            self._owners.popitem(last=False)
+
+    def owner(self, decision_id: str) -> Owner | None:
+        """Whose decision it is, none when it is not remembered."""
+        return self._owners.get(decision_id)

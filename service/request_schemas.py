@@ -1,0 +1,112 @@
+"""The shapes of requests, as they are documented and as the client makes them.
+
+The routes decode by `bodies`, which refuses the same things faster.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.systems import SYSTEMS
+
+Identifier = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        description="opaque text of at most 128 bytes, compared byte for byte; no NUL",
+    ),
+]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = (
+    list[Number] | list[list[Number]] | list[list[list[Number]]] | list[list[list[list[Number]]]]
+)
+Status = Literal["active", "paused"]
+Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
+
+
+class Request(BaseModel):
+    """A request; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ContextShape(Request):
+    """What a context looks like: one shared by all arms, or one for each arm."""
+
+    kind: Literal["shared", "per_arm"] = Field(examples=["shared"])
+    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] = Field(
+        examples=[[16]]
+    )
+
+
+class ExperimentRequest(Request):
+    """An experiment to create."""
+
+    name: Name = Field(examples=["doses"])
+    arms: Annotated[list[Identifier], Field(max_length=10_000)] = Field(
+        default=[], examples=[["low", "mid", "high"]]
+    )
+    context: ContextShape
+    method: Method = "daband"
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    config: dict[str, Any] = Field(
+        default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
+    )
+
+
+class StatusRequest(Request):
+    """Pause or resume an experiment."""
+
+    status: Status
+
+
+class SideRequest(Request):
+    """One domain's contexts in a round."""
+
+    context: Numbers | None = Field(None, description="the shared context, in the declared shape")
+    contexts: dict[str, Numbers] | None = Field(None, description="a context for each arm")
+
+
+class RoundRequest(Request):
+    """One round; a source side, a target side or both."""
+
+    request_id: Identifier | None = Field(
+        None, description="the same id again gets the same answer; made up when absent"
+    )
+    source: SideRequest | None = None
+    target: SideRequest | None = None
+    eligible_arms: list[Identifier] | None = None
+
+
+class SelectRequest(RoundRequest):
+    """One round of an experiment."""
+
+    experiment: Name
+
+
+class SelectBatchRequest(Request):
+    """Many rounds of an experiment, decided under one policy, all or none."""
+
+    experiment: Name
+    rounds: Annotated[list[RoundRequest], Field(min_length=1, max_length=1000)]
+
+
+class RewardRequest(Request):
+    """The reward of a decision."""
+
+    decision_id: Identifier
+    reward: Annotated[float, Field(ge=0, le=1)]
+
+
+class RewardBatchRequest(Request):
+    """Rewards of many decisions, each recorded or refused by itself."""
+
+    rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
+
+
+class RestoreRequest(Request):
+    """An id makes a restore safe to send again."""
+
+    request_id: Identifier | None = None

@@ -1,0 +1,94 @@
+"""One reward: find its decision's experiment, write it, wake the trainer."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from service.errors import ServiceError, Unavailable, UnknownDecision
+from service.metrics import Metrics
+from service.recent_decisions import Owner, RecentDecisions
+from service.records import Appended, EventKind, NewEvent
+from service.snapshot_bus import SnapshotBus
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+
+Reported = tuple[str, float]  # decision id, reward
+Outcome = Appended | ServiceError
+
+
+class Rewarding:
+    """Writes rewards, each at most once, whatever is sent twice."""
+
+    def __init__(
+        self,
+        experiments: Experiments,
+        event_log: EventLog,
+        bus: SnapshotBus,
+        recent: RecentDecisions,
+        metrics: Metrics,
+    ) -> None:
+        self._experiments = experiments
+        self._event_log = event_log
+        self._bus = bus
+        self._recent = recent
+        self._metrics = metrics
+        self._names: dict[str, str] = {}
+
+    async def reward(self, decision_id: str, reward: float) -> Appended:
+        """What the log holds for the reward; raises what it is refused with."""
+        owner = (await self._owners([decision_id])).get(decision_id)
+        if owner is None:
+            raise UnknownDecision
+        return await self._append(owner, decision_id, reward)
+
+    async def reward_many(self, reported: Sequence[Reported]) -> list[Outcome]:
+        """For each reward what the log holds or why it was refused; one does not touch another.
+
+        `Unavailable` when any could not be written: all can be sent again.
+        """
+        owners = await self._owners(decision_id for decision_id, _ in reported)
+        outcomes = await asyncio.gather(
+            *(self._outcome(owners.get(decision_id), decision_id, r) for decision_id, r in reported)
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, Unavailable):
+                raise outcome
+        return list(outcomes)
+
+    async def _outcome(self, owner: Owner | None, decision_id: str, reward: float) -> Outcome:
+        if owner is None:
+            return UnknownDecision()
+        try:
+            return await self._append(owner, decision_id, reward)
+        except ServiceError as refusal:
+            return refusal
+
+    async def _append(self, owner: Owner, decision_id: str, reward: float) -> Appended:
+        event = NewEvent(owner.experiment_id, EventKind.REWARD, decision_id, reward=reward)
+        (appended,) = await self._event_log.append([event])
+        if appended.created:
+            self._bus.wake(owner.experiment)
+            self._metrics.count_reward(owner.experiment, str(appended.event.domain))
+        return appended
+
+    async def _owners(self, decision_ids: Iterable[str]) -> dict[str, Owner]:
+        """The experiments of those decisions that exist."""
+        found: dict[str, Owner] = {}
+        missing: set[str] = set()
+        for decision_id in decision_ids:
+            owner = self._recent.owner(decision_id)
+            if owner is None:
+                missing.add(decision_id)
+            else:
+                found[decision_id] = owner
+        if missing:
+            stored = await self._event_log.find_decisions(sorted(missing))
+            for decision_id, decision in stored.items():
+                name = await self._name(decision.experiment_id)
+                found[decision_id] = Owner(decision.experiment_id, name)
+        return found
+
+    async def _name(self, experiment_id: str) -> str:
+        if experiment_id not in self._names:
+            experiment = await self._experiments.get_by_id(experiment_id)
+            self._names[experiment_id] = experiment.name
+        return self._names[experiment_id]

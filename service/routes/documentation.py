@@ -1,0 +1,88 @@
+"""What the OpenAPI description says beyond what FastAPI sees: bodies and problems."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from service import request_schemas, schemas
+from service.bodies import BINARY, STRUCTURED, MediaType
+from service.problems import MEDIA_TYPE
+
+REFERENCE = "#/components/schemas/{model}"
+BODIES: tuple[type[BaseModel], ...] = (
+    request_schemas.ExperimentRequest,
+    request_schemas.StatusRequest,
+    request_schemas.SelectRequest,
+    request_schemas.SelectBatchRequest,
+    request_schemas.RewardRequest,
+    request_schemas.RewardBatchRequest,
+    request_schemas.RestoreRequest,
+    schemas.Problem,
+)
+MEANINGS: Mapping[int, str] = {
+    403: "Target rewards are closed",
+    404: "There is no such thing",
+    408: "The body did not arrive in time",
+    409: "It conflicts with what is there",
+    413: "The body is too large",
+    415: "The body cannot be read in this media type or encoding",
+    422: "The request does not have the expected shape",
+    500: "A bug; the log has more under the request's id",
+    503: "Not now; `Retry-After` says when to try again",
+}
+WITH_BODY = (408, 413, 415, 422)
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def problems(*statuses: int, has_body: bool = False) -> Responses:
+    """The problems that a route may answer, beside those that any route may."""
+    every = {*statuses, 422, 500, 503, *(WITH_BODY if has_body else ())}
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model="Problem")}}}
+    return {
+        status: {"description": MEANINGS[status], "content": content} for status in sorted(every)
+    }
+
+
+def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = False) -> Any:
+    """The body of a route, which its handler decodes by itself."""
+    content: dict[str, Any] = {
+        media.value: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}
+        for media in STRUCTURED
+    }
+    if is_binary:
+        content |= {
+            media.value: {"schema": {"type": "string", "format": "binary"}} for media in BINARY
+        }
+    return {"requestBody": {"required": is_required, "content": content}}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI description of the app, made once."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            routes=app.routes,
+        )
+        _, definitions = models_json_schema(
+            [(kind, "validation") for kind in BODIES], ref_template=REFERENCE
+        )
+        found = made.setdefault("components", {}).setdefault("schemas", {})
+        for name, schema in definitions["$defs"].items():
+            found.setdefault(name, schema)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def bytes_answer(description: str) -> Responses:
+    """The documentation of an answer that is no JSON."""
+    schema = {"type": "string", "format": "binary"}
+    return {
+        200: {"description": description, "content": {MediaType.BYTES.value: {"schema": schema}}}
+    }

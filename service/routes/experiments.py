@@ -1,0 +1,125 @@
+"""Experiments: create, list, show, pause and resume, and where they stand."""
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from model.config import ContextKind
+from service import request_schemas, schemas
+from service.bodies import ExperimentBody, StatusBody
+from service.experiment_spec import ExperimentSpec
+from service.invalid import refuse
+from service.records import Experiment, SnapshotRecord, Status
+from service.routes import NameDep, ServicesDep, body_of, json_answer
+from service.routes.documentation import body, problems
+
+# What the trainer counts, before it has counted anything.
+COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
+
+router = APIRouter(prefix="/experiments", tags=["experiments"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=schemas.Experiment,
+    responses=problems(409, has_body=True),
+    openapi_extra=body(request_schemas.ExperimentRequest),
+)
+async def create_experiment(request: Request, services: ServicesDep) -> Response:
+    """Create an experiment; its name identifies it everywhere."""
+    spec = _declared(await body_of(request, ExperimentBody))
+    spec.check()
+    await asyncio.to_thread(spec.prove)
+    return json_answer(_answer(await services.experiments.create(spec.name, spec.to_json())), 201)
+
+
+@router.get("", response_model=schemas.ExperimentList, responses=problems())
+async def list_experiments(services: ServicesDep) -> Response:
+    """All experiments, the oldest first."""
+    found = await services.experiments.list()
+    return json_answer({"experiments": [_answer(each) for each in found]})
+
+
+@router.get("/{name}", response_model=schemas.Experiment, responses=problems(404))
+async def show_experiment(name: NameDep, services: ServicesDep) -> Response:
+    """An experiment as it was declared."""
+    return json_answer(_answer(await services.experiments.get(name)))
+
+
+@router.patch(
+    "/{name}",
+    response_model=schemas.Experiment,
+    responses=problems(404, has_body=True),
+    openapi_extra=body(request_schemas.StatusRequest),
+)
+async def change_experiment(name: NameDep, request: Request, services: ServicesDep) -> Response:
+    """Pause (`paused`) or resume (`active`); a paused experiment takes rewards, no new decisions."""
+    told = await body_of(request, StatusBody)
+    try:
+        status = Status(told.status)
+    except ValueError:
+        refuse(f"Must be one of {', '.join(Status)}.", "#/status")
+    return json_answer(_answer(await services.experiments.set_status(name, status)))
+
+
+@router.get("/{name}/state", response_model=schemas.State, responses=problems(404))
+async def show_state(name: NameDep, services: ServicesDep) -> Response:
+    """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
+    experiment = await services.experiments.get(name)
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    return json_answer(state_answer(experiment, newest[0] if newest else None))
+
+
+def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[str, Any]:
+    """Where an experiment stands; the trainer's notes never hide what is known for certain."""
+    note = dict(newest.note) if newest else {}
+    counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
+    folded = newest.offset if newest else 0
+    return {
+        **note,
+        "experiment": experiment.name,
+        "phase": experiment.phase.value,
+        "status": experiment.status.value,
+        "counts": counts,
+        "policy_version": newest.version if newest else 0,
+        "encoder_version": newest.encoder_version if newest else 0,
+        "state_hash": newest.state_hash if newest else None,
+        "head_offset": experiment.head_offset,
+        "folded_offset": folded,
+        "lag": experiment.head_offset - folded,
+        "snapshot_at": newest.created_at if newest else None,
+    }
+
+
+def _declared(told: ExperimentBody) -> ExperimentSpec:
+    try:
+        kind = ContextKind(told.context.kind)
+    except ValueError:
+        refuse(f"Must be one of {', '.join(ContextKind)}.", "#/context/kind")
+    return ExperimentSpec(
+        name=told.name,
+        arms=tuple(told.arms),
+        context_kind=kind,
+        context_shape=tuple(told.context.shape),
+        method=told.method,
+        seed=told.seed,
+        config=told.config,
+    )
+
+
+def _answer(experiment: Experiment) -> dict[str, Any]:
+    spec = ExperimentSpec.of(experiment)
+    return {
+        "name": experiment.name,
+        "experiment_id": experiment.experiment_id,
+        "arms": spec.arms,
+        "context": {"kind": spec.context_kind.value, "shape": spec.context_shape},
+        "method": spec.method,
+        "seed": spec.seed,
+        "config": spec.config,
+        "phase": experiment.phase.value,
+        "status": experiment.status.value,
+        "created_at": experiment.created_at,
+    }

@@ -1,0 +1,178 @@
+"""The shapes of answers, as they are documented and as the client reads them."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from service.request_schemas import ContextShape, Status
+
+Phase = Literal["zero_shot", "continued"]
+
+
+class Schema(BaseModel):
+    """An answer; readers ignore fields that they do not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Experiment(Schema):
+    """An experiment as declared, with its phase and status."""
+
+    name: str
+    experiment_id: str
+    arms: list[str]
+    context: ContextShape
+    method: str
+    seed: int
+    config: dict[str, Any]
+    phase: Phase
+    status: Status
+    created_at: datetime
+
+
+class ExperimentList(Schema):
+    """All experiments, the oldest first."""
+
+    experiments: list[Experiment]
+
+
+class Score(Schema):
+    """What the policy thinks of an arm: `ucb` = `mean` + `bonus`."""
+
+    mean: float
+    bonus: float
+    ucb: float
+
+
+class Decision(Schema):
+    """The chosen arm, with the exact probability of every eligible arm."""
+
+    decision_id: str
+    arm: str
+    probabilities: dict[str, float]
+    scores: dict[str, Score]
+
+
+class Selected(Schema):
+    """The decisions of a round."""
+
+    experiment: str
+    request_id: str
+    policy_version: int
+    source: Decision | None = None
+    target: Decision | None = None
+
+
+class SelectedBatch(Schema):
+    """The decisions of many rounds, in their order."""
+
+    experiment: str
+    rounds: list[Selected]
+
+
+class Problem(BaseModel):
+    """RFC 9457: what went wrong; `type` leads to an explanation."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    request_id: str | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+class Rewarded(Schema):
+    """What became of a reward: durable, now or before."""
+
+    decision_id: str
+    status: Literal["created", "already_recorded"]
+    offset: int
+
+
+class RewardOutcome(Schema):
+    """What became of one reward of a batch; `problem` says why it was refused."""
+
+    decision_id: str
+    status: Literal["created", "already_recorded", "refused"]
+    offset: int | None = None
+    problem: Problem | None = None
+
+
+class RewardedBatch(Schema):
+    """What became of each reward, in their order."""
+
+    rewards: list[RewardOutcome]
+
+
+class State(BaseModel):
+    """Where an experiment stands; what the trainer notes is passed on as further fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    experiment: str
+    phase: Phase
+    status: Status
+    counts: dict[str, int]
+    policy_version: int
+    encoder_version: int
+    state_hash: str | None
+    head_offset: int
+    folded_offset: int
+    lag: int
+    snapshot_at: datetime | None
+
+
+class Snapshot(Schema):
+    """A saved version of an experiment's learner."""
+
+    version: int
+    offset: int
+    encoder_version: int
+    epoch: int
+    state_hash: str
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    note: dict[str, Any]
+
+
+class SnapshotList(Schema):
+    """The snapshots that are kept, the newest first."""
+
+    experiment: str
+    snapshots: list[Snapshot]
+
+
+class Restored(Schema):
+    """The restore is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    version: int
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
+class Health(Schema):
+    """The process lives."""
+
+    status: Literal["ok"]
+
+
+class Ready(Schema):
+    """The process takes requests."""
+
+    status: Literal["ready"]
+
+
+class ProblemType(Schema):
+    """What a kind of problem means."""
+
+    type: str
+    title: str
+    status: int
+    detail: str

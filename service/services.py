@@ -1,0 +1,30 @@
+"""What the routes work with: built once by `app`, handed on by the server's lifespan."""
+
+from dataclasses import dataclass
+
+from service.metrics import Metrics
+from service.policies import Policies
+from service.readiness import Readiness
+from service.rewarding import Rewarding
+from service.selecting import Selecting
+from service.snapshot_bus import SnapshotBus
+from service.storage.database import Database
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The collaborators of the routes."""
+
+    database: Database
+    experiments: Experiments
+    event_log: EventLog
+    snapshots: Snapshots
+    bus: SnapshotBus
+    policies: Policies
+    selecting: Selecting
+    rewarding: Rewarding
+    readiness: Readiness
+    metrics: Metrics

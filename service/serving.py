@@ -1,0 +1,167 @@
+"""Running the server: one process or several, and an end in order.
+
+On SIGTERM or Ctrl-C the process stops being ready, goes on serving for a moment so that
+balancers notice, stops listening, finishes the requests at work, writes what is accepted, and
+exits with 0. A second Ctrl-C ends it at once.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+
+from service.app import create_app
+from service.readiness import Readiness
+from service.settings import Settings
+
+BACKLOG = 2048
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+TASK_DIED = 1
+LAST_CALL_SECONDS = 0.1
+
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that takes connections from now on; OSError when the address is not to be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where callers find the service."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(
+    settings: Settings, listener: socket.socket, on_started: Callable[[], None] = lambda: None
+) -> int:
+    """Serve in this process until told to stop; the exit code."""
+    app = create_app(settings)
+    readiness: Readiness = app.state.readiness
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+    )
+    DrainingServer(config, readiness, settings.drain_delay_seconds, on_started).run([listener])
+    log.info("stopped", extra={"action": "service_stopped", "process_id": os.getpid()})
+    return 0 if readiness.dead_task is None else TASK_DIED
+
+
+class DrainingServer(uvicorn.Server):
+    """uvicorn with a drain in front of its shutdown."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        readiness: Readiness,
+        delay_seconds: float,
+        on_started: Callable[[], None],
+    ) -> None:
+        super().__init__(config)
+        self._readiness = readiness
+        self._delay_seconds = delay_seconds
+        self._on_started = on_started
+        readiness.on_failure = self.drain
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then say so."""
+        await super().startup(sockets)
+        if self.started:
+            log.info("started", extra={"action": "service_started", "process_id": os.getpid()})
+            self._on_started()
+            self._follow_parent()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening without turning anyone away who is connected already."""
+        await self._hear_the_last(sockets or [])
+        await super().shutdown(sockets)
+
+    async def _hear_the_last(self, listeners: list[socket.socket]) -> None:
+        # Connections that the kernel has made and nobody has accepted are reset when a listening
+        # socket is closed. A copy keeps it open while the loop lets go of its own.
+        kept = [listener.dup() for listener in listeners]
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            listener.close()
+        await asyncio.sleep(LAST_CALL_SECONDS)
+        late = [connection for listener in kept for connection in _emptied(listener)]
+        loop = asyncio.get_running_loop()
+        for connection in late:
+            await loop.connect_accepted_socket(self._protocol, connection)
+        await asyncio.sleep(LAST_CALL_SECONDS)  # who has just connected gets to ask
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals ourselves: uvicorn would raise them again and so not exit with 0."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def drain(self) -> None:
+        """Stop being ready now, and stop listening in a moment."""
+        if self._readiness.is_draining:
+            return
+        self._readiness.begin_drain()
+        log.info("draining", extra={"action": "service_draining", "process_id": os.getpid()})
+        delay = self._delay_seconds if self.started else 0
+        asyncio.get_running_loop().call_later(delay, self._stop)
+
+    def _follow_parent(self) -> None:
+        """A worker whose parent is gone would serve on with nobody to stop it."""
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            asyncio.get_running_loop().add_reader(parent.sentinel, self._on_orphaned)
+
+    def _on_orphaned(self) -> None:
+        parent = multiprocessing.parent_process()
+        assert parent is not None  # noqa: S101 - it was there when this was set up
+        asyncio.get_running_loop().remove_reader(parent.sentinel)
+        self.drain()
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGINT and self._readiness.is_draining:
+            self.force_exit = self.should_exit = True
+        self.drain()
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+
+def _emptied(listener: socket.socket) -> list[socket.socket]:
+    """The connections that wait at a socket, which is closed at once."""
+    found = []
+    listener.setblocking(False)
+    with listener, suppress(BlockingIOError):
+        while True:
+            found.append(listener.accept()[0])
+    return found

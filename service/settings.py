@@ -1,0 +1,175 @@
+"""All settings of a process: `DABAND_*` variables over defaults that need no environment at all.
+
+What an experiment chooses (α, ε, episode length, …) is no setting: it belongs to the experiment.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service import failpoints
+
+PREFIX = "DABAND_"
+# Where the tests find their servers, and where they want a process to fail; no settings of ours.
+TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
+MEBIBYTE = 1024 * 1024
+
+Seconds = Annotated[float, Field(ge=0, le=3600)]
+PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class Settings(BaseSettings):
+    """One process's settings; they do not change while it runs."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    workers: int = Field(
+        1, ge=1, le=64, description="serving processes; more than one needs Postgres and Redis"
+    )
+    data_dir: Path = Field(Path("data"), description="folder of the embedded database")
+    database_url: SecretStr | None = Field(
+        None, description="sqlite:///… or postgresql://…; empty: SQLite in the data folder"
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="redis://…; empty: a bus inside the process"
+    )
+    device: str = Field(
+        "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="where encoders run: cpu, cuda, cuda:1"
+    )
+    trainer_inside: bool = Field(
+        True, description="train in the serving process; false where `daband train` runs"
+    )
+    trainer_metrics_port: int = Field(
+        0, ge=0, le=65535, description="port of `daband train`'s own /metrics; 0: none"
+    )
+
+    storage_timeout_seconds: PositiveSeconds = Field(
+        1.0, description="longest wait for the database before 503"
+    )
+    redis_timeout_seconds: PositiveSeconds = Field(
+        0.05, description="longest wait for a command of the bus"
+    )
+    poll_seconds: PositiveSeconds = Field(
+        0.5, description="longest time that new rewards and policies go unnoticed without the bus"
+    )
+    lease_seconds: PositiveSeconds = Field(
+        10.0, description="after this silence another trainer takes an experiment over"
+    )
+    kept_snapshots: int = Field(
+        20, ge=1, le=100_000, description="newest snapshots kept, beside the first of each encoder"
+    )
+
+    max_body_bytes: int = Field(
+        8 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE, description="largest request body"
+    )
+    max_in_flight: int = Field(
+        512, ge=1, le=100_000, description="requests at work before others are refused with 503"
+    )
+    max_waiting: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="contexts that may wait to be scored, and events to be written",
+    )
+    body_timeout_seconds: PositiveSeconds = Field(
+        10.0, description="longest time that a request's body may take to arrive"
+    )
+    keep_alive_seconds: int = Field(
+        30, ge=1, le=3600, description="how long an idle connection is kept"
+    )
+    slow_request_seconds: PositiveSeconds = Field(
+        1.0, description="requests that take longer are logged"
+    )
+
+    drain_delay_seconds: Seconds = Field(
+        0.5, description="how long a stopping server is not ready before it stops listening"
+    )
+    drain_seconds: PositiveSeconds = Field(
+        20.0, description="how long a stopping server waits for requests at work"
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level that is logged"
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: console on a terminal, JSON lines elsewhere"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_every_variable(cls, values: Any) -> Any:
+        problem = unknown_variable(os.environ)
+        if problem is not None:
+            raise ValueError(problem)
+        failpoints.plan(os.environ)
+        return values
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if not self.storage_url.startswith(("sqlite:", "postgresql:")):
+            raise ValueError("DABAND_DATABASE_URL is sqlite:///… or postgresql://…")
+        if self.workers > 1 and (self.is_embedded or self.redis_url is None):
+            raise ValueError(
+                "workers > 1 needs Postgres and Redis: set DABAND_DATABASE_URL=postgresql://… "
+                "and DABAND_REDIS_URL=redis://…, or use one worker"
+            )
+        return self
+
+    @property
+    def storage_url(self) -> str:
+        """The database's URL, password and all."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data_dir / 'daband.db'}"
+
+    @property
+    def bus_url(self) -> str | None:
+        """The bus's URL, none for the one inside the process."""
+        return None if self.redis_url is None else self.redis_url.get_secret_value()
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the database is a SQLite file, which the service migrates by itself."""
+        return self.storage_url.startswith("sqlite")
+
+
+def unknown_variable(environment: Mapping[str, str]) -> str | None:
+    """What is wrong with the first `DABAND_*` variable that no setting reads, if there is one."""
+    known = [variable(name) for name in Settings.model_fields]
+    for name in sorted(environment):
+        candidate = name.upper()
+        if not candidate.startswith(PREFIX) or candidate.startswith(TEST_PREFIXES):
+            continue
+        if candidate not in known:
+            nearest = get_close_matches(candidate, known, n=1, cutoff=0.0)[0]
+            return f"there is no setting {candidate}; did you mean {nearest}?"
+    return None
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def described() -> Iterator[tuple[str, str, str]]:
+    """Variable, default and meaning of every setting."""
+    for name, field in Settings.model_fields.items():
+        yield variable(name), _default(field), field.description or ""
+
+
+def markdown_table() -> str:
+    """The settings as the table of the documentation."""
+    rows = [f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in described()]
+    return "\n".join(("| variable | default | meaning |", "|---|---|---|", *rows))
+
+
+def _default(field: FieldInfo) -> str:
+    return "" if field.default is None else str(field.default).lower()

@@ -1,0 +1,115 @@
+"""Several serving processes on one socket, watched over by a parent that does nothing else."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from uvicorn.config import STARTUP_FAILURE
+
+from service import logs
+from service.metrics import MULTIPROCESS_VARIABLE, forget_dead_processes
+from service.serving import SIGNALS, serve
+from service.settings import Settings
+
+WATCH_SECONDS = 0.2
+PAUSE_SECONDS = 1.0  # before a process is replaced: one that dies again and again costs little
+
+log = logging.getLogger(__name__)
+
+
+def serve_with_workers(settings: Settings, listener: socket.socket) -> int:
+    """Serve in `settings.workers` processes until told to stop; the exit code.
+
+    A process that dies is replaced. One that cannot even start ends all, for the next one would
+    fare no better.
+    """
+    with tempfile.TemporaryDirectory(prefix="daband-metrics-") as folder:
+        os.environ[MULTIPROCESS_VARIABLE] = folder  # read by the children when they start
+        parent = _Parent(settings, listener)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: parent.ask_to_stop())
+        return parent.run()
+
+
+class _Parent:
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._context = multiprocessing.get_context("spawn")
+        self._processes: list[SpawnProcess] = []
+        self._is_asked = False
+        self._is_stopping = False
+        self._exit_code = 0
+
+    def run(self) -> int:
+        """Keep the processes alive, then wait for their end."""
+        for _ in range(self._settings.workers):
+            self._start_one()
+        while self._processes:
+            wait([process.sentinel for process in self._processes], timeout=WATCH_SECONDS)
+            if self._is_asked and not self._is_stopping:
+                self._stop()
+            for process in [each for each in self._processes if not each.is_alive()]:
+                self._bury(process)
+        return self._exit_code
+
+    def ask_to_stop(self) -> None:
+        """Called by a signal, at any moment: only leaves a note."""
+        self._is_asked = True
+
+    def _stop(self) -> None:
+        """Tell all processes to drain."""
+        self._is_stopping = True
+        self._listener.close()  # or it would take connections that nobody serves
+        for process in self._processes:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGTERM)
+
+    def _start_one(self) -> None:
+        process = self._context.Process(
+            target=worker, args=(self._settings, self._listener), name="daband-worker"
+        )
+        process.start()
+        self._processes.append(process)
+
+    def _bury(self, process: SpawnProcess) -> None:
+        self._processes.remove(process)
+        process.join()
+        if self._is_stopping:
+            self._exit_code = self._exit_code or _code(process)
+            return
+        details = {"action": "worker_died", "process_id": process.pid, "code": process.exitcode}
+        log.error("a serving process died", extra=details)
+        if process.exitcode == STARTUP_FAILURE:
+            self._exit_code = STARTUP_FAILURE
+            self._stop()
+        else:
+            self._replace()
+
+    def _replace(self) -> None:
+        time.sleep(PAUSE_SECONDS)
+        if not self._is_asked:
+            self._start_one()
+
+
+def _code(process: SpawnProcess) -> int:
+    """The exit code of a process that was told to stop, perhaps before it could listen to that."""
+    code = process.exitcode or 0
+    if code == -signal.SIGTERM:
+        return 0
+    return code if code >= 0 else 1
+
+
+def worker(settings: Settings, listener: socket.socket) -> None:
+    """One serving process."""
+    logs.configure(settings.log_level, settings.log_format)
+    forget_dead_processes(Path(os.environ[MULTIPROCESS_VARIABLE]))
+    sys.exit(serve(settings, listener))

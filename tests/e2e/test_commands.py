@@ -1,0 +1,65 @@
+"""The other commands, against a real service."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service_process import ROOT, ServiceProcess, clean_environment
+
+SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
+
+
+def daband(*arguments: str) -> str:
+    """What a command that must succeed prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", *arguments],
+        cwd=ROOT,
+        env=clean_environment({"COLUMNS": "200"}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+def test_experiments_are_created_listed_and_shown(service: ServiceProcess):
+    url = ("--url", service.url)
+    arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
+    created = json.loads(daband("experiment", "create", "doses", *arms, *url))
+    assert (created["arms"], created["context"]["shape"]) == (["low", "high"], [4])
+    assert "doses" in json.loads(daband("experiment", "list", *url))
+    shown = json.loads(daband("experiment", "show", "doses", *url))
+    assert (shown["config"], shown["state"]["phase"]) == (json.loads(SMALL), "zero_shot")
+
+
+def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):
+    plot = tmp_path / "curves" / "demo.png"
+    shown = daband("demo", "--rounds", "40", "--plot", str(plot), "--url", service.url)
+    assert "40/40" in shown
+    assert "target" in shown
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
+    command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(tmp_path)]
+    trainer = subprocess.Popen(
+        command, cwd=ROOT, env=clean_environment(), stderr=subprocess.PIPE, text=True
+    )
+    assert trainer.stderr is not None
+    assert "daband trains" in trainer.stderr.readline()
+    trainer.send_signal(signal.SIGTERM)
+    _, rest = trainer.communicate(timeout=60)
+    assert (trainer.returncode, rest) == (0, "")

@@ -1,0 +1,50 @@
+"""The client against the real app."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import numpy as np
+import pytest
+
+from service.client import AsyncClient, ProblemError, Round
+from tests.api_tools import CONTEXT, DOSES, Api, asgi
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[AsyncClient]:
+    transport = httpx.ASGITransport(asgi(api.app, api.services))
+    async with AsyncClient("http://test", transport=transport) as made:
+        yield made
+
+
+async def test_a_round_is_played(client: AsyncClient):
+    context = np.array(CONTEXT)
+    selected = await client.select("doses", Round(source=context, target=context))
+    assert selected.source is not None
+    assert selected.target is not None
+    told = await client.reward(selected.source.decision_id, 1)
+    assert (told.status, told.offset) == ("created", 3)
+    assert (await client.reward(selected.source.decision_id, 1)).status == "already_recorded"
+    with pytest.raises(ProblemError, match="target-reward-forbidden"):
+        await client.reward(selected.target.decision_id, 1)
+
+
+async def test_many_rounds_are_played(client: AsyncClient):
+    rounds = [Round(source={"low": CONTEXT, "mid": CONTEXT}) for _ in range(3)]
+    selected = await client.select_many("offers", rounds)
+    rewards = {each.source.decision_id: 0.5 for each in selected if each.source}
+    outcomes = await client.reward_many({**rewards, "nobody's": 1})
+    assert [each.status for each in outcomes] == ["created"] * 3 + ["refused"]
+    assert outcomes[-1].problem is not None
+    assert outcomes[-1].problem.status == 404
+
+
+async def test_experiments_are_managed(client: AsyncClient):
+    assert (await client.create_experiment(**DOSES)).name == "doses"
+    assert [each.name for each in await client.experiments()] == ["doses", "offers"]
+    assert (await client.set_status("doses", "paused")).status == "paused"
+    assert (await client.experiment("doses")).status == "paused"
+    assert (await client.state("doses")).policy_version == 0
+    assert await client.snapshots("doses") == []
+    with pytest.raises(ProblemError, match="unknown-snapshot"):
+        await client.restore("doses", 1)

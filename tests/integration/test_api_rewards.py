@@ -1,0 +1,117 @@
+"""Rewards over HTTP, on SQLite and on Postgres."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.records import phase_event
+from service.snapshot_bus import Topic
+from tests.api_tools import CONTEXT, Api, running_api
+
+
+async def test_a_reward_is_created_once(api: Api):
+    decision_id = await api.decide()
+    first, second = await api.reward(decision_id), await api.reward(decision_id)
+    expected = {"decision_id": decision_id, "offset": 2}
+    assert (first.status_code, first.json()) == (201, {**expected, "status": "created"})
+    assert (second.status_code, second.json()) == (200, {**expected, "status": "already_recorded"})
+
+
+async def test_a_second_reward_with_another_value_is_refused(api: Api):
+    decision_id = await api.decide()
+    await api.reward(decision_id, 1.0)
+    answer = await api.reward(decision_id, 0.5)
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/reward-conflict")
+    assert await api.head() == 2
+
+
+async def test_twenty_equal_rewards_at_once_create_one(api: Api):
+    decision_id = await api.decide()
+    answers = await asyncio.gather(*(api.reward(decision_id) for _ in range(20)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
+
+
+async def test_a_reward_of_an_unknown_decision_is_not_found(api: Api):
+    answer = await api.reward("nobody's")
+    assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-decision")
+
+
+async def test_a_target_reward_is_refused_and_stored_nowhere(api: Api):
+    body = {"experiment": "doses", "target": {"context": CONTEXT}}
+    decision = (await api.http.post("/select", json=body)).json()["target"]
+    answer = await api.reward(decision["decision_id"], 0.123456)
+    assert (answer.status_code, answer.json()["type"]) == (403, "/problems/target-reward-forbidden")
+    assert "0.123456" not in answer.text
+    assert await api.head() == 1
+
+
+async def test_a_target_reward_is_taken_once_the_phase_allows_it(api: Api):
+    body = {"experiment": "doses", "target": {"context": CONTEXT}}
+    decision = (await api.http.post("/select", json=body)).json()["target"]
+    experiment = await api.services.experiments.get("doses")
+    phase = type(experiment.phase).CONTINUED
+    await api.services.event_log.append([phase_event(experiment.experiment_id, phase)])
+    assert (await api.reward(decision["decision_id"])).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "value", ["1", True, None, -0.1, 1.1, "NaN", [1], 10**30, {"reward": 1}], ids=str
+)
+async def test_a_reward_is_a_number_between_0_and_1(api: Api, value: Any):
+    decision_id = await api.decide()
+    answer = await api.reward(decision_id, value)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/reward")
+    assert await api.head() == 1
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "1e999", "-1e999", "1" * 100_000])
+async def test_what_json_has_no_number_for_is_refused(api: Api, text: str):
+    decision_id = await api.decide()
+    content = f'{{"decision_id": "{decision_id}", "reward": {text}}}'
+    headers = {"Content-Type": "application/json"}
+    assert (await api.http.post("/reward", content=content, headers=headers)).status_code == 422
+
+
+async def test_a_reward_wakes_the_trainers_of_its_experiment(api: Api):
+    ear = api.services.bus.listen(Topic.REWARD)
+    decision_id = await api.decide()
+    await api.reward(decision_id)
+    assert await ear.wait(30) == {"doses"}
+    await api.reward(decision_id)
+    assert await ear.wait(0) == set()
+
+
+async def test_each_reward_of_a_batch_is_judged_by_itself(api: Api):
+    first, second = await api.decide(), await api.decide()
+    await api.reward(second, 0.0)
+    rewards = [
+        {"decision_id": decision_id, "reward": value}
+        for decision_id, value in ((first, 1.0), (first, 1.0), (second, 1.0), ("nobody's", 1.0))
+    ]
+    answer = await api.http.post("/reward/batch", json={"rewards": rewards})
+    outcomes = answer.json()["rewards"]
+    assert answer.status_code == 200
+    assert [each["status"] for each in outcomes] == [
+        "created",
+        "already_recorded",
+        "refused",
+        "refused",
+    ]
+    slugs = [each["problem"]["type"].rpartition("/")[2] for each in outcomes[2:]]
+    assert slugs == ["reward-conflict", "unknown-decision"]
+
+
+async def test_one_bad_value_refuses_the_whole_batch(api: Api):
+    decision_id = await api.decide()
+    rewards = [{"decision_id": decision_id, "reward": 1.0}, {"decision_id": "b", "reward": 2}]
+    answer = await api.http.post("/reward/batch", json={"rewards": rewards})
+    assert answer.json()["errors"][0]["pointer"] == "#/rewards/1/reward"
+    assert await api.head() == 1
+
+
+async def test_another_process_finds_the_decision_in_the_database(api: Api, database_url: str):
+    decision_id = await api.decide()
+    async with running_api(database_url) as other:
+        assert (await other.reward(decision_id)).status_code == 201
+    assert (await api.reward(decision_id)).status_code == 200

@@ -1,0 +1,225 @@
+"""The trainer in process: folds, trains beside the fold, publishes, and comes back the same."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.restoring import restore_policy
+from service.experiment_spec import ExperimentSpec
+from service.loading import LearnerStore
+from service.records import EventKind, Phase, phase_event
+from service.replay import replay
+from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
+from tests.storage_tools import eventually
+
+EPISODE = int(DOSES["config"]["episode_length"])
+TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'daband.db'}"
+
+
+async def create(api: Api, **changes: Any) -> None:
+    declared = {**DOSES, **changes}
+    assert (await api.http.post("/experiments", json=declared)).status_code == 201
+
+
+async def play(api: Api, rounds: int, start: int = 0, **fields: Any) -> list[str]:
+    """Rounds with rewards; the target decisions' ids."""
+    target_ids = []
+    for i in range(start, start + rounds):
+        context = [value + 0.1 * (i % 7) for value in (CONTEXT if i % 2 else OTHER_CONTEXT)]
+        sides = {"source": {"context": context}, "target": {"context": context}}
+        answer = (await api.select(f"r-{i}", **sides, **fields)).json()
+        target_ids.append(answer["target"]["decision_id"])
+        reward = 1.0 if answer["source"]["arm"] == ("low" if i % 2 else "high") else 0.0
+        assert (await api.reward(answer["source"]["decision_id"], reward)).status_code == 201
+    return target_ids
+
+
+async def state(api: Api) -> dict[str, Any]:
+    found: dict[str, Any] = (await api.http.get("/experiments/doses/state")).json()
+    return found
+
+
+async def newest_offset(api: Api) -> int:
+    """The offset up to which the newest snapshot is folded."""
+    experiment = await api.services.experiments.get("doses")
+    newest = await api.services.snapshots.list(experiment.experiment_id, 1)
+    return newest[0].offset if newest else 0
+
+
+async def settled(api: Api, rewards: int) -> dict[str, Any]:
+    """The state once all of the log is folded and published and no training is under way."""
+
+    async def is_settled() -> bool:
+        found = await state(api)
+        is_folded = found["counts"]["folded_rewards"] == rewards and not found["is_training"]
+        return is_folded and await newest_offset(api) == await api.head()
+
+    async def is_begun() -> bool:
+        return await newest_offset(api) > 0
+
+    await eventually(is_begun)
+    await eventually(is_settled)
+    return await state(api)
+
+
+async def is_replayed(api: Api) -> bool:
+    experiment = await api.services.experiments.get("doses")
+    report = await replay(experiment, api.services.event_log, api.services.snapshots)
+    return report.is_equal and report.version > 0
+
+
+async def test_rewards_are_folded_and_encoders_activated(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 2 * EPISODE)
+        found = await settled(api, 2 * EPISODE)
+        assert found["counts"]["source_rewards"] == 2 * EPISODE
+        assert found["encoder_version"] >= 1
+        assert found["last_training"]["verdict"]["is_accepted"] in (True, False)
+        assert await is_replayed(api)
+
+
+async def test_published_policy_is_served(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 8)
+        await settled(api, 8)
+
+        async def is_served() -> bool:
+            return bool((await api.select()).json()["policy_version"] > 0)
+
+        await eventually(is_served)
+
+
+async def test_restart_in_the_middle_of_a_training_reaches_the_same_state(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, EPISODE + 3)  # the process ends while the first encoder may be training
+    async with running_api(url, **TRAINING) as api:
+        await play(api, EPISODE, start=100)
+        await settled(api, 2 * EPISODE + 3)
+        assert await is_replayed(api)
+
+
+async def test_damaged_newest_snapshot_is_passed_over(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 6)
+        await settled(api, 6)
+        await play(api, 6, start=50)
+        await settled(api, 12)
+        experiment = await api.services.experiments.get("doses")
+        newest = await api.services.snapshots.latest(experiment.experiment_id)
+    assert newest is not None
+    async with running_api(url) as api:
+        await damage(api, experiment.experiment_id, newest.record.version)
+        spec = ExperimentSpec.of(experiment)
+        store = LearnerStore(api.services.event_log, api.services.snapshots)
+        learner = await store.load(experiment, spec)
+        assert learner.offset < newest.record.offset
+        assert (await api.select()).json()["policy_version"] < newest.record.version
+
+
+async def damage(api: Api, experiment_id: str, version: int) -> None:
+    """Flip a byte of a stored snapshot behind the service's back."""
+    import sqlalchemy as sa
+
+    from service.storage.tables import snapshots
+
+    row = (snapshots.c.experiment_id == experiment_id) & (snapshots.c.version == version)
+
+    async def flip(connection: Any) -> None:
+        blob = await connection.scalar(sa.select(snapshots.c.blob).where(row))
+        changed = blob[:100] + bytes([blob[100] ^ 1]) + blob[101:]
+        await connection.execute(sa.update(snapshots).where(row).values(blob=changed))
+
+    await api.services.database.write(flip)
+
+
+async def test_restore_brings_an_earlier_encoder_back(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 4)
+        first = await settled(api, 4)
+        await play(api, 2 * EPISODE, start=100)
+        await settled(api, 2 * EPISODE + 4)
+        answer = await api.http.post(
+            f"/experiments/doses/snapshots/{first['policy_version']}/restore"
+        )
+        assert answer.status_code == 202
+
+        async def is_back() -> bool:
+            return await newest_offset(api) >= answer.json()["offset"]
+
+        await eventually(is_back)
+        assert await is_replayed(api)
+
+
+async def test_target_rewards_fold_once_the_phase_is_open(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        target_ids = await play(api, 4)
+        assert (await api.reward(target_ids[0])).status_code == 403
+        experiment = await api.services.experiments.get("doses")
+        await api.services.event_log.append(
+            [phase_event(experiment.experiment_id, Phase.CONTINUED)]
+        )
+        assert (await api.reward(target_ids[0])).status_code == 201
+        found = await settled(api, 5)
+        assert found["counts"]["target_rewards"] == 1
+        assert await is_replayed(api)
+
+
+async def test_refused_target_rewards_leave_no_trace_in_the_state(tmp_path):
+    hashes = []
+    for name, refused in (("with", True), ("without", False)):
+        async with running_api(f"sqlite:///{tmp_path / name}.db", **TRAINING) as api:
+            await create(api)
+            target_ids = await play(api, 6, eligible_arms=["mid"])  # so that nothing is drawn
+            if refused:
+                assert [(await api.reward(each)).status_code for each in target_ids] == [403] * 6
+            await settled(api, 6)
+            experiment = await api.services.experiments.get("doses")
+            newest = await api.services.snapshots.latest(experiment.experiment_id)
+            assert newest is not None
+            hashes.append(newest.record.state_hash)
+    assert hashes[0] == hashes[1]
+
+
+async def test_per_arm_contexts_are_folded_and_come_back(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api, name="doses", context={"kind": "per_arm", "shape": [4]})
+        contexts = {"low": CONTEXT, "mid": OTHER_CONTEXT, "high": [0.0, 1.0, 0.0, 0.0]}
+        for i in range(EPISODE + 2):
+            answer = (await api.select(f"r-{i}", source={"contexts": contexts})).json()
+            await api.reward(answer["source"]["decision_id"], float(i % 2))
+        await settled(api, EPISODE + 2)
+        assert await is_replayed(api)
+    async with running_api(url, **TRAINING) as api:
+        answer = (await api.select("again", source={"contexts": contexts})).json()
+        await api.reward(answer["source"]["decision_id"], 1.0)
+        await settled(api, EPISODE + 3)
+        assert await is_replayed(api)
+
+
+async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 5)
+        await settled(api, 5)
+        experiment = await api.services.experiments.get("doses")
+        stored = await api.services.snapshots.latest(experiment.experiment_id)
+        assert stored is not None
+        assert hashlib.sha256(stored.blob).hexdigest() == stored.record.sha256
+        assert restore_policy(stored.blob).version.offset == stored.record.offset
+        kinds = [
+            e.kind for e in await api.services.event_log.read(experiment.experiment_id, 0, 100)
+        ]
+        assert kinds.count(EventKind.REWARD) == 5

@@ -1,0 +1,98 @@
+"""The service as a user starts it: a process of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).parents[1]
+START_SECONDS = 120.0
+BANNER = re.compile(r"daband serves on (http://\S+)")
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Ours without any setting of the service."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("DABAND_")}
+    return {**ours, "PYTHONUNBUFFERED": "1", **(extra or {})}
+
+
+class ServiceProcess:
+    """`daband serve` on a free port; its output is kept in the folder."""
+
+    def __init__(self, folder: Path, *options: str, **settings: str) -> None:
+        self._folder = folder
+        self._command = [
+            *(sys.executable, "-m", "service.cli", "serve", "--port", "0"),
+            *("--data-dir", str(folder / "data"), *options),
+        ]
+        self._environment = {f"DABAND_{name}": value for name, value in settings.items()}
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "ServiceProcess":
+        with self._file("out").open("ab") as out, self._file("err").open("ab") as err:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env=clean_environment(self._environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._wait_for_banner()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(START_SECONDS)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def stdout(self) -> str:
+        return self._file("out").read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._file("err").read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit code."""
+        assert self._process is not None
+        return self._process.wait(START_SECONDS)
+
+    def _wait_for_banner(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        while (found := BANNER.search(self.stderr)) is None:
+            is_there = self._process.poll() is None and time.monotonic() < deadline
+            assert is_there, f"{self.stderr}\n{self.stdout}"
+            time.sleep(0.02)
+        self.url = found[1]
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"std{name}.log"

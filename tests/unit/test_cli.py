@@ -1,0 +1,92 @@
+"""The command line, without a server where none is needed."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from service.cli import app
+from service.records import uuid7
+from tests.servers import free_port
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line sets up logging; the tests keep their own."""
+    monkeypatch.setattr("service.cli.logs.configure", lambda *_: None)
+
+
+def daband(*arguments: str, **settings: str) -> Result:
+    environment = {f"DABAND_{name}": value for name, value in settings.items()}
+    return CliRunner().invoke(app, list(arguments), env=environment)
+
+
+def test_settings_are_listed_without_secrets():
+    shown = daband("settings", DATABASE_URL="postgresql://me:secret@host/db")
+    assert shown.exit_code == 0
+    assert shown.output.count("DABAND_") > 10
+    assert "secret" not in shown.output
+
+
+def test_a_database_is_migrated_once(tmp_path: Path):
+    first, second = (daband("migrate", "--data-dir", str(tmp_path)) for _ in range(2))
+    assert "None →" in first.output
+    assert "nothing to do" in second.output
+
+
+def test_replaying_an_unknown_experiment_is_an_error(tmp_path: Path):
+    outcome = daband("replay", "nobody", "--data-dir", str(tmp_path))
+    assert outcome.exit_code == 2
+    assert "no experiment of this name" in outcome.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        (["--workers", "2"], {}, "needs Postgres and Redis"),
+        ([], {"PRT": "1"}, "did you mean DABAND_PORT"),
+        (["--device", "abacus"], {}, "device: "),
+        (["--host", "256.0.0.1"], {}, "cannot listen on 256.0.0.1"),
+        (
+            [],
+            {"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none"},
+            "database did not answer",
+        ),
+        ([], {"DATABASE_URL": "mysql://me:secret@host/db"}, "sqlite:///… or postgresql://…"),
+    ],
+)
+def test_a_bad_start_ends_with_one_clear_line(
+    tmp_path: Path, arguments: list[str], settings: dict[str, str], message: str
+):
+    outcome = daband("serve", "--data-dir", str(tmp_path), *arguments, **settings)
+    assert outcome.exit_code == 2, outcome.output
+    assert message in outcome.output
+    assert "secret" not in outcome.output
+
+
+def test_an_old_schema_is_refused_with_the_command_to_run(monkeypatch: pytest.MonkeyPatch):
+    async def outdated(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("service.app.migrate.is_current", outdated)
+    outcome = daband("serve", DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert outcome.exit_code == 2
+    assert "daband migrate" in outcome.output
+
+
+@pytest.mark.parametrize("command", [["experiment", "list"], ["demo", "--rounds", "1"]])
+def test_a_service_that_is_not_there_is_told(command: list[str]):
+    url = f"http://127.0.0.1:{free_port()}"
+    outcome = daband(*command, "--url", url)
+    assert (outcome.exit_code, f"no service at {url}" in outcome.output) == (2, True)
+
+
+def test_a_configuration_must_be_json():
+    outcome = daband("experiment", "create", uuid7(), "--arm", "a", "--shape", "1", "--config", "{")
+    assert (outcome.exit_code, "--config is no JSON" in outcome.output) == (2, True)
+
+
+def test_help_names_every_command():
+    shown = daband("--help").output
+    for command in ("serve", "train", "migrate", "replay", "settings", "experiment", "demo"):
+        assert command in shown

@@ -1,0 +1,86 @@
+"""Decisions become events and come back."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from model.config import ContextKind
+from model.rounds import Domain, Scores, Selection
+from service.decision_codec import (
+    DecisionOrigin,
+    Side,
+    chosen_context,
+    decision_answer,
+    decision_event,
+    narrowed,
+    propensity,
+)
+from service.experiment_spec import ExperimentSpec
+from service.records import NewEvent, StoredEvent, utc_now
+
+ORIGIN = DecisionOrigin("e-1", "r-1", "hash", policy_version=12, encoder_version=3)
+MEAN = np.array([[0.25, 0.5, 0.125]], dtype=np.float32)
+BONUS = np.array([[0.5, 0.25, 0.125]], dtype=np.float32)
+SELECTION = Selection(
+    np.array([1]), np.array([[0.25, 0.5, 0.25]]), Scores(MEAN, BONUS, MEAN + BONUS)
+)
+ARMS = ("low", "mid", "high")
+SHARED = np.array([1.0, 2.0], dtype=np.float32)
+OWN = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def stored(event: NewEvent) -> StoredEvent:
+    return StoredEvent(**asdict(event), offset=1, created_at=utc_now())
+
+
+def spec(kind: ContextKind) -> ExperimentSpec:
+    return ExperimentSpec("doses", ARMS, kind, (2,))
+
+
+def test_an_event_holds_all_that_the_policy_said():
+    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
+    assert (event.event_key, event.arm, event.domain) == ("d-1", "mid", Domain.SOURCE)
+    assert (event.policy_version, event.request_id, event.request_hash) == (12, "r-1", "hash")
+    assert event.context == SHARED.tobytes()
+    assert b'"encoder_version":3' in event.payload
+    assert propensity(stored(event)) == 0.5
+
+
+def test_the_answer_is_that_of_the_design():
+    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
+    assert decision_answer(stored(event)) == {
+        "decision_id": "d-1",
+        "arm": "mid",
+        "probabilities": {"low": 0.25, "mid": 0.5, "high": 0.25},
+        "scores": {
+            "low": {"mean": 0.25, "bonus": 0.5, "ucb": 0.75},
+            "mid": {"mean": 0.5, "bonus": 0.25, "ucb": 0.75},
+            "high": {"mean": 0.125, "bonus": 0.125, "ucb": 0.25},
+        },
+    }
+
+
+def test_a_narrowed_selection_keeps_the_chosen_arm():
+    kept = narrowed(SELECTION, 0, [1, 2])
+    assert kept.arms.tolist() == [0]
+    assert kept.probabilities.tolist() == [[0.5, 0.25]]
+    assert kept.scores.mean.tolist() == [[0.5, 0.125]]
+
+
+def test_the_context_that_the_model_learns_from_comes_back():
+    shared = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
+    own = decision_event(ORIGIN, Side(Domain.TARGET, ARMS, OWN), "d-2", SELECTION)
+    seen = chosen_context(stored(shared), spec(ContextKind.SHARED))
+    np.testing.assert_array_equal(seen, SHARED)
+    seen = chosen_context(stored(own), spec(ContextKind.PER_ARM))
+    np.testing.assert_array_equal(seen, OWN[1])
+    assert seen.flags.writeable
+    assert seen.dtype == np.float32
+
+
+def test_a_decision_read_without_its_context_has_none_to_give():
+    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
+    without = StoredEvent(**{**asdict(event), "context": None}, offset=1, created_at=utc_now())
+    with pytest.raises(ValueError, match="without its context"):
+        chosen_context(without, spec(ContextKind.SHARED))
