@@ -4,9 +4,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.restoring import restore_policy
+from model.rounds import Domain
 from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
 from service.records import EventKind, Phase, phase_event
@@ -156,7 +158,7 @@ async def test_restore_brings_an_earlier_encoder_back(url):
         assert answer.status_code == 202
 
         async def is_back() -> bool:
-            return await newest_offset(api) >= answer.json()["offset"]
+            return await newest_offset(api) >= int(answer.json()["offset"])
 
         await eventually(is_back)
         assert await is_replayed(api)
@@ -223,3 +225,26 @@ async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(u
             e.kind for e in await api.services.event_log.read(experiment.experiment_id, 0, 100)
         ]
         assert kinds.count(EventKind.REWARD) == 5
+
+
+async def test_decision_can_be_derived_again_from_its_version_and_id(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, EPISODE)
+        await settled(api, EPISODE)
+
+        async def is_served() -> bool:
+            return bool((await api.select()).json()["policy_version"] > 0)
+
+        await eventually(is_served)
+        answer = (await api.select()).json()
+        experiment = await api.services.experiments.get("doses")
+        stored = await api.services.snapshots.get(
+            experiment.experiment_id, answer["policy_version"]
+        )
+        decision = answer["source"]
+        again = restore_policy(stored.blob).select_many(
+            np.array([CONTEXT]), Domain.SOURCE, [decision["decision_id"]]
+        )
+        assert DOSES["arms"][int(again.arms[0])] == decision["arm"]
+        assert again.probabilities[0].tolist() == list(decision["probabilities"].values())
