@@ -43,8 +43,8 @@ def plan(environment: Mapping[str, str]) -> Plan | None:
     told = environment.get(VARIABLE)
     if not told:
         return None
-    name, count, number = [*told.split(":"), *DEFAULTS[told.count(":") :]][:3]
     try:
+        name, count, number = [*told.split(":"), *DEFAULTS[told.count(":") :]]
         return Plan(Failpoint(name), int(count), signal.Signals[f"SIG{number}"])
     except (KeyError, ValueError):
         known = ", ".join(Failpoint)

@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     )
 
     storage_timeout_seconds: PositiveSeconds = Field(
-        1.0, description="longest wait for the database before 503"
+        0.8, description="longest wait for the database; 503 follows, in all within 1 s"
     )
     redis_timeout_seconds: PositiveSeconds = Field(
         0.05, description="longest wait for a command of the bus"

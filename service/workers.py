@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -101,15 +102,21 @@ class _Parent:
 
 
 def _code(process: SpawnProcess) -> int:
-    """The exit code of a process that was told to stop, perhaps before it could listen to that."""
-    code = process.exitcode or 0
-    if code == -signal.SIGTERM:
-        return 0
-    return code if code >= 0 else 1
+    # A child that a signal ended has a negative code, which no exit status can be.
+    return 1 if process.exitcode is None or process.exitcode < 0 else process.exitcode
 
 
 def worker(settings: Settings, listener: socket.socket) -> None:
-    """One serving process."""
+    """One serving process; it ends in order when its parent is gone."""
     logs.configure(settings.log_level, settings.log_format)
     forget_dead_processes(Path(os.environ[MULTIPROCESS_VARIABLE]))
+    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     sys.exit(serve(settings, listener))
+
+
+def _end_with_parent() -> None:
+    # It would keep the port, and nobody would replace it.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

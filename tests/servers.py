@@ -162,11 +162,18 @@ class RedisServer(Server):
 
     def is_answering(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")
+            return self._asked(b"PING").startswith(b"+PONG")
         except OSError:
             return False
+
+    def flush(self) -> None:
+        """Forget everything."""
+        assert self._asked(b"FLUSHALL").startswith(b"+OK")
+
+    def _asked(self, command: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+            connection.sendall(command + b"\r\n")
+            return connection.recv(16)
 
 
 @cache

@@ -1,0 +1,262 @@
+"""Clients that never give up and remember all they did, and what must then be true of the log."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+
+from service.records import EventKind, Experiment, StoredEvent
+from service.replay import replay
+from service.storage.database import Database
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+from tests.e2e.processes import PATIENCE_SECONDS, Daband, eventually
+from tests.storage_tools import PATIENT
+
+NAME = "doses"
+# Small, so that encoders follow each other quickly.
+EXPERIMENT: dict[str, Any] = {
+    "name": NAME,
+    "arms": ["low", "mid", "high"],
+    "context": {"kind": "shared", "shape": [4]},
+    "method": "daband",
+    "seed": 7,
+    "config": {
+        "episode_length": 16,
+        "latent_size": 4,
+        "hidden_sizes": [8],
+        "steps_per_episode": 2,
+        "batch_size": 8,
+        "rebuild_window": 2000,
+        "gate_margin": 1.0,
+    },
+}
+EVENTS_A_ROUND = 3  # a decision for each domain, and the source's reward
+DUPLICATE_SHARE = 0.1
+CLIENTS = 24
+RETRY_SECONDS = 0.1
+
+
+@dataclass
+class History:
+    """All that was asked and all that was answered, by request id and decision id."""
+
+    attempts: Counter[str] = field(default_factory=Counter)
+    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
+    decided: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reported: dict[str, float] = field(default_factory=dict)
+    rewarded: dict[str, int] = field(default_factory=dict)
+    statuses: Counter[int] = field(default_factory=Counter)
+
+    def note_decision(self, request_id: str, body: dict[str, Any]) -> None:
+        """The same request must always get the same decisions."""
+        assert self.decided.setdefault(request_id, body) == body
+
+    def note_reward(self, decision_id: str, body: dict[str, Any]) -> None:
+        """The same reward must always be at the same place of the log, and be new only once."""
+        assert self.rewarded.setdefault(decision_id, body["offset"]) == body["offset"]
+
+
+class Clients:
+    """Plays rounds against any of the servers; each call is sent until it is answered for good."""
+
+    def __init__(self, urls: Sequence[str], history: History, prefix: str = "r") -> None:
+        self.history = history
+        self._prefix = prefix
+        self._urls = itertools.cycle(urls)
+        self._numbers = itertools.count()
+        self._random = random.Random(7)
+        self._http = httpx.AsyncClient(timeout=5)
+        self._deadline = time.monotonic() + 10 * PATIENCE_SECONDS
+
+    async def __aenter__(self) -> "Clients":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def create_experiment(self, **changes: Any) -> None:
+        """Create the experiment, unless an earlier attempt has done so."""
+        config = EXPERIMENT["config"] | changes
+        answer = await self._sent("/experiments", {**EXPERIMENT, "config": config})
+        assert answer.status_code in (201, 409), answer.text
+
+    async def play(self, rounds: int, clients: int = 4) -> None:
+        """So many rounds by so many clients at once."""
+        left = iter(range(rounds))
+
+        async def client() -> None:
+            for _ in left:
+                await self.round()
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+    async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
+        """Rounds at a fixed rate, whether or not they are answered; the rate that was kept.
+
+        What the clients do not get to waits for them; in the end all of it has been played.
+        """
+        due: asyncio.Queue[None] = asyncio.Queue()
+        started, count = time.monotonic(), 0
+        async with asyncio.TaskGroup() as group:
+            clients = [group.create_task(self._play_what_is_due(due)) for _ in range(CLIENTS)]
+            while not until.is_set():
+                while count < (time.monotonic() - started) * rounds_a_second:
+                    due.put_nowait(None)
+                    count += 1
+                await asyncio.sleep(0.02)
+            seconds = time.monotonic() - started
+            await due.join()
+            for client in clients:
+                client.cancel()
+        return count / seconds
+
+    async def _play_what_is_due(self, due: "asyncio.Queue[None]") -> None:
+        while True:
+            await due.get()
+            await self.round()
+            due.task_done()
+
+    async def round(self) -> None:
+        """Both contexts go out, the source's reward comes back; some things are sent twice."""
+        request_id = f"{self._prefix}-{next(self._numbers)}"
+        body = _round(request_id)
+        self.history.asked[request_id] = body
+        decision = await self._decide(request_id, body)
+        decision_id = decision["source"]["decision_id"]
+        reward = float(decision["source"]["arm"] == "mid")
+        self.history.reported[decision_id] = reward
+        told = {"decision_id": decision_id, "reward": reward}
+        for _ in range(self._times()):
+            answer = await self._sent("/reward", told)
+            assert answer.status_code in (200, 201), answer.text
+            self.history.note_reward(decision_id, answer.json())
+
+    async def _decide(self, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
+        for _ in range(self._times()):
+            answer = await self._sent("/select", body)
+            assert answer.status_code == 200, answer.text
+            self.history.note_decision(request_id, answer.json())
+        return self.history.decided[request_id]
+
+    def _times(self) -> int:
+        return 2 if self._random.random() < DUPLICATE_SHARE else 1
+
+    async def _sent(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        while time.monotonic() < self._deadline:
+            self.history.attempts[path] += 1
+            try:
+                answer = await self._http.post(next(self._urls) + path, json=body)
+            except httpx.TransportError:
+                answer = None
+            if answer is not None:
+                self.history.statuses[answer.status_code] += 1
+                if answer.status_code < 500:
+                    return answer
+                assert answer.status_code == 503, answer.text
+            await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("nobody answers")
+
+
+def _round(request_id: str) -> dict[str, Any]:
+    rng = np.random.default_rng(list(request_id.encode()))
+    source, target = rng.standard_normal((2, 4)).round(3).tolist()
+    sides = {"source": {"context": source}, "target": {"context": target}}
+    return {"experiment": NAME, "request_id": request_id, **sides}
+
+
+async def state(url: str) -> dict[str, Any]:
+    """Where the experiment stands, by GET /experiments/doses/state."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        answer = await client.get(f"/experiments/{NAME}/state")
+    return dict(answer.json()) if answer.is_success else {}
+
+
+async def settled(url: str, *involved: Daband) -> dict[str, Any]:
+    """The state once all of the log is folded and published and no encoder trains."""
+    found: dict[str, Any] = {}
+
+    async def is_settled() -> bool:
+        found.update(await state(url))
+        return found.get("lag") == 0 and found.get("is_training") is False
+
+    await eventually(is_settled, *involved)
+    return found
+
+
+async def check(history: History, database_url: str) -> list[StoredEvent]:
+    """All that must be true when everything has settled; the log."""
+    database = await Database.open(database_url, PATIENT)
+    try:
+        experiment = await Experiments(database).get(NAME)
+        events = await read_log(database, experiment)
+        check_order(events)
+        check_decisions(history, events)
+        check_rewards(history, events)
+        await check_state(database, experiment, events)
+        return events
+    finally:
+        await database.close()
+
+
+async def read_log(database: Database, experiment: Experiment) -> list[StoredEvent]:
+    log, events = EventLog(database), list[StoredEvent]()
+    while page := await log.read(experiment.experiment_id, len(events), 5000):
+        events += page
+    assert len(events) == experiment.head_offset
+    return events
+
+
+def check_order(events: list[StoredEvent]) -> None:
+    """Offsets have no gap; no id is there twice."""
+    assert all(event.offset == number for number, event in enumerate(events, start=1))
+    assert len({(event.kind, event.event_key) for event in events}) == len(events)
+
+
+def check_decisions(history: History, events: list[StoredEvent]) -> None:
+    """Every acknowledged decision is there, as it was answered; nothing that nobody asked for is."""
+    logged = {
+        (event.request_id, str(event.domain)): (event.event_key, event.arm, event.policy_version)
+        for event in events
+        if event.kind is EventKind.DECISION
+    }
+    answered = {
+        (request_id, side): (body[side]["decision_id"], body[side]["arm"], body["policy_version"])
+        for request_id, body in history.decided.items()
+        for side in ("source", "target")
+    }
+    assert not sorted(answered.items() - logged.items())
+    assert not {request_id for request_id, _ in logged} - history.asked.keys()
+    assert len({decision_id for decision_id, *_ in logged.values()}) == len(logged)
+
+
+def check_rewards(history: History, events: list[StoredEvent]) -> None:
+    """Every acknowledged reward is there at its offset; nothing that nobody reported is."""
+    rewards = [event for event in events if event.kind is EventKind.REWARD]
+    offsets = {event.event_key: event.offset for event in rewards}
+    assert not sorted(history.rewarded.items() - offsets.items())
+    values = {event.event_key: event.reward for event in rewards}
+    assert not values.items() - history.reported.items()
+
+
+async def check_state(
+    database: Database, experiment: Experiment, events: list[StoredEvent]
+) -> None:
+    """All of the log is in the newest snapshot, each event once, as in a fold from zero."""
+    snapshots = Snapshots(database)
+    newest = (await snapshots.list(experiment.experiment_id, limit=1))[0]
+    kinds = Counter(event.kind for event in events)
+    assert newest.offset == len(events)
+    assert newest.note["counts"]["folded_rewards"] == kinds[EventKind.REWARD]
+    assert newest.note["counts"]["decisions"] == kinds[EventKind.DECISION]
+    report = await replay(experiment, EventLog(database), snapshots)
+    assert report.offset == len(events)
+    assert report.is_equal

@@ -1,0 +1,155 @@
+"""Service processes to start, kill and pause.
+
+They are forked from a process that has imported the service already, for the import would be most
+of what these tests cost; from there on they run the command line as a user does. `test_serve.py`
+starts it as a user does, too.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
+
+from service import cli
+from tests.servers import free_port
+from tests.service_process import clean_environment
+
+PATIENCE_SECONDS = 90.0  # far above what anything takes, for the machine may be busy
+# Read when the libraries are loaded, so in the process that the others are forked from.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.e2e.processes"])
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str], output: str) -> None:
+    """Be `daband` from here on; meant for a process of its own."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(output, "ab", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.argv = ["daband", *command]
+    cli.main()
+
+
+class Daband:
+    """A `daband` command that runs as a process; its output is kept over restarts.
+
+    `settings` are `DABAND_*` variables without their prefix.
+    """
+
+    def __init__(self, folder: Path, *command: str, **settings: object) -> None:
+        self._command = command
+        self._settings = {name: str(value) for name, value in settings.items()}
+        self._process: ForkServerProcess | None = None
+        self.name = "-".join(command[:2])
+        self.output = folder / f"{self.name}-{id(self)}.log"
+        self.starts = 0
+
+    def start(self, **settings: object) -> None:
+        """Start it, with these settings for this time only."""
+        assert not self.is_running
+        given = self._settings | {name: str(value) for name, value in settings.items()}
+        environment = clean_environment({f"DABAND_{name}": value for name, value in given.items()})
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        arguments = (self._command, environment, str(self.output))
+        self._process = _context.Process(target=run_command, args=arguments)
+        self._process.start()
+        self.starts += 1
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def kill(self) -> None:
+        """No clean-up, no goodbye."""
+        self.send(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """End it in order; the exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """To the process and all that it has started."""
+        os.killpg(self.pid, number)
+
+    def send_to_parent(self, number: signal.Signals) -> None:
+        """To the process alone."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit code, once it has ended; negative when a signal ended it."""
+        assert self._process is not None
+        self._process.join(PATIENCE_SECONDS)
+        assert self._process.exitcode is not None, f"{self.name} does not end: {self.tail()}"
+        return self._process.exitcode
+
+    def remove(self) -> None:
+        """Kill it if it lives."""
+        if self.is_running:
+            self.kill()
+
+    def lines(self, action: str) -> list[dict[str, Any]]:
+        """The log lines with this action, of all starts."""
+        found = self.output.read_text().splitlines() if self.output.exists() else []
+        parsed = [json.loads(line) for line in found if line.startswith("{") and action in line]
+        return [line for line in parsed if line["action"] == action]
+
+    def tail(self) -> str:
+        """The end of the output, for a test that fails."""
+        return self.output.read_text()[-4000:] if self.output.exists() else "no output"
+
+
+class Server(Daband):
+    """`daband serve` on a port of its own, the same after each restart."""
+
+    def __init__(self, folder: Path, *options: str, **settings: object) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = ("serve", "--port", str(self.port), "--data-dir", str(folder / "data"), *options)
+        super().__init__(folder, *command, **settings)
+
+    async def ready(self) -> None:
+        """Wait until it takes requests."""
+        await eventually(self._is_ready, self)
+
+    async def _is_ready(self) -> bool:
+        assert self.is_running, f"{self.name} ended: {self.tail()}"
+        try:
+            async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
+                return (await client.get("/readyz")).is_success
+        except httpx.TransportError:
+            return False
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], *involved: Daband, seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Wait until a condition holds; fails with the output of those involved."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        said = "\n".join(f"--- {each.name}\n{each.tail()}" for each in involved)
+        assert time.monotonic() < deadline, f"waited in vain\n{said}"
+        await asyncio.sleep(0.02)

@@ -1,0 +1,102 @@
+"""Nothing acknowledged is ever lost and nothing counts twice, whatever is killed meanwhile."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from service.records import EventKind
+from tests.e2e.conftest import Adopt
+from tests.e2e.history import EVENTS_A_ROUND, Clients, History, check, settled, state
+from tests.e2e.processes import Daband, Server, eventually
+from tests.servers import PostgresServer, RedisServer
+
+OFFERED_ROUNDS = 80  # a second
+LEAST_EVENTS = 200  # a second
+BETWEEN_ROUNDS = 60  # that are answered between two blows
+QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.2}
+LARGE = {"episode_length": 64}
+
+
+class Victim(Protocol):
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
+
+
+class Cluster:
+    """Two serving processes and a trainer over Postgres and Redis, and the blows they get."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer, redis: RedisServer) -> None:
+        shared = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url, **QUICK}
+        self.servers = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
+        self.trainer = Daband(folder, "train", **shared)
+        self.processes: list[Daband] = [*self.servers, self.trainer]
+        self.stores: list[Victim] = [postgres, redis]
+        self.urls = [server.url for server in self.servers]
+
+    async def start(self) -> None:
+        for process in self.processes:
+            process.start()
+        for server in self.servers:
+            await server.ready()
+
+    async def strike(self, victim: Victim) -> None:
+        """kill -9, and start again at once."""
+        await asyncio.to_thread(victim.kill)
+        await asyncio.to_thread(victim.start)
+
+    def victims(self, kills: int) -> Iterator[Victim]:
+        """The processes in turn, with each store once: when a third and two thirds are done."""
+        turn = itertools.cycle(self.processes)
+        stores = {kills // 3: self.stores[0], 2 * kills // 3: self.stores[1]}
+        for number in range(kills):
+            if number in stores:
+                yield stores[number]
+            yield next(turn)
+
+
+@pytest.mark.parametrize(
+    "kills", [6, pytest.param(24, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+async def test_history_survives_kills_and_restarts(
+    kills: int,
+    folder: Path,
+    adopt: Adopt[Daband],
+    own_postgres: PostgresServer,
+    own_redis: RedisServer,
+):
+    cluster = Cluster(folder, own_postgres, own_redis)
+    for process in cluster.processes:
+        adopt(process)
+    await cluster.start()
+    history, is_over = History(), asyncio.Event()
+    async with Clients(cluster.urls, history) as clients:
+        await clients.create_experiment(**LARGE)
+        offering = asyncio.create_task(clients.offer(OFFERED_ROUNDS, until=is_over))
+        for victim in cluster.victims(kills):
+            await answered(history, BETWEEN_ROUNDS, offering, cluster)
+            await cluster.strike(victim)
+        await answered(history, BETWEEN_ROUNDS, offering, cluster)
+        is_over.set()
+        assert await offering * EVENTS_A_ROUND >= LEAST_EVENTS
+    await settled(cluster.urls[0], *cluster.processes)
+    events = await check(history, own_postgres.url())
+    assert not history.asked.keys() - history.decided.keys()
+    assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
+    assert (await state(cluster.urls[1]))["encoder_version"] > 0
+
+
+async def answered(
+    history: History, rounds: int, offering: "asyncio.Task[float]", cluster: Cluster
+) -> None:
+    """Wait for so many more rounds to be over."""
+    goal = len(history.rewarded) + rounds
+
+    async def are_over() -> bool:
+        assert not offering.done(), offering.exception()
+        return len(history.rewarded) >= goal
+
+    await eventually(are_over, *cluster.processes)

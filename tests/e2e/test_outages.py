@@ -1,0 +1,158 @@
+"""Redis may be gone, mute or empty: nobody notices. Postgres gone: refused at once, and back by itself."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Adopt
+from tests.e2e.history import NAME, Clients, History, check, settled, state
+from tests.e2e.processes import Daband, Server, eventually
+from tests.measuring import percentile, repeatedly
+from tests.servers import PostgresServer, RedisServer
+
+RATIO = 2.0
+CLIENTS = 2
+ROUNDS = 60  # of each client, in one turn
+TURNS = 3  # with and without the fault, one after the other
+REFUSAL_SECONDS = 1.0
+RECOVERY_SECONDS = 5.0
+SELECT: dict[str, Any] = {"experiment": NAME, "source": {"context": [0.1, 0.2, 0.3, 0.4]}}
+PROBE = "probe"
+
+
+class Pair:
+    """A server and a trainer over a Postgres and a Redis to hurt."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer, redis: RedisServer) -> None:
+        shared = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url}
+        self.postgres, self.redis = postgres, redis
+        self.server = Server(folder, "--no-trainer", **shared)
+        self.trainer = Daband(folder, "train", **shared)
+        self.http = httpx.AsyncClient(base_url=self.server.url, timeout=30)
+
+    async def select(self, **fields: str) -> tuple[httpx.Response, float]:
+        """The answer, and after how many seconds."""
+        started = time.monotonic()
+        answer = await self.http.post("/select", json=SELECT | fields)
+        return answer, time.monotonic() - started
+
+    async def latencies(self) -> list[float]:
+        """Of selects of several clients that then report their rewards; none may fail."""
+        found: list[float] = []
+
+        async def client() -> None:
+            for _ in range(ROUNDS):
+                answer, seconds = await self.select()
+                assert answer.status_code == 200, answer.text
+                found.append(seconds)
+                told = {"decision_id": answer.json()["source"]["decision_id"], "reward": 1.0}
+                assert (await self.http.post("/reward", json=told)).status_code == 201
+
+        await asyncio.gather(*(client() for _ in range(CLIENTS)))
+        return found
+
+    async def learns(self) -> None:
+        """Wait until the newest version is served."""
+
+        async def is_served() -> bool:
+            answer, _ = await self.select()
+            newest = (await state(self.server.url)).get("policy_version", 0)
+            return answer.is_success and 0 < newest <= answer.json()["policy_version"]
+
+        await eventually(is_served, self.server, self.trainer)
+
+
+@pytest.fixture
+async def pair(
+    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer, own_redis: RedisServer
+) -> AsyncIterator[Pair]:
+    made = Pair(folder, own_postgres, own_redis)
+    for process in (made.server, made.trainer):
+        adopt(process).start()
+    await made.server.ready()
+    async with Clients([made.server.url], History()) as clients:
+        await clients.create_experiment(episode_length=100_000)
+    yield made
+    await made.http.aclose()
+
+
+def stopped(redis: RedisServer) -> Callable[[], None]:
+    redis.stop()
+    return redis.start
+
+
+def mute(redis: RedisServer) -> Callable[[], None]:
+    redis.pause()
+    return redis.resume
+
+
+def empty(redis: RedisServer) -> Callable[[], None]:
+    redis.flush()
+    return redis.flush
+
+
+@pytest.mark.parametrize("fault", [stopped, mute, empty])
+async def test_selects_and_learning_go_on_without_redis(
+    pair: Pair, fault: Callable[[RedisServer], Callable[[], None]]
+):
+    await pair.latencies()  # warm
+
+    async def measure() -> tuple[bool, str]:
+        healthy, faulty = list[float](), list[float]()
+        for _ in range(TURNS):
+            healthy += await pair.latencies()
+            mend = await asyncio.to_thread(fault, pair.redis)
+            faulty += await pair.latencies()
+            await asyncio.to_thread(mend)
+        before, during = percentile(healthy, 99), percentile(faulty, 99)
+        return during <= RATIO * before, f"p99 {before * 1000:.1f} ms, then {during * 1000:.1f} ms"
+
+    await repeatedly(measure)
+    await pair.learns()
+    mend = await asyncio.to_thread(fault, pair.redis)
+    before = (await state(pair.server.url))["policy_version"]
+    await pair.latencies()
+    await settled(pair.server.url, pair.server, pair.trainer)
+    await pair.learns()
+    assert (await state(pair.server.url))["policy_version"] > before
+    await asyncio.to_thread(mend)
+
+
+async def test_without_postgres_requests_are_refused_at_once_and_served_soon_after(pair: Pair):
+    history = History(asked={PROBE: SELECT})
+    async with Clients([pair.server.url], history) as clients:
+        await clients.play(20)
+        await asyncio.to_thread(pair.postgres.stop)
+        playing = asyncio.create_task(clients.play(20))
+        await check_refusals(pair)
+        await asyncio.to_thread(pair.postgres.start)
+        returned = time.monotonic()
+        await eventually(lambda: is_answered(pair), pair.server)
+        assert time.monotonic() - returned <= RECOVERY_SECONDS
+        await playing
+    assert (pair.server.starts, pair.trainer.starts) == (1, 1)
+    assert pair.server.is_running
+    assert pair.trainer.is_running
+    await settled(pair.server.url, pair.server, pair.trainer)
+    await check(history, pair.postgres.url())
+
+
+async def check_refusals(pair: Pair) -> None:
+    """Alive but not ready; every request is refused in time and told when to come back."""
+    assert (await pair.http.get("/healthz")).status_code == 200
+    assert (await pair.http.get("/readyz")).status_code == 503
+    for _ in range(20):
+        answer, seconds = await pair.select(request_id=PROBE)
+        assert answer.status_code == 503, answer.text
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert seconds <= REFUSAL_SECONDS
+
+
+async def is_answered(pair: Pair) -> bool:
+    return (await pair.select(request_id=PROBE))[0].status_code == 200

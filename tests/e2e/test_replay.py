@@ -1,0 +1,106 @@
+"""`daband replay` proves that what is served is a function of the log, and finds out what is not."""
+
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from service.client import AsyncClient
+from service.records import Experiment, StoredSnapshot
+from service.storage.database import Database
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+from service.storage.tables import snapshots
+from tests.e2e.conftest import Adopt
+from tests.e2e.history import NAME, Clients, History, settled, state
+from tests.e2e.processes import Daband, Server
+from tests.servers import RedisServer
+from tests.storage_tools import PATIENT, sqlite_url
+
+ENCODERS = 5
+ROUNDS_AT_ONCE = 16
+MOST_ROUNDS = 2000
+
+
+class Proven:
+    """A service that has learned, and `daband replay` beside it."""
+
+    def __init__(self, folder: Path, adopt: Adopt[Daband], url: str, **stores: str) -> None:
+        self._folder = folder
+        self._stores = stores
+        self.url = url
+        self.server = Server(folder, LEASE_SECONDS=1, **stores)
+        adopt(self.server)
+
+    async def learn(self, encoders: int) -> dict[str, Any]:
+        """Play until so many encoders were activated in all, and all has settled."""
+        async with Clients([self.server.url], History(), prefix=f"to-{encoders}") as clients:
+            await clients.create_experiment()
+            for _ in range(MOST_ROUNDS // ROUNDS_AT_ONCE):
+                await clients.play(ROUNDS_AT_ONCE)
+                found = await settled(self.server.url, self.server)
+                if found["encoder_version"] >= encoders:
+                    return found
+        raise AssertionError(f"too few encoders: {found}")
+
+    def replay(self) -> tuple[int, str]:
+        """Exit code and output of the command."""
+        data_dir = str(self._folder / "data")
+        command = Daband(self._folder, "replay", NAME, "--data-dir", data_dir, **self._stores)
+        command.start()
+        return command.wait(), command.tail()
+
+
+async def check_replay(proven: Proven) -> None:
+    """Equal after many encoders and after a restore, different after one bit was changed."""
+    proven.server.start()
+    await proven.server.ready()
+    learned = await proven.learn(ENCODERS)
+    code, said = proven.replay()
+    assert code == 0, said
+    assert f"offset   {learned['head_offset']}" in said
+
+    restored = await restore_an_encoder(proven.server.url)
+    learned = await proven.learn(restored + 2)
+    code, said = proven.replay()
+    assert code == 0, said
+
+    await tamper(proven.url)
+    code, said = proven.replay()
+    assert code == 1, said
+    assert "different" in said
+
+
+async def test_replay_proves_the_snapshot_on_sqlite(folder: Path, adopt: Adopt[Daband]):
+    await check_replay(Proven(folder, adopt, sqlite_url(folder / "data" / "daband.db")))
+
+
+async def test_replay_proves_the_snapshot_on_postgres(
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+):
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    await check_replay(Proven(folder, adopt, postgres_url, **stores))
+
+
+async def restore_an_encoder(url: str) -> int:
+    """Roll back to an earlier encoder; the number of activations after it."""
+    async with AsyncClient(url) as client:
+        kept = await client.snapshots(NAME)
+        earlier = next(each for each in reversed(kept) if each.encoder_version == 2)
+        await client.restore(NAME, earlier.version)
+    return int((await state(url))["encoder_version"]) + 1
+
+
+async def tamper(database_url: str) -> None:
+    """Change one bit of the newest snapshot."""
+    database = await Database.open(database_url, PATIENT)
+    experiment: Experiment = await Experiments(database).get(NAME)
+    newest: StoredSnapshot | None = await Snapshots(database).latest(experiment.experiment_id)
+    assert newest is not None
+    changed = newest.blob[:-1] + bytes([newest.blob[-1] ^ 1])
+    statement = sa.update(snapshots).where(
+        snapshots.c.experiment_id == experiment.experiment_id,
+        snapshots.c.version == newest.record.version,
+    )
+    await database.write(lambda connection: connection.execute(statement.values(blob=changed)))
+    await database.close()

@@ -1,0 +1,123 @@
+"""Several serving processes and a trainer: what one accepts, all know soon."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from service.client import AsyncClient, Retries, Round
+from tests.e2e.conftest import Adopt
+from tests.e2e.history import EXPERIMENT, NAME, Clients, History, check, settled
+from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
+from tests.measuring import percentile, repeatedly
+from tests.servers import RedisServer
+
+SAMPLES = 30
+VISIBLE_SECONDS = 1.0
+CONTEXT = [1.0, 0.0, -1.0, 0.5]
+
+
+@pytest.fixture
+async def servers(
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+) -> list[Server]:
+    """Two of them, beside a trainer."""
+    shared = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    made = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
+    for process in (*made, Daband(folder, "train", **shared)):
+        adopt(process).start()
+    for server in made:
+        await server.ready()
+    return made
+
+
+async def visible_after(one: AsyncClient, other: AsyncClient) -> float:
+    """Seconds from a reward that one accepts to a select of the other that knows of it."""
+    decision = (await one.select(NAME, Round(source=CONTEXT))).source
+    assert decision is not None
+    before = await other.select(NAME, Round(source=CONTEXT))
+    assert before.source is not None
+    await one.reward(decision.decision_id, 1.0)
+    started = time.monotonic()
+    while time.monotonic() < started + PATIENCE_SECONDS:
+        after = await other.select(NAME, Round(source=CONTEXT))
+        seconds = time.monotonic() - started
+        assert after.source is not None
+        assert after.policy_version >= before.policy_version
+        if after.source.scores[decision.arm] != before.source.scores[decision.arm]:
+            assert after.policy_version > before.policy_version
+            return seconds
+        await asyncio.sleep(0.01)
+    raise AssertionError("the reward is never seen")
+
+
+async def test_a_reward_is_visible_everywhere_within_a_second(servers: list[Server]):
+    async with AsyncClient(servers[0].url) as one, AsyncClient(servers[1].url) as other:
+        no_training = EXPERIMENT["config"] | {"episode_length": 100_000}
+        await one.create_experiment(**{**EXPERIMENT, "config": no_training})
+        await visible_after(one, other)  # the trainer has found the experiment
+
+        async def measure() -> tuple[bool, str]:
+            seconds = [await visible_after(one, other) for _ in range(SAMPLES // 2)]
+            seconds += [await visible_after(other, one) for _ in range(SAMPLES // 2)]
+            slowest = percentile(seconds, 99)
+            return slowest <= VISIBLE_SECONDS, f"visible after {slowest:.3f} s"
+
+        await repeatedly(measure)
+
+
+async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+):
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    parent = Server(folder, "--workers", "2", "--no-trainer", **stores)
+    adopt(parent)
+    trainer = adopt(Daband(folder, "train", **stores))
+    parent.start()
+    trainer.start()
+    await started(parent, 2)
+    async with Clients([parent.url], History()) as clients:
+        await clients.create_experiment()
+        await clients.play(50)
+        workers(parent)[0].kill()
+        await clients.play(50)
+        await started(parent, 3)
+        await clients.play(50)
+    await settled(parent.url, parent, trainer)
+    await check(clients.history, postgres_url)
+    orphans = workers(parent)
+    parent.send_to_parent(signal.SIGKILL)
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, orphans, PATIENCE_SECONDS)
+    assert (len(gone), alive) == (2, [])
+
+
+def workers(parent: Server) -> list[psutil.Process]:
+    """The serving processes; the parent has a helper process, too."""
+    children = psutil.Process(parent.pid).children()
+    return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+
+
+async def started(parent: Server, count: int) -> None:
+    """Wait until so many workers have begun to serve in all."""
+
+    async def have_begun() -> bool:
+        return len(parent.lines("service_started")) >= count
+
+    await eventually(have_begun, parent)
+
+
+async def test_ctrl_c_ends_all_workers_in_order(
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+):
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    parent = Server(folder, "--workers", "2", "--no-trainer", **stores)
+    adopt(parent)
+    parent.start()
+    await started(parent, 2)
+    async with AsyncClient(parent.url, Retries(attempts=1)) as client:
+        assert await client.experiments() == []
+    parent.send(signal.SIGINT)
+    assert parent.wait() == 0, parent.tail()
