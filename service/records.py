@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from model.rounds import Domain
+from model.rounds import Domain, Phase
 
 __all__ = [
     "Appended",
@@ -41,13 +41,6 @@ class EventKind(StrEnum):
     ACTIVATION = "activation"
     REFUSAL = "refusal"
     RESTORE = "restore"
-
-
-class Phase(StrEnum):
-    """Whether target rewards are closed (zero-shot) or open (continued)."""
-
-    ZERO_SHOT = "zero_shot"
-    CONTINUED = "continued"
 
 
 class Status(StrEnum):
