@@ -1,0 +1,223 @@
+"""The policies in memory: swapped whole, never backwards, never for a damaged one."""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, cast
+
+import pytest
+
+from model.learner import Learner
+from model.snapshot import to_bytes
+from service.errors import StorageUnavailable, UnknownExperiment
+from service.experiment_spec import ExperimentSpec
+from service.policies import Policies
+from service.records import (
+    Experiment,
+    Phase,
+    SnapshotRecord,
+    Status,
+    StoredSnapshot,
+    utc_now,
+)
+from service.snapshot_bus import InProcessBus
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+from tests.storage_tools import eventually, running
+
+SPEC = ExperimentSpec.from_json(
+    "doses",
+    '{"arms": ["low", "high"], "context": {"kind": "shared", "shape": [4]}, "method": "linucb",'
+    ' "seed": 7, "config": {}}',
+)
+
+
+@cache
+def blob(version: int) -> bytes:
+    return to_bytes(Learner(SPEC.bandit_config(), SPEC.seed), version)
+
+
+def stored(version: int, content: bytes | None = None) -> StoredSnapshot:
+    content = blob(version) if content is None else content
+    digest = hashlib.sha256(blob(version)).hexdigest()
+    record = SnapshotRecord(
+        "x", version, 0, 0, 1, "hash", digest, len(content), False, utc_now(), {}
+    )
+    return StoredSnapshot(record, content)
+
+
+@dataclass
+class FakeStore:
+    """Experiments and snapshots in memory; `is_away` as a database may be."""
+
+    kept: dict[int, StoredSnapshot] = field(default_factory=dict)
+    status: Status = Status.ACTIVE
+    is_away: bool = False
+    reads: int = 0
+
+    @property
+    def experiment(self) -> Experiment:
+        newest = max(self.kept, default=0)
+        return Experiment(
+            "x", "doses", SPEC.to_json(), Phase.ZERO_SHOT, self.status, 0, newest + 1, 1, utc_now()
+        )
+
+    async def get(self, name: str) -> Experiment:
+        self._check()
+        if name != "doses":
+            raise UnknownExperiment
+        return self.experiment
+
+    async def list(self) -> list[Experiment]:
+        self._check()
+        return [self.experiment]
+
+    async def latest(self, experiment_id: str) -> StoredSnapshot | None:
+        return await self.newest_at_or_before(experiment_id, max(self.kept, default=0))
+
+    async def newest_at_or_before(self, experiment_id: str, version: int) -> StoredSnapshot | None:
+        self._check()
+        fitting = [each for each in self.kept if each <= version]
+        return self.kept[max(fitting)] if fitting else None
+
+    def _check(self) -> None:
+        self.reads += 1
+        if self.is_away:
+            raise StorageUnavailable
+
+    def save(self, *snapshots: StoredSnapshot) -> None:
+        self.kept |= {each.record.version: each for each in snapshots}
+
+
+@pytest.fixture
+def store() -> FakeStore:
+    return FakeStore()
+
+
+@pytest.fixture
+def bus() -> InProcessBus:
+    return InProcessBus()
+
+
+def policies(store: FakeStore, bus: InProcessBus, poll_seconds: float = 0.01) -> Policies:
+    fake: Any = store
+    return Policies(cast(Experiments, fake), cast(Snapshots, fake), bus, poll_seconds=poll_seconds)
+
+
+async def version(made: Policies) -> int:
+    return (await made.current("doses")).version
+
+
+async def becomes(made: Policies, wanted: int) -> None:
+    async def is_there() -> bool:
+        return await version(made) == wanted
+
+    await eventually(is_there)
+
+
+async def test_before_the_first_snapshot_the_initial_policy_serves(
+    store: FakeStore, bus: InProcessBus
+):
+    served = await policies(store, bus).current("doses")
+    assert (served.version, served.spec.arms) == (0, ("low", "high"))
+
+
+async def test_an_unknown_experiment_is_refused(store: FakeStore, bus: InProcessBus):
+    with pytest.raises(UnknownExperiment):
+        await policies(store, bus).current("other")
+
+
+async def test_after_the_first_request_nothing_is_read(store: FakeStore, bus: InProcessBus):
+    store.save(stored(1))
+    made = policies(store, bus)
+    first = await made.current("doses")
+    reads, store.is_away = store.reads, True
+    assert await made.current("doses") is first
+    assert store.reads == reads
+
+
+async def test_a_notice_of_the_bus_brings_the_new_policy(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus, poll_seconds=3600)
+    assert await version(made) == 0
+    async with running(made.run()):
+        await eventually(lambda: _is_listening(bus))
+        await bus.publish("doses", 1, 0, blob(1))
+        await becomes(made, 1)
+
+
+def _is_listening(bus: InProcessBus) -> bool:
+    return any(len(ears) for ears in bus._listeners._by_topic.values())
+
+
+async def test_a_lost_notice_is_made_up_for_by_the_poll(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus)
+    assert await version(made) == 0
+    async with running(made.run()):
+        store.save(stored(1))
+        await becomes(made, 1)
+
+
+async def test_a_request_keeps_the_policy_that_it_began_with(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus)
+    held = await made.current("doses")
+    async with running(made.run()):
+        store.save(stored(1))
+        await becomes(made, 1)
+    assert held.version == held.policy.version.version == 0
+
+
+async def test_an_older_version_never_replaces_a_newer_one(store: FakeStore, bus: InProcessBus):
+    store.save(stored(2))
+    made = policies(store, bus)
+    assert await version(made) == 2
+    async with running(made.run()):
+        await bus.publish("doses", 1, 0, blob(1))
+        store.kept = {1: stored(1)}
+        reads = store.reads
+        await eventually(lambda: store.reads > reads + 3)
+    assert await version(made) == 2
+
+
+async def test_a_damaged_snapshot_is_passed_over(store: FakeStore, bus: InProcessBus):
+    damaged = replace(stored(2), blob=blob(2)[:-1])
+    store.save(stored(1), damaged)
+    made = policies(store, bus)
+    assert await version(made) == 1
+    async with running(made.run()):
+        await bus.publish("doses", 3, 0, blob(2)[:100])
+        store.save(stored(4))
+        await becomes(made, 4)
+
+
+async def test_bytes_that_are_whole_but_no_snapshot_are_passed_over(
+    store: FakeStore, bus: InProcessBus
+):
+    bad = b"anything"
+    record = replace(stored(2).record, sha256=hashlib.sha256(bad).hexdigest())
+    store.save(stored(1), StoredSnapshot(record, bad))
+    assert await version(policies(store, bus)) == 1
+
+
+async def test_a_storage_outage_leaves_the_last_policy_serving(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus)
+    assert await version(made) == 0
+    async with running(made.run()):
+        store.is_away = True
+        reads = store.reads
+        await eventually(lambda: store.reads > reads + 2)
+        assert await version(made) == 0
+        store.is_away = False
+        store.save(stored(1))
+        await becomes(made, 1)
+
+
+async def test_a_pause_is_noticed_without_a_new_policy(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus)
+    assert (await made.current("doses")).experiment.status is Status.ACTIVE
+    async with running(made.run()):
+        store.status = Status.PAUSED
+
+        async def is_paused() -> bool:
+            return (await made.current("doses")).experiment.status is Status.PAUSED
+
+        await eventually(is_paused)
