@@ -37,7 +37,7 @@ def draw_key(decision_id: str) -> int:
 class KeyedUniforms:
     """Numbers in [0, 1), one a 64-bit key, a function of the seed and the key alone.
 
-    Two rounds of the SplitMix64 finaliser, so that whole arrays of keys cost a few operations.
+    The SplitMix64 finaliser, so that whole arrays of keys cost a few operations.
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
@@ -45,11 +45,11 @@ class KeyedUniforms:
 
     def one(self, key: int) -> float:
         """The number of one key."""
-        return (_mixed(_mixed(key) ^ self._offset) >> 11) * _SCALE
+        return (_mixed(key ^ self._offset) >> 11) * _SCALE
 
     def many(self, keys: Keys) -> Doubles:
         """`one` of each key, (n,)."""
-        mixed = _mixed_array(_mixed_array(keys) ^ np.uint64(self._offset))
+        mixed = _mixed_array(keys ^ np.uint64(self._offset))
         return np.asarray((mixed >> np.uint64(11)) * _SCALE, dtype=np.float64)
 
 
