@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -107,16 +106,7 @@ def _code(process: SpawnProcess) -> int:
 
 
 def worker(settings: Settings, listener: socket.socket) -> None:
-    """One serving process; it ends in order when its parent is gone."""
+    """One serving process."""
     logs.configure(settings.log_level, settings.log_format)
     forget_dead_processes(Path(os.environ[MULTIPROCESS_VARIABLE]))
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
     sys.exit(serve(settings, listener))
-
-
-def _end_with_parent() -> None:
-    # It would keep the port, and nobody would replace it.
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
