@@ -11,12 +11,12 @@ from multiprocessing import get_context
 
 import numpy as np
 
+from benchmarks.datasets.simulated import UNBALANCED
 from benchmarks.lab import play, use_one_thread
 from model.rounds import Doubles
 from model.simulate import ClusterWorld
 from model.systems import SYSTEMS, system_config
 
-UNBALANCED = (0.5, 0.25, 0.15, 0.07, 0.03)
 WORLDS: dict[str, dict[str, object]] = {
     "shifted": {},
     "no shift": {"shift": 0.0},

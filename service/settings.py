@@ -18,6 +18,7 @@ from service import failpoints
 PREFIX = "DABAND_"
 # Where the tests find their servers, and where they want a process to fail; no settings of ours.
 TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
+BENCHMARK_DATA = "DABAND_DATA"  # where the benchmarks find their data sets; no setting either
 MEBIBYTE = 1024 * 1024
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
@@ -148,7 +149,7 @@ def unknown_variable(environment: Mapping[str, str]) -> str | None:
         candidate = name.upper()
         if not candidate.startswith(PREFIX) or candidate.startswith(TEST_PREFIXES):
             continue
-        if candidate not in known:
+        if candidate not in (*known, BENCHMARK_DATA):
             nearest = get_close_matches(candidate, known, n=1, cutoff=0.0)[0]
             return f"there is no setting {candidate}; did you mean {nearest}?"
     return None
