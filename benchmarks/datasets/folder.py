@@ -17,6 +17,8 @@ VARIABLE = "DABAND_DATA"
 CHECKSUMS = {
     "baron_pancreas/mouse_human.npz": "b7643ef7008a3472bf524a5a9778fcdfe2963386a175c2e8776166484f1c1d38",
     "digit/mnist.npz": "a6c039e52236aa4afc5bfccb3e4cd6b6f7ccad898a53db59f12c61b536e3760e",
+    # No file but a folder: its decoded test pictures, (9001, 28, 28, 3) bytes.
+    "digit/mnist_m": "3bde75907271a9cc6a8c9d68cc8abead521ccfb55c138713dc0646440988c3ef",
     "digit/mnistm_labels.npz": "e0fe3ff217a72a79f1d624b471c13b01d8bcc2862d32662e39a95e695f19c8d7",
     "digit/mnistm_test.webp": "da8fcf06e47f17f8893b7619414fcee8b6071032288eb79cb25d4da90bd765c9",
     "digit/mnistm_train.webp": "2058b46b3602ae9e76eb451a6541ddb3ebcfe35a605985c2f71e0d6c5b362c5f",

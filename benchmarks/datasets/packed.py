@@ -1,8 +1,8 @@
 """Packs: many tasks in one compressed npz without loss, read with numpy alone.
 
 An array that several tasks share is stored once. An array is stored as bytes or half floats where
-that is exact, images as differences between neighbouring pixels (they compress better), and rows
-with few distinct values as those values and codes.
+that is exact, colour pictures as differences between neighbouring pixels (photographs compress
+better so), and rows with few distinct values as those values and codes.
 """
 
 import hashlib
@@ -75,6 +75,8 @@ def _store(array: Array, stored: dict[str, Array]) -> str:
 
 
 def _encoded(array: Array) -> dict[str, Array]:
+    if array.dtype == np.uint8 and array.ndim == 3:
+        return {"bytes": array}
     if array.dtype == np.uint8:
         return {"steps": np.diff(array, axis=2, prepend=np.uint8(0))}
     for kind in (np.uint8, np.float16):
@@ -101,6 +103,8 @@ def _codes(array: Array) -> dict[str, Array] | None:
 def _decoded(file: np.lib.npyio.NpzFile, key: str) -> Array:
     if f"{key}.steps" in file:
         return np.asarray(np.cumsum(file[f"{key}.steps"], axis=2, dtype=np.uint8))
+    if f"{key}.bytes" in file:
+        return np.asarray(file[f"{key}.bytes"])
     if f"{key}.plain" in file:
         return np.asarray(file[f"{key}.plain"].astype(np.float32))
     sizes = file[f"{key}.sizes"].astype(np.int64)

@@ -3,19 +3,32 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.datasets import gdsc, office_caltech, pancreas, simulated, warfarin
+from benchmarks.datasets import (
+    digit,
+    gdsc,
+    office_caltech,
+    pancreas,
+    picture_folders,
+    simulated,
+    warfarin,
+)
 from benchmarks.datasets.folder import DataFolder, default_root
 from benchmarks.datasets.packed import packed_names, read_packed
 from benchmarks.datasets.task import TransferTask
 
 Loader = Callable[[str, DataFolder], TransferTask]
-_LOADERS: dict[str, Loader] = {
+_VECTORS: dict[str, Loader] = {
     **dict.fromkeys(office_caltech.NAMES, office_caltech.load_office_caltech),
     **dict.fromkeys(pancreas.NAMES, pancreas.load_pancreas),
     **dict.fromkeys(warfarin.NAMES, warfarin.load_warfarin),
     **dict.fromkeys(gdsc.NAMES, gdsc.load_gdsc),
 }
-VECTORS = tuple(_LOADERS)
+_LOADERS: dict[str, Loader] = {
+    **dict.fromkeys(digit.NAMES, digit.load_digit),
+    **dict.fromkeys(picture_folders.NAMES, picture_folders.load_pictures),
+    **_VECTORS,
+}
+VECTORS = tuple(_VECTORS)
 # What the promise of no negative transfer is measured on.
 PAIRS = (*VECTORS, *simulated.NAMES)
 
