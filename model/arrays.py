@@ -31,12 +31,19 @@ class Arrays(Protocol):
         """Euclidean norms over the last axis."""
         ...
 
+    def stack(self, values: list[Array]) -> Array:
+        """Arrays of one shape along a new first axis."""
+        ...
+
     def unit(self, vectors: Array) -> Array:
         """Vectors scaled to norm 1; zero vectors stay zero."""
         ...
 
 
 class _Numpy:
+    def stack(self, values: list[Array]) -> Array:
+        return np.stack(values)
+
     def clip(self, values: Array, bound: float) -> Array:
         return np.minimum(np.maximum(values, -bound), bound)
 
@@ -51,6 +58,9 @@ class _Numpy:
 
 
 class _Torch:
+    def stack(self, values: list[Array]) -> Array:
+        return torch.stack(values)
+
     def clip(self, values: Array, bound: float) -> Array:
         return values.clip(-bound, bound)
 

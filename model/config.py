@@ -78,6 +78,7 @@ class BanditConfig:
         64, "dimension of φ(x); identity keeps the context's", symbol="d", bounds=(1, 65_536)
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
+    tower_count: int = _field(1, "towers of the committee encoder", symbol="T", bounds=(1, 64))
     component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
 
     episode_length: int = _field(
@@ -110,6 +111,7 @@ class BanditConfig:
     consistency_weight: float = _field(
         0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
     )
+    view_rounds: bool = _field(False, "learn rewards from random views of the rounds' contexts")
     teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
     confidence_floor: float = _field(
         0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)

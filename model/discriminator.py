@@ -1,21 +1,31 @@
 """The discriminator g: guesses the domain of a latent (source = 0, target = 1)."""
 
+from itertools import pairwise
+
 from torch import Tensor, nn
+from torch.nn import functional
+
+from model.towers import TowerLinear, by_tower
 
 
 class Discriminator(nn.Module):
-    """Two hidden layers; the output is a logit (n,), positive for target."""
+    """Two hidden layers for each tower; a logit is positive for target."""
 
-    def __init__(self, latent_size: int, hidden_size: int = 128) -> None:
+    def __init__(self, latent_size: int, hidden_size: int = 128, towers: int = 1) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(latent_size, hidden_size),
-            nn.ReLU(),
-            nn.Linear(hidden_size, hidden_size),
-            nn.ReLU(),
-            nn.Linear(hidden_size, 1),
-        )
+        self.towers = towers
+        sizes = (latent_size // towers, hidden_size, hidden_size)
+        self.hidden = nn.ModuleList(TowerLinear(towers, a, b) for a, b in pairwise(sizes))
+        self.last = TowerLinear(towers, hidden_size, 1)
+
+    def logits(self, latents: Tensor) -> Tensor:
+        """What each tower's part of the latents (n, d) says, (n, T)."""
+        hidden = by_tower(latents, self.towers)
+        for layer in self.hidden:
+            hidden = functional.relu(layer(hidden))
+        scores: Tensor = self.last(hidden)
+        return scores[:, :, 0]
 
     def forward(self, latents: Tensor) -> Tensor:
-        logits: Tensor = self.layers(latents)
-        return logits[:, 0]
+        """The mean logit, (n,)."""
+        return self.logits(latents).mean(dim=1)

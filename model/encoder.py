@@ -19,18 +19,22 @@ from model.arrays import Array, array_on, arrays_on
 from model.config import BanditConfig
 from model.pca import IncrementalPCA
 from model.rounds import HUGE, Domain, Floats
+from model.towers import TowerLinear
 
 # From contexts (n, …) to latents (n, d).
 Frozen = Callable[[Array], Array]
 
 CLIP = 10.0  # standardised inputs beyond it carry no news
 TINY = 1e-12
+_MOST_CELLS = 8  # rows and columns of an image's last feature map
+_LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
 
 
 class Encoder(nn.Module):
     """Maps contexts (n, *shape) of a domain to latents (n, latent_size) of norm 1."""
 
     latent_size: int
+    towers: int = 1  # equal parts of the latents that are trained each by itself
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Latents with gradients, batch statistics in training mode."""
@@ -38,6 +42,9 @@ class Encoder(nn.Module):
 
     def prepare(self, source: Tensor, target: Tensor) -> None:
         """Fit what is not learned by gradient from contexts of both domains (either may be empty)."""
+
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        """Take batch statistics from contexts as they are (either may be empty), after training."""
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""
@@ -103,25 +110,28 @@ class Projection(Encoder):
 
 
 class Standardise(nn.Module):
-    """(x − μ)/σ clipped to ±CLIP, with μ and σ frozen between two calls of `fit`."""
+    """(x − μ)/σ clipped to ±CLIP, with μ and σ of each domain frozen between two calls of `fit`."""
 
     center: Tensor
     scale: Tensor
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.register_buffer("center", torch.zeros(size))
-        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("center", torch.zeros(2, size))
+        self.register_buffer("scale", torch.ones(2, size))
 
-    def fit(self, contexts: Tensor) -> None:
-        """μ and 1/σ of the contexts (n, size); constant features keep scale 1."""
+    def fit(self, contexts: Tensor, *domains: Domain) -> None:
+        """μ and 1/σ of these domains from contexts (n, size); constant features keep scale 1."""
         wide = contexts.double()
         deviation = wide.std(dim=0)
-        self.center.copy_(wide.mean(dim=0))
-        self.scale.copy_(1.0 / torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation)))
+        scale = 1.0 / torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation))
+        for domain in domains:
+            self.center[_row(domain)] = wide.mean(dim=0)
+            self.scale[_row(domain)] = scale
 
-    def forward(self, contexts: Tensor) -> Tensor:
-        return ((contexts - self.center) * self.scale).clip(-CLIP, CLIP)
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        row = _row(domain)
+        return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
 
 
 class MLP(Encoder):
@@ -135,20 +145,21 @@ class MLP(Encoder):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        hidden = self.standardise(contexts.flatten(1))
+        hidden = self.standardise(contexts.flatten(1), domain)
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
         return functional.normalize(self.layers[-1](hidden), eps=TINY)
 
     def prepare(self, source: Tensor, target: Tensor) -> None:
-        contexts = torch.cat([source, target]).flatten(1)
-        if len(contexts) > 1:
-            self.standardise.fit(contexts)
+        source, target = source.flatten(1), target.flatten(1)
+        if len(source) + len(target) > 1:
+            self.standardise.fit(torch.cat([source, target]), *Domain)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        row = _row(domain)
         center, scale = (
-            array_on(device, self.standardise.center),
-            array_on(device, self.standardise.scale),
+            array_on(device, self.standardise.center[row]),
+            array_on(device, self.standardise.scale[row]),
         )
         # Transposed once here: a plain product is several times cheaper than nn.Linear at batch 1.
         linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
@@ -165,6 +176,74 @@ class MLP(Encoder):
                 hidden = arrays.relu(hidden)
             weight, bias = layers[-1]
             return arrays.unit(hidden @ weight + bias)
+
+        return forward
+
+
+class Committee(Encoder):
+    """T small MLPs side by side, their latents joined; see `towers`."""
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__()
+        self.towers = config.tower_count
+        if config.latent_size % self.towers:
+            raise ValueError("latent_size: must be a multiple of tower_count")
+        sizes = (
+            int(np.prod(config.context_shape)),
+            *config.hidden_sizes,
+            config.latent_size // self.towers,
+        )
+        self.latent_size = config.latent_size
+        # Even towers see both domains on one scale, odd ones each domain on its own.
+        self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
+        self.layers = nn.ModuleList(TowerLinear(self.towers, a, b) for a, b in pairwise(sizes))
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        flat = contexts.flatten(1)
+        scaled = torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
+        hidden = scaled[:, torch.arange(self.towers) % 2]  # (n, T, size)
+        for layer in self.layers[:-1]:
+            hidden = functional.relu(layer(hidden))
+        latents: Tensor = functional.normalize(self.layers[-1](hidden), dim=2, eps=TINY)
+        joined: Tensor = latents.flatten(1) * self.towers**-0.5
+        return joined
+
+    def prepare(self, source: Tensor, target: Tensor) -> None:
+        source, target = source.flatten(1), target.flatten(1)
+        both = torch.cat([source, target])
+        if len(both) < 2:
+            return
+        self.common.fit(both, *Domain)
+        if min(len(source), len(target)) < _LEAST_TO_SPLIT:
+            self.own.fit(both, *Domain)
+            return
+        self.own.fit(source, Domain.SOURCE)
+        self.own.fit(target, Domain.TARGET)
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        row = _row(domain)
+        scales = [
+            (array_on(device, part.center[row]), array_on(device, part.scale[row]))
+            for part in (self.common, self.own)
+        ]
+        layers = [
+            (array_on(device, layer.weight), array_on(device, layer.bias))
+            for layer in self.layers
+            if isinstance(layer, TowerLinear)
+        ]
+        first_weight, first_bias = layers[0]
+        arrays, towers = arrays_on(device), self.towers
+
+        def forward(contexts: Array) -> Array:
+            flat = contexts.reshape(len(contexts), -1)
+            scaled = [arrays.clip((flat - center) * scale, CLIP) for center, scale in scales]
+            hidden = arrays.stack([scaled[t % 2] @ first_weight[t] for t in range(towers)])
+            hidden += first_bias  # (T, n, size)
+            for weight, bias in layers[1:]:
+                hidden = arrays.relu(hidden) @ weight
+                hidden += bias
+            latents = arrays.unit(hidden).swapaxes(0, 1)
+            return latents.reshape(len(contexts), -1) / towers**0.5
 
         return forward
 
@@ -187,18 +266,16 @@ class DomainBatchNorm(nn.Module):
 
     def forward(self, hidden: Tensor, domain: Domain) -> Tensor:
         row = _row(domain)
+        mean, variance = self.mean[row], self.variance[row]
         if self.training:
             self.batch_count[row] += 1
-        elif not self.batch_count[row]:
-            row = _row(Domain.SOURCE)  # no target context seen yet: behave as on the source
+        else:
+            # No target context seen yet: behave as on the source. (Chosen without a look from the host.)
+            is_seen = self.batch_count[row] > 0
+            mean = torch.where(is_seen, mean, self.mean[0])
+            variance = torch.where(is_seen, variance, self.variance[0])
         return functional.batch_norm(
-            hidden,
-            self.mean[row],
-            self.variance[row],
-            self.weight,
-            self.bias,
-            self.training,
-            self.momentum,
+            hidden, mean, variance, self.weight, self.bias, self.training, self.momentum
         )
 
 
@@ -216,12 +293,13 @@ class Conv(Encoder):
             nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(sizes)
         )
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
-        cells = max(1, height // 8) * max(1, width // 8)
-        self.pool = nn.AdaptiveAvgPool2d((max(1, height // 8), max(1, width // 8)))
-        self.project = nn.Linear(sizes[-1] * cells, config.latent_size)
+        cells = tuple(min(_MOST_CELLS, max(1, side // 4)) for side in (height, width))
+        self.pool = nn.AdaptiveAvgPool2d(cells)
+        self.project = nn.Linear(sizes[-1] * cells[0] * cells[1], config.latent_size)
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
+        hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
         for index, (convolution, norm) in enumerate(
             zip(self.convolutions, self.norms, strict=True)
         ):
@@ -229,6 +307,21 @@ class Conv(Encoder):
             if index < 2 and min(hidden.shape[2:]) > 1:
                 hidden = functional.max_pool2d(hidden, 2)
         return functional.normalize(self.project(self.pool(hidden).flatten(1)), eps=TINY)
+
+    @torch.no_grad()
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        was_training = self.training
+        self.train()
+        for norm in norms:
+            norm.momentum = 1.0
+        for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
+            if len(contexts) > 1:
+                self(contexts, domain)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self.train(was_training)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         network = copy.deepcopy(self).eval().to(device)
@@ -295,6 +388,7 @@ ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "mlp": MLP,
     "conv": Conv,
     "pca-mlp": ProjectedMLP,
+    "committee": Committee,
 }
 
 

@@ -95,4 +95,5 @@ def _doubly_robust(held_out: RoundBatch, model: Doubles, arms: np.ndarray[Any, A
 
 def is_finite(*tensors: Tensor) -> bool:
     """Whether all values are finite."""
-    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point())
+    sums = [t.double().sum() for t in tensors if t.is_floating_point()]
+    return not sums or bool(torch.isfinite(torch.stack(sums)).all())

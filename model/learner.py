@@ -22,13 +22,15 @@ from model.replay import Reservoir, RoundBatch, RoundWindow, is_held_out
 from model.rounds import (
     Domain,
     Doubles,
+    Floats,
     Phase,
     Round,
     checked_contexts,
     checked_domain,
     checked_reward,
 )
-from model.training import Moments, Trained, TrainingSet, train_episode
+from model.stepping import Moments
+from model.training import Trained, TrainingSet, train_episode
 from model.transfer import TransferReport, effective_rank, transfer_report
 
 _LEAST_FOR_TRANSFER = 32  # rounds and contexts: half of them fit probes, half judge
@@ -119,12 +121,16 @@ class Learner:
         """Fold and serve with the present values of the encoder."""
         self._frozen = FrozenEncoder.of(self.networks.encoder, self.device)
 
-    def observe(self, round_: Round) -> None:
-        """Fold one reward with the current encoder's φ of its context; bad input changes nothing."""
+    def observe(self, round_: Round, latents: Floats | None = None) -> None:
+        """Fold one reward with the current encoder's φ of its context; bad input changes nothing.
+
+        `latents` (1, d): that φ, where a caller who needs no exact repetition already has it.
+        """
         round_ = self._checked(round_)
-        # One row a call: products over batches of different sizes round differently, and the
-        # folded state must not depend on how the log was cut into batches.
-        latents = self._frozen.on_host(round_.context[None], round_.domain)
+        if latents is None:
+            # One row a call: products over batches of different sizes round differently, and the
+            # folded state must not depend on how the log was cut into batches.
+            latents = self._frozen.on_host(round_.context[None], round_.domain)
         self.statistics.fold(latents, np.array([round_.arm]), np.array([round_.reward]))
         self.reward_counts[round_.domain] += 1
         total = sum(self.reward_counts.values())
@@ -252,6 +258,15 @@ def encode_rounds(networks: Networks, rounds: RoundBatch) -> torch.Tensor:
 
 def rebuilt_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
     """(A, b) of all the rounds at once."""
-    return LinUCB.rebuilt(
-        latents.cpu().numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge
-    )
+    if latents.device.type == "cpu":
+        return LinUCB.rebuilt(
+            latents.numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge
+        )
+    wide = latents.double()
+    models = torch.from_numpy(rounds.arms).to(wide.device)
+    weights = torch.nn.functional.one_hot(models, config.model_count).double()  # (n, M)
+    gram = torch.stack([(wide * column[:, None]).T @ wide for column in weights.T])
+    rewards = torch.from_numpy(rounds.rewards).to(wide.device)
+    b = (weights * rewards[:, None]).T @ wide
+    counts = np.bincount(rounds.arms, minlength=config.model_count)
+    return LinUCB.of_sums(gram.cpu().numpy(), b.cpu().numpy(), counts, config.ridge)

@@ -66,15 +66,20 @@ class LinUCB:
         built.counts += np.bincount(models, minlength=model_count)
         return built
 
+    @classmethod
+    def of_sums(cls, gram: Doubles, b: Doubles, counts: Integers, ridge: float) -> Self:
+        """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
+        built = cls(len(b), b.shape[1], ridge)
+        built.gram, built.b, built.counts = gram, b, counts
+        return built
+
     def merged(self, other: "LinUCB") -> Self:
         """The statistics of two disjoint parts of a log together: sums add up."""
         if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
             raise ValueError("merge: the two states differ in shape or ridge")
-        total = type(self)(len(self.b), self.b.shape[1], self.ridge)
-        total.gram = self.gram + other.gram
-        total.b = self.b + other.b
-        total.counts = self.counts + other.counts
-        return total
+        return self.of_sums(
+            self.gram + other.gram, self.b + other.b, self.counts + other.counts, self.ridge
+        )
 
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""

@@ -41,21 +41,23 @@ def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor
 def divergence(source_logits: Tensor, target_logits: Tensor, source_weights: Tensor) -> Tensor:
     """L_div ("D"): the domain cross-entropy ½·[Σ w·softplus(g_S)/Σ w + mean softplus(−g_T)].
 
-    g > 0 says target. `source_weights` (n,) make the source look like the target's arm shares.
+    g (n, T) > 0 says target. `source_weights` (n,) make the source look like the target's arm shares.
     """
-    source = (source_weights * functional.softplus(source_logits)).sum() / source_weights.sum()
+    shares = source_weights / source_weights.sum()
+    source = (shares @ functional.softplus(source_logits)).mean()
     return 0.5 * (source + functional.softplus(-target_logits).mean())
 
 
 def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float) -> Tensor:
     """Cross-entropy of the student on one view against the teacher's arm on another.
 
-    `student_logits` (n, K), `teacher` (n, K) probabilities; rows whose best teacher probability is
-    below the floor do not count.
+    `student_logits` (n, T, K), `teacher` (n, K) probabilities; rows whose best teacher probability
+    is below the floor do not count.
     """
     confidence, arms = teacher.max(dim=1)
-    loss = functional.cross_entropy(student_logits, arms, reduction="none")
-    return (loss * (confidence >= confidence_floor)).mean()
+    taught = arms[:, None].expand(student_logits.shape[:2])
+    loss = functional.cross_entropy(student_logits.transpose(1, 2), taught, reduction="none")
+    return (loss * (confidence >= confidence_floor)[:, None]).mean()
 
 
 class _Reverse(torch.autograd.Function):

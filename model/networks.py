@@ -11,27 +11,36 @@ from model.discriminator import Discriminator
 from model.encoder import Encoder, build_encoder
 from model.randomness import derived_seed
 from model.rounds import Domain
+from model.towers import TowerLinear, by_tower
 
+_CHUNK, _CHUNK_ON_GPU = 1024, 8192  # contexts encoded at once
 _SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
 
 
 class Head(nn.Module):
-    """Predicts rewards from latents: (n, d) → (n, M), M = K arms or 1 for a joint model."""
+    """Predicts rewards from latents (n, d), one linear layer a tower; M = K arms, or 1 if joint."""
 
-    def __init__(self, latent_size: int, model_count: int, exclusive: bool) -> None:
+    def __init__(
+        self, latent_size: int, model_count: int, exclusive: bool, towers: int = 1
+    ) -> None:
         super().__init__()
-        self.linear = nn.Linear(latent_size, model_count)
+        self.towers = towers
+        self.linear = TowerLinear(towers, latent_size // towers, model_count)
         self.is_exclusive = exclusive and model_count > 1
 
     def logits(self, latents: Tensor) -> Tensor:
-        """Unbounded scores of the arms."""
-        scores: Tensor = _SHARPNESS * self.linear(latents)
+        """Unbounded scores of the arms by each tower, (n, T, M)."""
+        scores: Tensor = _SHARPNESS * self.linear(by_tower(latents, self.towers))
         return scores
 
-    def forward(self, latents: Tensor) -> Tensor:
-        """Expected rewards: a softmax where exactly one arm pays, else a sigmoid an arm."""
+    def predicted(self, latents: Tensor) -> Tensor:
+        """Expected rewards by each tower, (n, T, M): a softmax where exactly one arm pays."""
         logits = self.logits(latents)
-        return logits.softmax(dim=1) if self.is_exclusive else logits.sigmoid()
+        return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Expected rewards, the mean over the towers, (n, M)."""
+        return self.predicted(latents).mean(dim=1)
 
 
 class Teacher(nn.Module):
@@ -45,8 +54,8 @@ class Teacher(nn.Module):
 
     @torch.no_grad()
     def logits(self, contexts: Tensor, domain: Domain) -> Tensor:
-        """The head's scores of contexts (n, *shape), with running batch statistics."""
-        self.eval()
+        """The head's scores (n, T, M) of contexts, normalised like the student's: by the batch."""
+        self.train()
         return self.head.logits(self.encoder(contexts, domain))
 
     @torch.no_grad()
@@ -54,8 +63,8 @@ class Teacher(nn.Module):
         """teacher ← decay·teacher + (1 − decay)·student, batch statistics included."""
         for slow, fast in ((self.encoder, encoder), (self.head, head)):
             values = fast.state_dict()
-            for name, value in slow.state_dict().items():
-                value.lerp_(values[name], 1.0 - decay)
+            mine = slow.state_dict()
+            torch._foreach_lerp_(list(mine.values()), [values[name] for name in mine], 1.0 - decay)
 
 
 class Networks(nn.Module):
@@ -66,8 +75,9 @@ class Networks(nn.Module):
         self.encoder: Encoder = build_encoder(config)
         size = self.encoder.latent_size
         if self.encoder.is_learned:
-            self.head = Head(size, config.model_count, config.exclusive_rewards)
-            self.discriminator = Discriminator(size)
+            towers = self.encoder.towers
+            self.head = Head(size, config.model_count, config.exclusive_rewards, towers)
+            self.discriminator = Discriminator(size, towers=towers)
         if self.encoder.is_learned and config.consistency_weight > 0:
             self.teacher: Teacher | None = Teacher(self.encoder, self.head)
         else:
@@ -85,8 +95,9 @@ class Networks(nn.Module):
         return copy.deepcopy(self)
 
     @torch.no_grad()
-    def encode(self, contexts: Tensor, domain: Domain, chunk: int = 1024) -> Tensor:
+    def encode(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
+        chunk = _CHUNK_ON_GPU if contexts.device.type == "cuda" else _CHUNK
         if not len(contexts):
             return contexts.new_zeros(0, self.encoder.latent_size)
         return torch.cat([self.encoder(part, domain) for part in contexts.split(chunk)])

@@ -16,7 +16,8 @@ from model.policy import Policy, PolicyVersion
 from model.replay import COLUMNS, ContextSample, RoundBatch
 from model.rounds import Domain, Floats, Integers, Phase
 from model.snapshot import Arrays, Header, SnapshotError, opened
-from model.training import Moments, TrainingSet
+from model.stepping import Moments
+from model.training import TrainingSet
 
 # Finds contexts (n, *shape) by their references (n,).
 ContextLookup = Callable[[Integers], Floats]

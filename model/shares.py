@@ -5,40 +5,11 @@ source classes. Weighing the source by w_j = (target share of arm j) / (source s
 makes the two marginals comparable.
 """
 
-from dataclasses import dataclass
-from typing import Self
-
 import torch
 from torch import Tensor
 
 _LIMIT = 10.0
 _TEMPERATURE = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class ArmShares:
-    """Estimated ratio w (K,) of the arm shares, and the shares that are predicted on each domain."""
-
-    ratio: Tensor
-    source: Tensor
-    target: Tensor
-
-    @classmethod
-    def estimated(cls, source: Tensor, target: Tensor) -> Self:
-        """From predicted rewards on the source (n, K) and the target (m, K)."""
-        p, q = best_arm_odds(source), best_arm_odds(target)
-        return cls(share_ratio(p, q), p.mean(dim=0), q.mean(dim=0))
-
-    def source_weights(self, predicted: Tensor) -> Tensor:
-        """Weight (n,) of each source context from its predicted rewards (n, K)."""
-        weights: Tensor = best_arm_odds(predicted) @ self.ratio
-        return weights
-
-    def aligned(self, probabilities: Tensor) -> Tensor:
-        """Target probabilities (n, K) rescaled so that their mean comes near the source's shares."""
-        factor = (self.source / self.target.clamp_min(1e-6)).clamp(1 / _LIMIT, _LIMIT)
-        scaled = probabilities * factor
-        return scaled / scaled.sum(dim=1, keepdim=True)
 
 
 def best_arm_odds(predicted: Tensor) -> Tensor:
@@ -68,3 +39,12 @@ def share_ratio(
     weights = (ones + torch.linalg.solve(normal, system.T @ gap) / share).clamp(0.0, limit)
     scaled: Tensor = weights / (share @ weights).clamp_min(1e-12)
     return scaled.float()
+
+
+def share_factor(source: Tensor, target: Tensor) -> Tensor:
+    """What to multiply target probabilities by so that their mean comes near the source's, (K,).
+
+    From arm probabilities on the source (n, K) and on the target (m, K).
+    """
+    factor: Tensor = source.mean(dim=0) / target.mean(dim=0).clamp_min(1e-6)
+    return factor.clamp(1 / _LIMIT, _LIMIT)

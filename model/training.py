@@ -1,12 +1,10 @@
-"""One encoder update: a bounded number of Adam steps on the value function
+"""One encoder update: a bounded number of Adam steps on the objective.
 
-    L = L_RS + w_R·L_err + w_P·L_reg + λ·L_div (+ w_C·consistency),
-
-minimised by the encoder and the head, and, in L_div, maximised by the encoder against the
-discriminator through gradient reversal. The result is a function of the training set, the networks
-it starts from, the configuration and the seed.
+The result is a function of the training set, the networks it starts from, the configuration and
+the seed. All that is random (batches and views) is drawn here, for several steps at once.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,16 +13,19 @@ from torch import Tensor
 
 from model import losses
 from model.config import BanditConfig, Objective
-from model.networks import Networks, Teacher
+from model.networks import Networks
+from model.objective import Inputs
 from model.randomness import derived_seed, generator
 from model.replay import ContextSample, RoundBatch
 from model.rounds import Domain, Doubles
-from model.shares import ArmShares
+from model.shares import best_arm_odds, share_factor, share_ratio
+from model.stepping import Moments, stepping
+from model.towers import tower_strengths
 from model.views import random_view
 
-Moments = dict[str, Tensor]
-
-_GRADIENT_LIMIT = 10.0
+_STEPS_AT_ONCE = 16  # bounds the memory of batches and views
+_SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
+_SHARES_SAMPLE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,148 +60,139 @@ def train_episode(
     networks.encoder.prepare(data.source.contexts, data.target.contexts)
     if not networks.encoder.is_learned or not config.steps_per_episode:
         return Trained(networks, {}, {})
-    trainer = _Trainer(networks, data, config, seed, theta)
-    return trainer.run(moments) if trainer.labelled else Trained(networks, moments, {})
+    batches = _Batches(networks, data, config, seed, theta)
+    if not batches.labelled:
+        return Trained(networks, moments, {})
+    return _trained(networks, moments, batches, config)
 
 
-class _Trainer:
-    """The state of one encoder update."""
+def _trained(
+    networks: Networks, moments: Moments, batches: "_Batches", config: BanditConfig
+) -> Trained:
+    chunks = batches.chunks()
+    first = next(chunks)
+    with stepping(networks, moments, config, first[0]) as stepper:
+        stepper.run(first)
+        for chunk in chunks:
+            stepper.run(chunk)
+        trained, moments = stepper.result().eval(), stepper.moments()
+        means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
+    trained.encoder.settle(*batches.newest())
+    return Trained(trained, moments, means)
+
+
+class _Batches:
+    """What the steps of one episode work on."""
 
     def __init__(
         self, networks: Networks, data: TrainingSet, config: BanditConfig, seed: int, theta: Doubles
     ) -> None:
-        self.networks = networks
         self.config = config
-        self.episode = data.episode
-        self.device = data.target.contexts.device
-        self.theta = torch.as_tensor(theta, dtype=torch.float32, device=self.device)
+        self.towers = networks.encoder.towers
         self.target = data.target.contexts
+        self.device = self.target.device
         used = data.rounds.rows(~data.rounds.is_held_out)
-        self.labelled = [
-            (domain, _Labelled(used.rows(used.is_target == (domain is Domain.TARGET))))
+        labelled = {
+            domain: _Labelled(used.rows(used.is_target == (domain is Domain.TARGET)))
             for domain in Domain
-        ]
-        self.labelled = [(domain, rounds) for domain, rounds in self.labelled if rounds.count]
-        strength = losses.ramped(config.divergence_weight, data.episode, config.divergence_ramp)
-        self.strength = torch.tensor(strength, device=self.device)
+        }
+        self.labelled = {domain: rounds for domain, rounds in labelled.items() if rounds.count}
         self.rng = generator(seed, "batches", data.episode)
         self.view_rng = torch.Generator(self.device)
         self.view_rng.manual_seed(derived_seed(seed, "views", data.episode))
+        self.constants = self._weights(data.episode)
+        if config.objective is Objective.PAPER:
+            self.constants["theta"] = torch.from_numpy(theta).float().to(self.device)
+        self.constants.update(self._shares(networks))
 
-    def run(self, moments: Moments) -> Trained:
-        """All steps of the episode."""
-        parameters = {k: p for k, p in self.networks.named_parameters() if p.requires_grad}
-        optimiser = torch.optim.Adam(parameters.values(), lr=self.config.learning_rate, fused=True)
-        _load_moments(optimiser, parameters, moments)
-        self.shares = self._shares()
-        totals: dict[str, Tensor] = {}
-        self.networks.train()
-        for _ in range(self.config.steps_per_episode):
-            terms = self._terms()
-            optimiser.zero_grad()
-            torch.stack(list(terms.values())).sum().backward()
-            torch.nn.utils.clip_grad_norm_(parameters.values(), _GRADIENT_LIMIT)
-            optimiser.step()
-            if teacher := self.networks.teacher:
-                teacher.follow(self.networks.encoder, self.networks.head, self.config.teacher_decay)
-            for name, value in terms.items():
-                totals[name] = (
-                    totals.get(name, torch.zeros((), device=self.device)) + value.detach()
-                )
-        self.networks.eval()
-        means = {
-            name: float(total) / self.config.steps_per_episode for name, total in totals.items()
-        }
-        return Trained(self.networks, _moments(optimiser, parameters), means)
+    def chunks(self) -> Iterator[list[Inputs]]:
+        """The inputs of all steps, a few steps at once."""
+        left = self.config.steps_per_episode
+        while left:
+            count = min(left, _STEPS_AT_ONCE)
+            yield self._steps(count)
+            left -= count
 
-    def _terms(self) -> dict[str, Tensor]:
-        """The weighted loss terms of one step, each on a fresh batch."""
-        config, networks = self.config, self.networks
-        terms: dict[str, Tensor] = {}
-        z_target = self._target_latents() if self._needs_target_latents() else None
-        for domain, labelled in self.labelled:
-            rows = self._rows(labelled.count)
-            z = networks.encoder(labelled.contexts[rows], domain)
-            predicted = self._predict(z)
-            rewards = labelled.rewards[rows]
-            chosen = predicted.gather(1, labelled.models[rows][:, None])[:, 0]
-            _add(terms, "reward", self._reward_loss(chosen, rewards))
-            if config.regression_weight:
-                _add(
-                    terms,
-                    "regression",
-                    config.regression_weight * losses.regression_error(chosen, rewards),
-                )
-            if config.prediction_weight:
-                best = self._predict(z_target).amax(1) if z_target is not None else chosen[:0]
-                _add(
-                    terms,
-                    "prediction",
-                    config.prediction_weight * losses.predicted_reward(best, chosen, rewards),
-                )
-            if domain is Domain.SOURCE and z_target is not None and config.divergence_weight:
-                terms["divergence"] = self._divergence(z, z_target, predicted)
-        if networks.teacher is not None and len(self.target) > 1:
-            weight = losses.ramped(config.consistency_weight, self.episode, config.divergence_ramp)
-            terms["consistency"] = weight * self._consistency(networks.teacher)
-        return terms
+    def newest(self) -> tuple[Tensor, Tensor]:
+        """The newest contexts of source and target, as they came."""
+        source = self.labelled.get(Domain.SOURCE)
+        return source.contexts[-_SETTLING:] if source else self.target[:0], self.target[-_SETTLING:]
 
-    def _needs_target_latents(self) -> bool:
-        wanted = self.config.divergence_weight or self.config.prediction_weight
-        return bool(wanted) and len(self.target) > 1
+    def _steps(self, count: int) -> list[Inputs]:
+        config = self.config
+        drawn: dict[str, Tensor] = {}
+        for domain, rounds in self.labelled.items():
+            rows = self._rows(rounds.count, count)
+            contexts = rounds.contexts[rows]
+            drawn[f"{domain}.contexts"] = self._viewed(contexts) if config.view_rounds else contexts
+            drawn[f"{domain}.arms"] = rounds.models[rows]
+            drawn[f"{domain}.rewards"] = rounds.rewards[rows]
+        if len(self.target) > 1 and config.consistency_weight:
+            contexts = self.target[self._rows(len(self.target), count)]
+            drawn["student_view"] = self._viewed(contexts)
+            drawn["teacher_view"] = self._viewed(contexts)
+        elif len(self.target) > 1 and (config.divergence_weight or config.prediction_weight):
+            drawn["unlabeled"] = self.target[self._rows(len(self.target), count)]
+        return [
+            {**{name: values[step] for name, values in drawn.items()}, **self.constants}
+            for step in range(count)
+        ]
 
-    def _target_latents(self) -> Tensor:
-        latents: Tensor = self.networks.encoder(
-            self.target[self._rows(len(self.target))], Domain.TARGET
+    def _rows(self, available: int, steps: int) -> Tensor:
+        """Random rows, (steps, batch)."""
+        rows = self.rng.integers(available, size=(steps, self.config.batch_size))
+        return torch.from_numpy(rows).to(self.device)
+
+    def _viewed(self, contexts: Tensor) -> Tensor:
+        """A random view of contexts (steps, batch, *shape)."""
+        return random_view(contexts.flatten(0, 1), self.view_rng).view_as(contexts)
+
+    def _weights(self, episode: int) -> dict[str, Tensor]:
+        config = self.config
+        strength, consistency = (
+            losses.ramped(weight, episode, config.divergence_ramp)
+            for weight in (config.divergence_weight, config.consistency_weight)
         )
-        return latents
-
-    def _predict(self, z: Tensor) -> Tensor:
-        """Expected rewards (n, M): the head's, or the frozen θ's for the paper's objective."""
-        if self.config.objective is Objective.PAPER:
-            return z @ self.theta.T
-        predicted: Tensor = self.networks.head(z)
-        return predicted
-
-    def _reward_loss(self, chosen: Tensor, rewards: Tensor) -> Tensor:
-        if self.config.objective is Objective.PAPER:
-            return losses.squared_error(chosen, rewards)
-        return losses.bandit_likelihood(chosen, rewards)
-
-    def _divergence(self, z_source: Tensor, z_target: Tensor, predicted: Tensor) -> Tensor:
-        weights = torch.ones_like(z_source[:, 0])
-        if self.config.balance_classes and self.shares is not None:
-            weights = self.shares.source_weights(predicted.detach())
-        reversed_ = losses.reverse_gradient(torch.cat([z_source, z_target]), self.strength)
-        logits = self.networks.discriminator(reversed_)
-        return losses.divergence(logits[: len(z_source)], logits[len(z_source) :], weights)
-
-    def _consistency(self, teacher: Teacher) -> Tensor:
-        contexts = self.target[self._rows(len(self.target))]
-        steady = teacher.logits(random_view(contexts, self.view_rng), Domain.TARGET)
-        z = self.networks.encoder(random_view(contexts, self.view_rng), Domain.TARGET)
-        logits = self.networks.head.logits(z)
-        if logits.shape[1] == 1:
-            return losses.squared_error(logits.sigmoid(), steady.sigmoid())
-        taught = steady.softmax(dim=1)
-        if self.shares is not None:
-            taught = self.shares.aligned(taught)
-        return losses.consistency(logits, taught, self.config.confidence_floor)
+        return {
+            "strength": (strength * tower_strengths(self.towers)).to(self.device),
+            "consistency": torch.tensor(consistency, device=self.device),
+        }
 
     @torch.no_grad()
-    def _shares(self) -> ArmShares | None:
-        """How the domains differ in arm shares under the head, at the start of the episode."""
-        config = self.config
-        has_both = self.labelled[0][0] is Domain.SOURCE and len(self.target) >= config.batch_size
-        if config.model_count < 2 or not has_both:
-            return None
-        source = self.networks.encode(self.labelled[0][1].contexts[-4096:], Domain.SOURCE)
-        target = self.networks.encode(self.target, Domain.TARGET)
-        return ArmShares.estimated(self._predict(source), self._predict(target))
+    def _shares(self, networks: Networks) -> dict[str, Tensor]:
+        """How the domains differ in arm shares, as the networks see it at the start of the episode."""
+        source = self.labelled.get(Domain.SOURCE)
+        if (
+            source is None
+            or self.config.model_count < 2
+            or len(self.target) < self.config.batch_size
+        ):
+            return {}
+        balances = self.config.balance_classes and self.config.divergence_weight > 0
+        if not balances and networks.teacher is None:
+            return {}
+        shares: dict[str, Tensor] = {}
+        odds = {
+            domain: best_arm_odds(self._predicted(networks, contexts[-_SHARES_SAMPLE:], domain))
+            for domain, contexts in (
+                (Domain.SOURCE, source.contexts),
+                (Domain.TARGET, self.target),
+            )
+        }
+        if balances:
+            shares["share_ratio"] = share_ratio(odds[Domain.SOURCE], odds[Domain.TARGET])
+        if networks.teacher is not None:
+            views = random_view(self.target[-_SETTLING:], self.view_rng)
+            taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
+            shares["share_factor"] = share_factor(odds[Domain.SOURCE], taught)
+        return shares
 
-    def _rows(self, count: int) -> Tensor:
-        rows = self.rng.integers(count, size=self.config.batch_size)
-        return torch.from_numpy(rows).to(self.device)
+    def _predicted(self, networks: Networks, contexts: Tensor, domain: Domain) -> Tensor:
+        latents = networks.encode(contexts, domain)
+        if "theta" in self.constants:
+            return latents @ self.constants["theta"].T
+        predicted: Tensor = networks.head(latents)
+        return predicted
 
 
 class _Labelled:
@@ -212,31 +204,3 @@ class _Labelled:
         self.contexts = rounds.contexts
         self.models = torch.from_numpy(rounds.arms).to(device)
         self.rewards = torch.from_numpy(rounds.rewards.astype(np.float32)).to(device)
-
-
-def _add(terms: dict[str, Tensor], name: str, value: Tensor) -> None:
-    terms[name] = terms[name] + value if name in terms else value
-
-
-def _load_moments(
-    optimiser: torch.optim.Adam, parameters: dict[str, torch.nn.Parameter], moments: Moments
-) -> None:
-    """Continue Adam where the last good update left it."""
-    for name, parameter in parameters.items():
-        if f"{name}.first" in moments:
-            optimiser.state[parameter] = {
-                "step": moments["step"].clone(),
-                "exp_avg": moments[f"{name}.first"].clone(),
-                "exp_avg_sq": moments[f"{name}.second"].clone(),
-            }
-
-
-def _moments(optimiser: torch.optim.Adam, parameters: dict[str, torch.nn.Parameter]) -> Moments:
-    """Adam's state by parameter name; parameters without a gradient have none."""
-    moments: Moments = {}
-    for name, parameter in parameters.items():
-        if state := optimiser.state.get(parameter):
-            moments[f"{name}.first"] = state["exp_avg"]
-            moments[f"{name}.second"] = state["exp_avg_sq"]
-            moments["step"] = state["step"]
-    return moments

@@ -1,4 +1,4 @@
-"""Random views of target contexts for the mean teacher: what must not change the decision.
+"""Random views of contexts: changes that must not change the decision.
 
 Vectors: noise and feature dropout. Images: small affine moves, gain, bias and sign of each
 channel, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
@@ -42,7 +42,7 @@ def image_view(contexts: Tensor, generator: Generator) -> Tensor:
     )
     grid = functional.affine_grid(affine, list(contexts.shape), align_corners=False)
     moved = functional.grid_sample(contexts, grid, padding_mode="reflection", align_corners=False)
-    gain = (1 + 0.5 * spread(count, channels, 1, 1)) * spread(count, 1, 1, 1).sign()
+    gain = (1 + 0.5 * spread(count, channels, 1, 1)) * spread(count, channels, 1, 1).sign()
     bias = 0.3 * spread(count, channels, 1, 1)
     middle = moved.mean(dim=(2, 3), keepdim=True)
     noise = torch.randn(contexts.shape, generator=generator, device=contexts.device)

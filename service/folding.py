@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from model.learner import Learner, Outcome
 from model.networks import Networks
 from model.rounds import Domain, Round
-from model.training import Moments
+from model.stepping import Moments
 from service.decision_codec import chosen_context, propensity
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent

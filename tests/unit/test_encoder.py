@@ -130,16 +130,31 @@ def test_projection_starts_as_the_leading_coordinates():
 def test_standardised_features_have_mean_zero_and_spread_one():
     standardise = Standardise(3)
     contexts = torch.randn(500, 3) * torch.tensor([1.0, 50.0, 0.1]) + 7
-    standardise.fit(contexts)
-    assert standardise(contexts).mean(0).abs().max() < 1e-4
-    np.testing.assert_allclose(standardise(contexts).std(0).numpy(), 1.0, atol=1e-3)
+    standardise.fit(contexts, *Domain)
+    for domain in Domain:
+        scaled = standardise(contexts, domain)
+        assert scaled.mean(0).abs().max() < 1e-4
+        np.testing.assert_allclose(scaled.std(0).numpy(), 1.0, atol=1e-3)
+
+
+def test_domains_can_be_standardised_each_by_itself():
+    standardise = Standardise(3)
+    contexts = torch.randn(500, 3)
+    standardise.fit(contexts, Domain.SOURCE)
+    standardise.fit(5 * contexts + 2, Domain.TARGET)
+    torch.testing.assert_close(
+        standardise(5 * contexts + 2, Domain.TARGET),
+        standardise(contexts, Domain.SOURCE),
+        atol=1e-4,
+        rtol=0,
+    )
 
 
 def test_constant_feature_keeps_scale_one():
     standardise = Standardise(2)
-    standardise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-    assert standardise.scale[1] == 1.0
-    assert standardise(torch.tensor([[2.0, 5.5]]))[0, 1] == 0.5
+    standardise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), Domain.SOURCE)
+    assert standardise.scale[0, 1] == 1.0
+    assert standardise(torch.tensor([[2.0, 5.5]]), Domain.SOURCE)[0, 1] == 0.5
 
 
 def test_batch_statistics_of_the_domains_stay_apart():

@@ -228,7 +228,7 @@ def test_diverging_training_leaves_the_last_good_encoder_and_says_why(world):
 
 
 def test_diverging_training_of_the_first_episode_is_refused_too(world):
-    config = world_config(world, latent_size=8, learning_rate=1e3)
+    config = world_config(world, latent_size=8, learning_rate=1e30)
     learner = Learner(config, seed=4)
     play_episode(learner, world, 0)
     outcome = learner.train()

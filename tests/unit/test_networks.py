@@ -38,7 +38,16 @@ def test_exclusive_head_gives_probabilities_over_the_arms():
 
 def test_head_of_independent_rewards_gives_each_arm_its_own_probability():
     head, latents = Head(4, 3, exclusive=False), torch.randn(5, 4)
-    torch.testing.assert_close(head(latents), head.logits(latents).sigmoid())
+    torch.testing.assert_close(head(latents), head.logits(latents)[:, 0].sigmoid())
+
+
+def test_towers_predict_from_their_own_part_of_the_latents():
+    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+    moved = latents.clone()
+    moved[:, 2:4] += 1
+    changed = (head.predicted(moved) != head.predicted(latents)).any(dim=(0, 2))
+    assert changed.tolist() == [False, True, False]
+    torch.testing.assert_close(head(latents), head.predicted(latents).mean(dim=1))
 
 
 def test_joint_head_is_never_a_softmax():
@@ -77,11 +86,9 @@ def test_clone_is_independent():
     assert same(first, networks())
 
 
-def test_encoding_in_chunks_covers_every_row():
+def test_encoding_in_chunks_covers_every_row(monkeypatch):
     contexts = torch.randn(10, 4)
-    whole, parts = (
-        networks().encode(contexts, Domain.SOURCE),
-        networks().encode(contexts, Domain.SOURCE, 3),
-    )
-    torch.testing.assert_close(parts, whole)
+    whole = networks().encode(contexts, Domain.SOURCE)
+    monkeypatch.setattr("model.networks._CHUNK", 3)
+    torch.testing.assert_close(networks().encode(contexts, Domain.SOURCE), whole)
     assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)

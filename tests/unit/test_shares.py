@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.shares import ArmShares, share_ratio
+from model.shares import best_arm_odds, share_factor, share_ratio
 
 
 def predictions(
@@ -68,17 +68,16 @@ def test_known_ratio_of_an_unsure_but_calibrated_classifier_is_recovered():
     np.testing.assert_allclose(share_ratio(source, target, pull=1e-9), [0.6, 0.9, 1.5], atol=1e-3)
 
 
-def test_source_weights_follow_the_ratio_of_the_predicted_arm():
-    shares = ArmShares(torch.tensor([0.5, 2.0]), torch.tensor([0.5, 0.5]), torch.tensor([0.2, 0.8]))
-    weights = shares.source_weights(
-        torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [-1.0, -1.0]])
-    )
-    np.testing.assert_allclose(weights, [0.5, 2.0, 1.25, 1.25], atol=1e-4)
+def test_odds_follow_the_predicted_rewards():
+    odds = best_arm_odds(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    np.testing.assert_allclose(odds, [[1.0, 0.0], [0.5, 0.5]], atol=1e-4)
 
 
-def test_aligned_probabilities_have_the_shares_of_the_source():
+def test_factor_brings_the_mean_to_the_shares_of_the_source():
     target = torch.eye(2)[torch.tensor([0, 1, 1, 1])]
-    shares = ArmShares.estimated(torch.full((4, 2), 0.5), target)
-    even = shares.aligned(torch.tensor([[0.25, 0.75]]))
-    np.testing.assert_allclose(even, [[0.5, 0.5]], atol=1e-6)
-    np.testing.assert_allclose(shares.aligned(target).sum(dim=1), 1.0, atol=1e-6)
+    factor = share_factor(torch.full((4, 2), 0.5), target)
+    np.testing.assert_allclose(target.mean(dim=0) * factor, [0.5, 0.5], atol=1e-6)
+
+
+def test_factor_of_an_arm_that_is_never_predicted_is_bounded():
+    assert torch.isfinite(share_factor(torch.eye(2), torch.tensor([[1.0, 0.0]]))).all()

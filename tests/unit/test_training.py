@@ -182,3 +182,36 @@ def test_teacher_follows_the_student_slowly(job):
     before = values(job.networks.teacher.head)
     assert torch.equal(values(still.head), before)
     assert not torch.equal(values(slow.head), before)
+
+
+@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
+def test_rounds_can_be_learned_from_their_views(job):
+    plain, viewed = trained(job), trained(job, view_rounds=True)
+    assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
+
+
+TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 8}
+
+
+@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
+def test_towers_train_to_the_same_bytes(job):
+    first, second = trained(job), trained(job)
+    assert torch.equal(values(first.networks), values(second.networks))
+
+
+@pytest.mark.parametrize("job", [{"divergence_weight": 1.0, **TOWERS}], indirect=True)
+def test_towers_without_strength_are_not_moved_by_the_target(job):
+    sample = dataclasses.replace(job.data.target, contexts=job.data.target.contexts.flip(0))
+    other = dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
+    mine, theirs = (trained(each).networks.head.linear.weight for each in (job, other))
+    torch.testing.assert_close(mine[:2], theirs[:2])
+    assert not torch.allclose(mine[2:], theirs[2:])
+
+
+@pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)
+def test_batch_statistics_are_those_of_the_newest_contexts(job):
+    encoder = trained(job).networks.encoder
+    rounds = job.data.rounds
+    source = rounds.contexts[torch.from_numpy(~rounds.is_held_out)]
+    hidden = encoder.convolutions[0](source)
+    torch.testing.assert_close(encoder.norms[0].mean[0], hidden.mean(dim=(0, 2, 3)))

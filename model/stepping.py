@@ -1,0 +1,200 @@
+"""Adam steps on the objective: run one after the other, or, on a GPU, replayed from a recording.
+
+A step launches a few hundred small kernels. A GPU runs them in a fraction of the time that it
+takes to launch them one by one, so there the whole step is recorded once, on tensors that keep
+their place, and replayed; the values of networks, optimiser and inputs are copied into them.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from model.config import BanditConfig
+from model.networks import Networks
+from model.objective import Inputs, step_terms
+
+Moments = dict[str, Tensor]
+
+_GRADIENT_LIMIT = 10.0
+_WARM_UP = 3  # steps before a recording, so that libraries have chosen their kernels
+_recording = threading.Lock()
+_BENCHES_KEPT = 8  # each holds its recordings' memory on the GPU
+
+
+class Stepper:
+    """Networks in training with their optimiser and the sums of the loss terms."""
+
+    def __init__(self, networks: Networks, config: BanditConfig) -> None:
+        self.networks = networks
+        self.config = config
+        self.parameters = {n: p for n, p in networks.named_parameters() if p.requires_grad}
+        self.device = next(iter(self.parameters.values())).device
+        self.optimiser = torch.optim.Adam(
+            self.parameters.values(),
+            lr=config.learning_rate,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        self.totals: dict[str, Tensor] = {}
+
+    def run(self, steps: Sequence[Inputs]) -> None:
+        """One gradient step on each of the inputs."""
+        for inputs in steps:
+            self.step(inputs)
+
+    def step(self, inputs: Inputs) -> None:
+        """One gradient step."""
+        terms = step_terms(self.networks, inputs, self.config)
+        self.optimiser.zero_grad()
+        torch.stack(list(terms.values())).sum().backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters.values(), _GRADIENT_LIMIT)
+        self.optimiser.step()
+        if teacher := self.networks.teacher:
+            teacher.follow(self.networks.encoder, self.networks.head, self.config.teacher_decay)
+        for name, value in terms.items():
+            if name not in self.totals:
+                self.totals[name] = torch.zeros((), device=self.device)
+            self.totals[name] += value.detach()
+
+    def result(self) -> Networks:
+        """The networks as trained so far."""
+        return self.networks
+
+    def moments(self) -> Moments:
+        """Adam's state by parameter name; parameters that never had a gradient have none."""
+        moments: Moments = {}
+        for name, parameter in self.parameters.items():
+            if state := self.optimiser.state.get(parameter):
+                moments[f"{name}.first"] = state["exp_avg"].clone()
+                moments[f"{name}.second"] = state["exp_avg_sq"].clone()
+                moments["step"] = state["step"].clone()
+        return moments
+
+    def load_moments(self, moments: Moments) -> None:
+        """Continue Adam where the last good update left it."""
+        for name, parameter in self.parameters.items():
+            if f"{name}.first" in moments:
+                self.optimiser.state[parameter] = {
+                    "step": moments["step"].clone(),
+                    "exp_avg": moments[f"{name}.first"].clone(),
+                    "exp_avg_sq": moments[f"{name}.second"].clone(),
+                }
+
+
+class RecordedStepper(Stepper):
+    """The same steps, recorded as one CUDA graph for each set of inputs and replayed."""
+
+    def __init__(self, networks: Networks, config: BanditConfig) -> None:
+        super().__init__(networks.clone(), config)
+        self.networks.train()
+        self._recordings: dict[tuple[object, ...], _Recording] = {}
+        self._known: set[str] = set()  # parameters whose moments mean something
+
+    def begin(self, networks: Networks, moments: Moments, example: Inputs) -> None:
+        """Start from these values; steps on inputs like `example` are recorded if they are new."""
+        key = tuple((name, tuple(value.shape)) for name, value in sorted(example.items()))
+        if key not in self._recordings:
+            self._recordings[key] = self._recorded(example)
+        self._recording = self._recordings[key]
+        with torch.no_grad():
+            mine, theirs = self.networks.state_dict(), networks.state_dict()
+            torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
+            for total in self.totals.values():
+                total.zero_()
+        self.load_moments(moments)
+
+    def run(self, steps: Sequence[Inputs]) -> None:
+        """Replay the recording on each of the inputs."""
+        places = self._recording.inputs
+        for inputs in steps:
+            torch._foreach_copy_(list(places.values()), [inputs[name] for name in places])
+            self._recording.graph.replay()
+
+    def result(self) -> Networks:
+        """A copy: the next episode trains in the same place."""
+        return self.networks.clone()
+
+    def moments(self) -> Moments:
+        known = self._known | self._recording.trained
+        return {
+            name: value
+            for name, value in super().moments().items()
+            if name == "step" or name.rpartition(".")[0] in known
+        }
+
+    def load_moments(self, moments: Moments) -> None:
+        self._known = {name.rpartition(".")[0] for name in moments if name != "step"}
+        for name, parameter in self.parameters.items():
+            if not (state := self.optimiser.state.get(parameter)):
+                continue
+            if name in self._known:
+                state["step"].copy_(moments["step"])
+                state["exp_avg"].copy_(moments[f"{name}.first"])
+                state["exp_avg_sq"].copy_(moments[f"{name}.second"])
+            else:
+                for value in state.values():
+                    value.zero_()
+
+    def _recorded(self, example: Inputs) -> "_Recording":
+        places = {name: value.clone() for name, value in example.items()}
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP):
+                self.step(places)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may use the GPU meanwhile, but only one may record.
+        with _recording, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self.step(places)
+        trained = {name for name, value in self.parameters.items() if value.grad is not None}
+        return _Recording(graph, places, trained)
+
+
+class _Recording:
+    """A recorded step, the places of its inputs and the parameters that it moves."""
+
+    def __init__(
+        self, graph: torch.cuda.CUDAGraph, inputs: dict[str, Tensor], trained: set[str]
+    ) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.trained = trained
+
+
+# Benches are kept between episodes with their recordings; nothing else of an episode stays in them.
+# Whoever trains takes one out, so that several threads train at the same time, each on its own.
+_idle: list[tuple[tuple[str, torch.device], RecordedStepper]] = []
+_lock = threading.Lock()
+
+
+@contextmanager
+def stepping(
+    networks: Networks, moments: Moments, config: BanditConfig, example: Inputs
+) -> Iterator[Stepper]:
+    """A stepper that starts from a copy of these networks and moments."""
+    device = next(networks.parameters()).device
+    if device.type != "cuda":
+        stepper = Stepper(networks.clone().train(), config)
+        stepper.load_moments(moments)
+        yield stepper
+        return
+    key = (config.digest(), device)
+    bench = _taken(key) or RecordedStepper(networks, config)
+    bench.begin(networks, moments, example)
+    yield bench
+    with _lock:
+        _idle.append((key, bench))
+        del _idle[:-_BENCHES_KEPT]
+
+
+def _taken(key: tuple[str, torch.device]) -> RecordedStepper | None:
+    with _lock:
+        for index, (name, bench) in enumerate(_idle):
+            if name == key:
+                del _idle[index]
+                return bench
+    return None
