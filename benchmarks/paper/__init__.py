@@ -1,0 +1,1 @@
+"""The paper's experiments: zero-shot transfer, ablation, continued training, no negative transfer."""
