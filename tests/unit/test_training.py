@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from model.encoder import Conv, DomainBatchNorm
 from model.learner import Learner, TrainingJob
 from model.networks import Networks
 from model.training import Trained, train_episode
@@ -211,7 +212,10 @@ def test_towers_without_strength_are_not_moved_by_the_target(job):
 @pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)
 def test_batch_statistics_are_those_of_the_newest_contexts(job):
     encoder = trained(job).networks.encoder
+    assert isinstance(encoder, Conv)
+    first = encoder.norms[0]
+    assert isinstance(first, DomainBatchNorm)
     rounds = job.data.rounds
     source = rounds.contexts[torch.from_numpy(~rounds.is_held_out)]
     hidden = encoder.convolutions[0](source)
-    torch.testing.assert_close(encoder.norms[0].mean[0], hidden.mean(dim=(0, 2, 3)))
+    torch.testing.assert_close(first.mean[0], hidden.mean(dim=(0, 2, 3)))
