@@ -1,6 +1,7 @@
 """The terms of the training objective, each a pure function with its formula.
 
-Shapes: n rounds or contexts, K arms. Every term is a mean over its batch.
+Shapes: n rounds or contexts, K arms, T towers. Every term is a mean over its batch; those of rounds
+take (n,) and give one value, or (n, T) and give one for each tower.
 """
 
 import torch
@@ -11,22 +12,22 @@ _FLOOR = 1e-6  # keeps log(1 − p) finite where a probability rounds to 1
 
 
 def squared_error(predicted: Tensor, rewards: Tensor) -> Tensor:
-    """L_RS of the paper: mean (θᵀφ(x_a) − r)² over the chosen arms; both (n,)."""
-    return (predicted - rewards).square().mean()
+    """L_RS of the paper: mean (θᵀφ(x_a) − r)² over the chosen arms."""
+    return (predicted - rewards).square().mean(dim=0)
 
 
 def bandit_likelihood(probabilities: Tensor, rewards: Tensor) -> Tensor:
-    """L_RS through a head: −mean [r·log p_a + (1 − r)·log(1 − p_a)] of the chosen arms; both (n,).
+    """L_RS through a head: −mean [r·log p_a + (1 − r)·log(1 − p_a)] of the chosen arms.
 
     Exact for rewards in {0, 1}, and a proper score for the mean of graded ones.
     """
     p = probabilities.clamp(_FLOOR, 1 - _FLOOR)
-    return -(rewards * p.log() + (1 - rewards) * (-p).log1p()).mean()
+    return -(rewards * p.log() + (1 - rewards) * (-p).log1p()).mean(dim=0)
 
 
 def regression_error(predicted: Tensor, rewards: Tensor) -> Tensor:
-    """L_err ("R"): mean |r − prediction| of the chosen arms; both (n,)."""
-    return (rewards - predicted).abs().mean()
+    """L_err ("R"): mean |r − prediction| of the chosen arms."""
+    return (rewards - predicted).abs().mean(dim=0)
 
 
 def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor) -> Tensor:
@@ -34,8 +35,8 @@ def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor
 
     (1 − r) stands for 1[â ≠ a*]: it is exact for exclusive rewards.
     """
-    source = ((1 - rewards) * source_chosen.abs()).mean()
-    return source + target_best.abs().mean() if len(target_best) else source
+    source = ((1 - rewards) * source_chosen.abs()).mean(dim=0)
+    return source + target_best.abs().mean(dim=0) if len(target_best) else source
 
 
 def divergence(source_logits: Tensor, target_logits: Tensor, source_weights: Tensor) -> Tensor:

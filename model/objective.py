@@ -22,8 +22,8 @@ from model.shares import best_arm_odds
 
 # The tensors of one step by name; a part that an experiment does not have yet has no names.
 # `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` are target contexts,
-# `student_view` and `teacher_view` two random views of the same target contexts, `strength` (T,)
-# is λ of each tower.
+# `student_view` and `teacher_view` two random views of the same target contexts; `shares` (T,) says
+# how far a tower takes part in the alignment, and `strength` (T,) is its λ.
 Inputs = Mapping[str, Tensor]
 
 
@@ -65,11 +65,16 @@ def _supervised(
     rewards = inputs[f"{domain}.rewards"][:, None].expand(predicted.shape[:2])
     arms = inputs[f"{domain}.arms"][:, None, None].expand(*predicted.shape[:2], 1)
     chosen = predicted.gather(2, arms)[:, :, 0]  # (n, T)
-    terms = {"reward": _reward_loss(chosen, rewards, config)}
+    terms = {"reward": _reward_loss(chosen, rewards, config).mean()}
+    # R and P guard an encoder that is being aligned. Where D does not hold against it, P alone
+    # would push target contexts away from everything that pays.
+    shares = inputs["shares"]
     if weight := config.regression_weight:
-        terms["regression"] = weight * losses.regression_error(chosen, rewards)
+        error = shares * losses.regression_error(chosen, rewards)
+        terms["regression"] = weight * error.mean()
     if weight := config.prediction_weight:
-        terms["prediction"] = weight * losses.predicted_reward(best, chosen, rewards)
+        paid = shares * losses.predicted_reward(best, chosen, rewards)
+        terms["prediction"] = weight * paid.mean()
     return terms
 
 
@@ -106,7 +111,7 @@ def _consistency(
     steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
     logits = networks.head.logits(z_view)
     if logits.shape[2] == 1:
-        return losses.squared_error(logits.sigmoid(), steady.sigmoid())
+        return losses.squared_error(logits.sigmoid(), steady.sigmoid()).mean()
     # The towers teach together: what they agree on is right more often than what one believes.
     taught = steady.softmax(dim=2).mean(dim=1)
     if "share_factor" in inputs:

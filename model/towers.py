@@ -30,8 +30,8 @@ def by_tower(latents: Tensor, towers: int) -> Tensor:
     return parts * math.sqrt(towers)
 
 
-def tower_strengths(towers: int) -> Tensor:
-    """The share of λ that each tower aligns with: none for the first half, then rising in pairs to 1."""
+def tower_shares(towers: int) -> Tensor:
+    """How far each tower takes part in the alignment: not for the first half, then rising in pairs to 1."""
     pairs = torch.arange(towers - 1, -1, -1) // 2
     steps = max(1, (towers + 2) // 4)
     return (1 - pairs / steps).clamp_min(0.0)

@@ -20,7 +20,7 @@ from model.replay import ContextSample, RoundBatch
 from model.rounds import Domain, Doubles
 from model.shares import best_arm_odds, share_factor, share_ratio
 from model.stepping import Moments, stepping
-from model.towers import tower_strengths
+from model.towers import tower_shares
 from model.views import random_view
 
 _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
@@ -153,8 +153,10 @@ class _Batches:
             losses.ramped(weight, episode, config.divergence_ramp)
             for weight in (config.divergence_weight, config.consistency_weight)
         )
+        shares = tower_shares(self.towers).to(self.device)
         return {
-            "strength": (strength * tower_strengths(self.towers)).to(self.device),
+            "shares": shares,
+            "strength": strength * shares,
             "consistency": torch.tensor(consistency, device=self.device),
         }
 

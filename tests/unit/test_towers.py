@@ -6,7 +6,7 @@ from model.discriminator import Discriminator
 from model.encoder import Committee
 from model.rounds import Domain
 from model.systems import system_config
-from model.towers import TowerLinear, by_tower, tower_strengths
+from model.towers import TowerLinear, by_tower, tower_shares
 
 
 def committee(towers: int = 4, latent_size: int = 8, shape: tuple[int, ...] = (5,)) -> Committee:
@@ -41,11 +41,11 @@ def test_joined_latents_have_norm_one_and_so_has_each_part():
 
 
 @pytest.mark.parametrize(
-    ("towers", "strengths"),
+    ("towers", "shares"),
     [(1, [1.0]), (4, [0, 0, 1, 1]), (6, [0, 0, 0.5, 0.5, 1, 1]), (8, [0, 0, 0, 0, 0.5, 0.5, 1, 1])],
 )
-def test_strengths_rise_from_none_to_all(towers, strengths):
-    assert tower_strengths(towers).tolist() == strengths
+def test_shares_rise_from_none_to_all(towers, shares):
+    assert tower_shares(towers).tolist() == shares
 
 
 def test_odd_towers_see_each_domain_on_its_own_scale():
