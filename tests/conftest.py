@@ -8,6 +8,8 @@ from model.learner import Learner, TrainingJob
 from model.simulate import ClusterWorld, world_config
 from tests.builders import make_rounds, play, play_episode, small_config, teach
 
+pytest_plugins = ["tests.fixtures"]
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _deterministic_torch() -> None:

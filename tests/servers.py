@@ -14,12 +14,15 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
+
+from tests import guard
 
 START_SECONDS = 60.0
 # Process crashes lose nothing without fsync: only a crash of the machine would.
@@ -176,6 +179,19 @@ class RedisServer(Server):
             return connection.recv(16)
 
 
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@contextmanager
+def running_server(server: AnyServer) -> Iterator[AnyServer]:
+    """Started, and removed in the end."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
 @cache
 def postgres_binaries() -> Path:
     """The folder of `initdb` and `postgres`."""
@@ -253,7 +269,7 @@ def _give_to_child_user(folder: Path) -> None:
 
 def _spawn(command: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
     # A session of its own: an interrupt at the keyboard is ours to pass on.
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -261,3 +277,5 @@ def _spawn(command: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
         **_child_user(),
         **streams,
     )
+    guard.watch(process.pid)
+    return process

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests import guard
+
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 120.0
 BANNER = re.compile(r"daband serves on (http://\S+)")
@@ -45,6 +47,7 @@ class ServiceProcess:
                 stderr=err,
                 start_new_session=True,
             )
+        guard.watch(self._process.pid)
         self._wait_for_banner()
         return self
 

@@ -1,7 +1,6 @@
-"""Real servers for the service processes: shared ones, and ones that a test may hurt."""
+"""The service processes that a test starts, and where they live."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,8 +8,6 @@ import pytest
 import torch
 
 from tests.e2e.processes import Daband
-from tests.servers import PostgresServer, RedisServer
-from tests.storage_tools import PostgresDatabases, migrated
 
 Process = TypeVar("Process", bound=Daband)
 Adopt = Callable[[Process], Process]
@@ -20,57 +17,6 @@ Adopt = Callable[[Process], Process]
 def one_thread() -> None:
     """As the service processes have it: folds are compared byte for byte."""
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A Postgres that no test hurts."""
-    server = PostgresServer()
-    server.start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def redis() -> Iterator[RedisServer]:
-    """A Redis that no test hurts."""
-    server = RedisServer()
-    server.start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def databases(postgres: PostgresServer) -> PostgresDatabases:
-    made = PostgresDatabases(postgres.url())
-    asyncio.run(made.make_template())
-    return made
-
-
-@pytest.fixture
-async def postgres_url(databases: PostgresDatabases) -> AsyncIterator[str]:
-    """A database of its own, migrated and empty."""
-    async with databases.fresh() as url:
-        yield url
-
-
-@pytest.fixture
-def own_postgres() -> Iterator[PostgresServer]:
-    """A Postgres to hurt, migrated."""
-    server = PostgresServer()
-    server.start()
-    asyncio.run(migrated(server.url()))
-    yield server
-    server.remove()
-
-
-@pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    """A Redis to hurt."""
-    server = RedisServer()
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture

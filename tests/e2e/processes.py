@@ -2,7 +2,7 @@
 
 They are forked from a process that has imported the service already, for the import would be most
 of what these tests cost; from there on they run the command line as a user does. `test_serve.py`
-starts it as a user does, too.
+starts it as a user does, too. When the test run is killed, its guard kills them.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ import httpx
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
 from service import cli
+from tests import guard
 from tests.servers import free_port
 from tests.service_process import clean_environment
 
@@ -69,6 +70,7 @@ class Daband:
         arguments = (self._command, environment, str(self.output))
         self._process = _context.Process(target=run_command, args=arguments)
         self._process.start()
+        guard.watch(self.pid)
         self.starts += 1
 
     @property

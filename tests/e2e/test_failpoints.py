@@ -11,7 +11,6 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import Clients, History, check, settled
 from tests.e2e.processes import Daband, Server
-from tests.servers import RedisServer
 from tests.storage_tools import sqlite_url
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1, "STORAGE_TIMEOUT_SECONDS": 5}
@@ -47,8 +46,8 @@ async def test_a_death_on_sqlite_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("point", [Failpoint.AFTER_COMMIT, Failpoint.AFTER_SNAPSHOT])
 async def test_a_death_on_postgres_loses_and_doubles_nothing(
-    point: Failpoint, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    point: Failpoint, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
-    server = Server(folder, DATABASE_URL=postgres_url, REDIS_URL=redis.url, **QUICK)
+    server = Server(folder, DATABASE_URL=postgres_url, REDIS_URL=redis_url, **QUICK)
     adopt(server)
     await check_death_at(point, server, postgres_url)

@@ -12,7 +12,6 @@ from service.failpoints import Failpoint
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled, state
 from tests.e2e.processes import Daband, Server, eventually
-from tests.servers import RedisServer
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 ROUNDS_A_SECOND = 20
@@ -74,10 +73,10 @@ async def stop_anywhere(trainers: Trainers) -> None:
 
 @pytest.mark.parametrize("stop", [stop_before_publish, stop_anywhere])
 async def test_a_leader_that_wakes_up_late_is_refused(
-    stop, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    stop, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
     trainers = Trainers(
-        folder, adopt, DATABASE_URL=postgres_url, REDIS_URL=redis.url, KEPT_SNAPSHOTS="1000"
+        folder, adopt, DATABASE_URL=postgres_url, REDIS_URL=redis_url, KEPT_SNAPSHOTS="1000"
     )
     trainers.server.start()
     await trainers.server.ready()
@@ -104,10 +103,10 @@ async def test_a_leader_that_wakes_up_late_is_refused(
 
 
 async def test_when_the_leader_ends_in_order_the_next_one_need_not_wait(
-    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
     patient = {"LEASE_SECONDS": 3600}
-    trainers = Trainers(folder, adopt, DATABASE_URL=postgres_url, REDIS_URL=redis.url)
+    trainers = Trainers(folder, adopt, DATABASE_URL=postgres_url, REDIS_URL=redis_url)
     trainers.server.start()
     await trainers.server.ready()
     async with Clients([trainers.server.url], History()) as clients:

@@ -15,7 +15,7 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled
 from tests.e2e.processes import Daband, Server, eventually
-from tests.servers import PostgresServer, RedisServer
+from tests.servers import PostgresServer
 
 CONTEXT = [1.0, 0.0, -1.0, 0.5]
 REFUSAL_SECONDS = 1.0
@@ -110,11 +110,11 @@ async def test_without_postgres_calls_are_refused_in_time_and_recover_without_a_
     folder: Path,
     adopt: Adopt[Daband],
     own_postgres: PostgresServer,
-    redis: RedisServer,
+    redis_url: str,
     outage: Callable[[PostgresServer], Callable[[], None]],
     probes: int,
 ):
-    server = Server(folder, DATABASE_URL=own_postgres.url(), REDIS_URL=redis.url, LEASE_SECONDS=2)
+    server = Server(folder, DATABASE_URL=own_postgres.url(), REDIS_URL=redis_url, LEASE_SECONDS=2)
     adopt(server).start()
     await server.ready()
     history, is_over = History(), asyncio.Event()

@@ -14,7 +14,6 @@ from service.storage.tables import snapshots
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, settled, state
 from tests.e2e.processes import Daband, Server
-from tests.servers import RedisServer
 from tests.storage_tools import PATIENT, sqlite_url
 
 ENCODERS = 5
@@ -76,9 +75,9 @@ async def test_replay_proves_the_snapshot_on_sqlite(folder: Path, adopt: Adopt[D
 
 
 async def test_replay_proves_the_snapshot_on_postgres(
-    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
-    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     await check_replay(Proven(folder, adopt, postgres_url, **stores))
 
 

@@ -13,7 +13,6 @@ from tests.e2e.conftest import Adopt
 from tests.e2e.history import EXPERIMENT, NAME, Clients, History, check, settled
 from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
 from tests.measuring import percentile, repeatedly
-from tests.servers import RedisServer
 
 SAMPLES = 30
 VISIBLE_SECONDS = 1.0
@@ -22,10 +21,10 @@ CONTEXT = [1.0, 0.0, -1.0, 0.5]
 
 @pytest.fixture
 async def servers(
-    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ) -> list[Server]:
     """Two of them, beside a trainer."""
-    shared = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    shared = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     made = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
     for process in (*made, Daband(folder, "train", **shared)):
         adopt(process).start()
@@ -70,9 +69,9 @@ async def test_a_reward_is_visible_everywhere_within_a_second(servers: list[Serv
 
 
 async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
-    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
-    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     parent = Server(folder, "--workers", "2", "--no-trainer", **stores)
     adopt(parent)
     trainer = adopt(Daband(folder, "train", **stores))
@@ -110,9 +109,9 @@ async def started(parent: Server, count: int) -> None:
 
 
 async def test_ctrl_c_ends_all_workers_in_order(
-    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis: RedisServer
+    folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
-    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis.url}
+    stores = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     parent = Server(folder, "--workers", "2", "--no-trainer", **stores)
     adopt(parent)
     parent.start()

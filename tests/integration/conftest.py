@@ -1,9 +1,8 @@
-"""Real databases and a real Redis; the same tests run on SQLite and on Postgres."""
+"""Storage and the app on real databases; the same tests run on SQLite and on Postgres."""
 
 import asyncio
-import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from tests.api_tools import DOSES, OFFERS, Api, running_api
-from tests.servers import PostgresServer, RedisServer
 from tests.storage_tools import (
     PATIENT,
     PATIENT_COMMIT,
@@ -25,56 +23,6 @@ from tests.storage_tools import (
     running,
     sqlite_url,
 )
-
-
-@pytest.fixture(scope="session")
-def postgres_admin_url() -> Iterator[str]:
-    given = os.environ.get("DABAND_TEST_DATABASE_URL")
-    if given:
-        yield given
-        return
-    server = PostgresServer()
-    server.start()
-    yield server.url()
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def postgres_databases(postgres_admin_url: str) -> Iterator[PostgresDatabases]:
-    databases = PostgresDatabases(postgres_admin_url)
-    asyncio.run(databases.make_template())
-    yield databases
-    asyncio.run(databases.drop_template())
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    given = os.environ.get("DABAND_TEST_REDIS_URL")
-    if given:
-        yield given
-        return
-    server = RedisServer()
-    server.start()
-    yield server.url
-    server.remove()
-
-
-@pytest.fixture
-def own_redis() -> Iterator[RedisServer]:
-    """A Redis to hurt."""
-    server = RedisServer()
-    server.start()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="module")
-def own_postgres() -> Iterator[PostgresServer]:
-    """A Postgres to hurt; each test of a module finds it running."""
-    server = PostgresServer()
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture(scope="session")

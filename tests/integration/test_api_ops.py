@@ -73,26 +73,21 @@ async def test_an_old_schema_on_postgres_is_refused_with_the_command_to_run(
                 pass
 
 
-async def test_without_its_database_the_service_says_503_and_recovers_by_itself():
-    server = PostgresServer()
-    server.start()
-    databases = PostgresDatabases(server.url())
-    await databases.make_template()
-    try:
-        async with databases.fresh() as url, running_api(url, storage_timeout_seconds=2) as api:
-            await api.http.post("/experiments", json=DOSES)
-            assert (await api.select("before")).status_code == 200
-            server.kill()
-            answers = await asyncio.gather(api.select("during"), api.http.get("/readyz"))
-            for answer in answers:
-                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-                assert answer.json()["type"] == "/problems/storage-unavailable"
-            assert (await api.http.get("/healthz")).status_code == 200
-            server.start()
-            await eventually(lambda: _is_served(api))
-            assert (await api.http.get("/readyz")).status_code == 200
-    finally:
-        server.remove()
+async def test_without_its_database_the_service_says_503_and_recovers_by_itself(
+    own_postgres: PostgresServer,
+):
+    async with running_api(own_postgres.url(), storage_timeout_seconds=2) as api:
+        await api.http.post("/experiments", json=DOSES)
+        assert (await api.select("before")).status_code == 200
+        own_postgres.kill()
+        answers = await asyncio.gather(api.select("during"), api.http.get("/readyz"))
+        for answer in answers:
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json()["type"] == "/problems/storage-unavailable"
+        assert (await api.http.get("/healthz")).status_code == 200
+        own_postgres.start()
+        await eventually(lambda: _is_served(api))
+        assert (await api.http.get("/readyz")).status_code == 200
 
 
 async def _is_served(api: Api) -> bool:

@@ -17,7 +17,7 @@ from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
 from service.storage.leases import Leases
 from tests.faulty_proxy import Fault, FaultyProxy
-from tests.servers import PostgresServer
+from tests.servers import PostgresServer, running_server
 from tests.storage_tools import (
     PATIENT,
     append_decision,
@@ -34,9 +34,11 @@ BOUND_SECONDS = 10  # far above the timeouts, for the machine may be busy
 
 
 @pytest.fixture(scope="module")
-def server(own_postgres: PostgresServer) -> PostgresServer:
-    asyncio.run(migrated(own_postgres.url()))
-    return own_postgres
+def server() -> Iterator[PostgresServer]:
+    """One for the whole module; each test finds it running."""
+    with running_server(PostgresServer()) as started:
+        asyncio.run(migrated(started.url()))
+        yield started
 
 
 @pytest.fixture(autouse=True)

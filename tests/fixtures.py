@@ -1,0 +1,72 @@
+"""Real stores, for all tests that need them: shared ones, and ones that a test may hurt."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis import Redis
+
+from service.snapshot_bus import RedisOptions
+from tests.servers import PostgresServer, RedisServer, running_server
+from tests.storage_tools import PostgresDatabases, migrated
+
+
+@pytest.fixture(scope="session")
+def postgres_admin_url() -> Iterator[str]:
+    """A Postgres that no test hurts."""
+    given = os.environ.get("DABAND_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    with running_server(PostgresServer()) as server:
+        yield server.url()
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_admin_url: str) -> Iterator[PostgresDatabases]:
+    databases = PostgresDatabases(postgres_admin_url)
+    asyncio.run(databases.make_template())
+    yield databases
+    asyncio.run(databases.drop_template())
+
+
+@pytest.fixture
+async def postgres_url(postgres_databases: PostgresDatabases) -> AsyncIterator[str]:
+    """A database of its own, migrated and empty."""
+    async with postgres_databases.fresh() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_redis_url() -> Iterator[str]:
+    given = os.environ.get("DABAND_TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    with running_server(RedisServer()) as server:
+        yield server.url
+
+
+@pytest.fixture
+def redis_url(shared_redis_url: str) -> str:
+    """A Redis that no test hurts; what an earlier test's service left there is gone."""
+    with Redis.from_url(shared_redis_url) as client:
+        for key in client.scan_iter(f"{RedisOptions().prefix}:*"):
+            client.delete(key)
+    return shared_redis_url
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A Postgres to hurt, migrated."""
+    with running_server(PostgresServer()) as server:
+        asyncio.run(migrated(server.url()))
+        yield server
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisServer]:
+    """A Redis to hurt."""
+    with running_server(RedisServer()) as server:
+        yield server
