@@ -10,11 +10,13 @@ from alembic import context
 from sqlalchemy import Connection
 
 from service.storage.database import Database
+from service.storage.migrate import take_turn
 from service.storage.tables import metadata
 
 
 def run(connection: Connection) -> None:
-    """Migrate on this connection, inside its transaction."""
+    """Migrate on this connection, inside its transaction, one process at a time."""
+    take_turn(connection)
     context.configure(
         connection=connection,
         target_metadata=metadata,

@@ -187,9 +187,7 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
 async def _migrate(settings: Settings) -> tuple[str | None, str | None]:
     database = await Database.open(settings.storage_url)
     try:
-        before = await migrations.current(database)
-        await migrations.upgrade(database)
-        return before, await migrations.current(database)
+        return await migrations.upgrade(database)
     finally:
         await database.close()
 

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 TIMEOUT_SECONDS = 300.0
+TURN = 0x6461_6261_6E64  # of who migrates a Postgres; advisory locks are numbers
 
 
 def config(connection: sa.Connection | None = None) -> Config:
@@ -34,9 +35,28 @@ def head() -> str:
     return revision
 
 
-async def upgrade(database: Database, revision: str = "head") -> None:
-    """Bring the schema up to a revision, in one transaction; nothing to do is fine."""
-    await _run(database, lambda connection: command.upgrade(config(connection), revision))
+def take_turn(connection: sa.Connection) -> None:
+    """Wait until no other process migrates; the turn ends with the transaction.
+
+    Others that migrate are waited for as long as it takes. A table that is in use is not, for its
+    users would queue behind us. SQLite has one writer at a time anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({TURN})")
+        connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
+
+
+async def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
+    """Bring the schema up to a revision, in one transaction; the revisions before and after."""
+
+    def work(connection: sa.Connection) -> tuple[str | None, str | None]:
+        take_turn(connection)
+        before = _revision(connection)
+        command.upgrade(config(connection), revision)
+        return before, _revision(connection)
+
+    return await _run(database, work)
 
 
 async def downgrade(database: Database, revision: str) -> None:
@@ -46,9 +66,7 @@ async def downgrade(database: Database, revision: str) -> None:
 
 async def current(database: Database) -> str | None:
     """The revision of the database, none when it is empty."""
-    return await _run(
-        database, lambda connection: MigrationContext.configure(connection).get_current_revision()
-    )
+    return await _run(database, _revision)
 
 
 async def is_current(database: Database) -> bool:
@@ -65,6 +83,10 @@ async def drift(database: Database) -> list[str]:
         return [str(difference) for difference in compare_metadata(context, metadata)]
 
     return await _run(database, compare)
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 async def _run(database: Database, work: Callable[[sa.Connection], T]) -> T:

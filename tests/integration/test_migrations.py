@@ -5,14 +5,24 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from service.storage import migrate
 from service.storage.database import Database
 from service.storage.experiments import Experiments
-from tests.storage_tools import PATIENT, Backend, PostgresDatabases, sqlite_url
+from tests.service_process import ROOT, clean_environment
+from tests.storage_tools import PATIENT, Backend, PostgresDatabases, eventually, sqlite_url
+
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
+    WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted
+    AND clock_timestamp() - query_start > interval '2 seconds'
+"""
 
 
 @pytest.fixture
@@ -73,3 +83,60 @@ async def test_the_command_line_finds_its_configuration(empty_url: str):
             text=True,
         )
         assert done.returncode == 0, done.stderr
+
+
+async def test_processes_that_migrate_at_once_wait_for_each_other(
+    postgres_databases: PostgresDatabases,
+):
+    async with postgres_databases.fresh(is_migrated=False) as url:
+        async with its_turn(url), two_migrations(url) as processes:
+            await eventually(partial(do_both_wait, url, processes), seconds=60)
+        said = sorted([(await each.communicate())[0].splitlines()[-1] for each in processes])
+        assert [each.returncode for each in processes] == [0, 0]
+    head = migrate.head()
+    expected = [f"schema {head}, nothing to do", f"schema None → {head}"]
+    assert [line.decode() for line in said] == expected
+
+
+@asynccontextmanager
+async def its_turn(url: str) -> AsyncIterator[None]:
+    """Somebody else migrates meanwhile."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.TURN)
+            yield
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def two_migrations(url: str) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """`daband migrate`, twice; killed when a test fails."""
+    processes = [
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "service.cli", "migrate"),
+            cwd=ROOT,
+            env=clean_environment({"DABAND_DATABASE_URL": url}),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    try:
+        yield processes
+    except BaseException:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+        raise
+
+
+async def do_both_wait(url: str, processes: list[asyncio.subprocess.Process]) -> bool:
+    """Whether both have waited for longer than the service does for any other lock."""
+    assert [each.returncode for each in processes] == [None, None]
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval(WAITING)) == 2
+    finally:
+        await connection.close()
