@@ -67,6 +67,14 @@ class UnknownSnapshot(ServiceError):
     status = 404
 
 
+class DamagedSnapshot(ServiceError):
+    """The stored bytes of this snapshot are not those that were saved; nothing was done."""
+
+    slug = "damaged-snapshot"
+    title = "Damaged snapshot"
+    status = 409
+
+
 class ExperimentExists(ServiceError):
     """An experiment of this name exists already."""
 

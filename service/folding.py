@@ -124,11 +124,6 @@ def episode_of(event: StoredEvent) -> int:
     return int(json.loads(event.payload)["episode"])
 
 
-def restored_version(event: StoredEvent) -> int:
-    """The version that a restore goes back to."""
-    return int(json.loads(event.payload)["version"])
-
-
 def _domain(event: StoredEvent) -> Domain:
     if event.domain is None:
         raise ValueError(f"the decision at offset {event.offset} has no domain")

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.learner import Learner, Outcome, TrainingJob
-from model.restoring import restore_networks
 from model.snapshot import state_hash, to_bytes
+from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
-from service.folding import Folder, conclusion, restored_version
+from service.folding import Folder, conclusion
 from service.loading import LearnerStore
 from service.metrics import Metrics
 from service.records import EventKind, Experiment, Lease, NewSnapshot, StoredEvent
+from service.restores import restored_networks
 from service.snapshot_bus import SnapshotBus, Topic
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -81,7 +82,7 @@ class Leadership:
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
         self._last_training: dict[str, Any] = {}
-        self._is_changed = False
+        self._is_changed = self._is_blocked = False
         self._published_at = 0.0
 
     async def begin(self) -> None:
@@ -108,8 +109,8 @@ class Leadership:
 
     def end(self) -> None:
         """Drop what is under way; a training that runs on is ignored."""
-        if self._training is not None:
-            self._training.cancel()
+        self._set_blocked(None)
+        self._drop_training()
 
     async def step(self) -> None:
         """Fold a page, see to the training, publish; wait when there is nothing new."""
@@ -117,18 +118,41 @@ class Leadership:
             self._experiment.experiment_id, self._learner.offset, PAGE
         )
         if events:
-            await self._fold(events)
+            await self._fold_what_can_be(events)
         await self._see_to_training()
         await self._publish_if_due()
-        if len(events) < PAGE:
+        if self._is_blocked:
+            await asyncio.sleep(self._options.poll_seconds)
+        elif len(events) < PAGE:
             await self._rest()
 
+    async def _fold_what_can_be(self, events: list[StoredEvent]) -> None:
+        """Fold up to a restore that cannot be carried out, which waits until it can be.
+
+        To leave it out would be a state that no replay of the log comes to.
+        """
+        try:
+            await self._fold(events)
+            self._set_blocked(None)
+        except DamagedSnapshot as error:
+            self._set_blocked(error)
+
+    def _set_blocked(self, error: DamagedSnapshot | None) -> None:
+        if error is not None and not self._is_blocked:
+            details = {"action": "restore_blocked", "reason": error.detail, **error.members}
+            log.error("a restore waits", extra=details | self._experiment.log_context())
+        elif error is None and self._is_blocked:
+            details = {"action": "restore_unblocked"}
+            log.info("the restore goes on", extra=details | self._experiment.log_context())
+        self._is_blocked = error is not None
+        self._metrics.set_blocked(self._experiment.name, is_blocked=self._is_blocked)
+
     async def _fold(self, events: list[StoredEvent]) -> None:
+        self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
         left = await asyncio.to_thread(self._folder.fold, events)
         while left:
             await self._provide_for(left[0])
             left = await asyncio.to_thread(self._folder.fold, left)
-        self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
         reach(Failpoint.AFTER_FOLD)
 
     async def _provide_for(self, event: StoredEvent) -> None:
@@ -138,10 +162,8 @@ class Leadership:
             assert pending is not None  # noqa: S101 - the fold stopped at a pending update
             self._folder.provide_outcome(await self._begin_training(pending))
             return
-        version = restored_version(event)
-        stored = await self._stores.snapshots.get(self._experiment.experiment_id, version)
-        networks, moments = await asyncio.to_thread(
-            restore_networks, stored.blob, self._options.device
+        networks, moments = await restored_networks(
+            event, self._stores.snapshots, self._options.device
         )
         self._folder.provide_networks(event.offset, networks, moments)
 
@@ -171,7 +193,7 @@ class Leadership:
         """The training of this update, which may be under way; one that was given up is dropped."""
         if self._training is not None and self._training_episode == pending.data.episode:
             return self._training
-        self.end()
+        self._drop_training()
         self._training_episode = pending.data.episode
         started, label = time.monotonic(), self._experiment.name
 
@@ -187,6 +209,10 @@ class Leadership:
 
         self._training = asyncio.get_running_loop().run_in_executor(self._executor, train)
         return self._training
+
+    def _drop_training(self) -> None:
+        if self._training is not None:
+            self._training.cancel()
 
     async def _publish_if_due(self) -> None:
         waited = time.monotonic() - self._published_at

@@ -104,6 +104,9 @@ class Metrics:
         self.trainer_lag = self._gauge_by_experiment(
             "daband_trainer_lag_events", "Newest offset of the log less the folded one"
         )
+        self.trainer_blocked = self._gauge_by_experiment(
+            "daband_trainer_blocked", "1 while a restore waits for a snapshot that is damaged"
+        )
         self.condition_number = self._gauge_by_experiment(
             "daband_condition_number", "Largest condition number of A"
         )
@@ -168,6 +171,10 @@ class Metrics:
     def set_lag(self, experiment: str, event_count: int) -> None:
         """So many events wait to be folded."""
         self.trainer_lag.labels(self.experiment(experiment)).set(event_count)
+
+    def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
+        """A restore waits, or no longer does."""
+        self.trainer_blocked.labels(self.experiment(experiment)).set(is_blocked)
 
     def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:
         """A snapshot was saved."""

@@ -5,11 +5,11 @@ import hashlib
 from dataclasses import dataclass
 
 from model.learner import Learner
-from model.restoring import restore_networks
 from model.snapshot import to_bytes
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder, restored_version
+from service.folding import Folder
 from service.records import EventKind, Experiment, StoredEvent
+from service.restores import restored_networks
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
 
@@ -35,7 +35,10 @@ class ReplayReport:
 async def replay(
     experiment: Experiment, event_log: EventLog, snapshots: Snapshots, device: str = "cpu"
 ) -> ReplayReport:
-    """Fold the log up to the newest snapshot's offset and compare."""
+    """Fold the log up to the newest snapshot's offset and compare.
+
+    `DamagedSnapshot` when the log goes back to a snapshot that is damaged: there is no telling.
+    """
     stored = await snapshots.latest(experiment.experiment_id)
     if stored is None:
         return ReplayReport(0, 0, 0, None, None)
@@ -68,8 +71,7 @@ async def _fold(folder: Folder, page: list[StoredEvent], snapshots: Snapshots, d
             assert pending is not None  # noqa: S101 - the fold stopped at a pending update
             folder.provide_outcome(await asyncio.to_thread(pending.run))
         else:
-            stored = await snapshots.get(event.experiment_id, restored_version(event))
-            networks, moments = await asyncio.to_thread(restore_networks, stored.blob, device)
+            networks, moments = await restored_networks(event, snapshots, device)
             folder.provide_networks(event.offset, networks, moments)
         left = await asyncio.to_thread(folder.fold, left)
 

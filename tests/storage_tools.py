@@ -9,12 +9,15 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
 from service.storage import migrate
 from service.storage.database import Database, DatabaseOptions
 from service.storage.event_log import EventLog
 from service.storage.group_commit import CommitOptions
+from service.storage.tables import snapshots
 
 # The machine may be busy: these tests are about what happens, not about how fast.
 PATIENT = DatabaseOptions(timeout_seconds=30, lock_timeout_seconds=20)
@@ -138,6 +141,20 @@ class PostgresDatabases:
             await connection.execute(statement)
         finally:
             await connection.close()
+
+
+async def flip_a_bit(database: Database, experiment_id: str, version: int) -> None:
+    """Damage a stored snapshot behind the service's back; twice, and it is whole again."""
+    row = (snapshots.c.experiment_id == experiment_id) & (snapshots.c.version == version)
+
+    async def flip(connection: AsyncConnection) -> None:
+        blob: bytes = (
+            await connection.execute(sa.select(snapshots.c.blob).where(row))
+        ).scalar_one()
+        changed = blob[:-1] + bytes([blob[-1] ^ 1])
+        await connection.execute(sa.update(snapshots).where(row).values(blob=changed))
+
+    await database.write(flip)
 
 
 # Where a test's databases come from: a file to copy, or a server to clone them on.

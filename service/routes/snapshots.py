@@ -7,11 +7,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
 from service.bodies import MediaType, RestoreBody
-from service.errors import ServiceError
+from service.errors import DamagedSnapshot
 from service.invalid import check_identifier
-from service.records import EventKind, NewEvent, SnapshotRecord, uuid7
+from service.records import Experiment, SnapshotRecord, StoredSnapshot, uuid7
+from service.restores import restore_event
 from service.routes import NameDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, bytes_answer, problems
+from service.services import Services
 
 MAX_VERSION = 2**63 - 1
 MANIFEST_HEADER = "X-Policy-Manifest"
@@ -46,19 +48,10 @@ async def restore_snapshot(
     request_id = uuid7() if told.request_id is None else told.request_id
     check_identifier(request_id, "#/request_id")
     experiment = await services.experiments.get(name)
-    found = await services.snapshots.get(experiment.experiment_id, version)
+    found = await _intact(services, experiment, version)
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.snapshots.pin(experiment.experiment_id, version)
-    event = NewEvent(
-        experiment.experiment_id,
-        EventKind.RESTORE,
-        f"{experiment.experiment_id}:{request_id}",
-        payload=json.dumps({"version": version, "sha256": found.record.sha256}).encode(),
-        request_hash=str(version),
-    )
-    # Replay needs the version for ever once the log speaks of it.
-    await services.snapshots.pin(experiment.experiment_id, version)
-    (appended,) = await services.event_log.append([event])
+    (appended,) = await services.event_log.append([restore_event(found.record, request_id)])
     services.bus.wake(name)
     status = "created" if appended.created else "already_recorded"
     offset = appended.event.offset
@@ -69,14 +62,12 @@ async def restore_snapshot(
 @router.get(
     "/{version}/policy",
     response_class=Response,
-    responses={**bytes_answer("The snapshot; its manifest is a header"), **problems(404)},
+    responses={**bytes_answer("The snapshot; its manifest is a header"), **problems(404, 409)},
 )
 async def download_policy(name: NameDep, version: Version, services: ServicesDep) -> Response:
     """A snapshot's bytes, with its manifest as JSON in the header `X-Policy-Manifest`."""
     experiment = await services.experiments.get(name)
-    found = await services.snapshots.get(experiment.experiment_id, version)
-    if not found.is_intact:
-        raise ServiceError("The stored snapshot is damaged.")
+    found = await _intact(services, experiment, version)
     manifest = {"experiment": name, **_answer(found.record)}
     headers = {
         MANIFEST_HEADER: json.dumps(manifest, default=str),
@@ -84,6 +75,13 @@ async def download_policy(name: NameDep, version: Version, services: ServicesDep
         "ETag": f'"{found.record.sha256}"',
     }
     return Response(found.blob, headers=headers, media_type=MediaType.BYTES)
+
+
+async def _intact(services: Services, experiment: Experiment, version: int) -> StoredSnapshot:
+    found = await services.snapshots.get(experiment.experiment_id, version)
+    if not found.is_intact:
+        raise DamagedSnapshot
+    return found
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:

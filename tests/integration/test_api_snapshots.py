@@ -7,6 +7,7 @@ import pytest
 from service.records import EventKind, NewSnapshot
 from service.storage.leases import Leases
 from tests.api_tools import Api
+from tests.storage_tools import flip_a_bit
 
 BLOB = b"all that was learned"
 
@@ -73,6 +74,20 @@ async def test_a_snapshot_that_is_not_kept_is_not_found(saved: Api):
         await saved.http.get("/experiments/doses/snapshots/9/policy"),
     ):
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-snapshot")
+
+
+async def test_a_damaged_snapshot_is_neither_restored_nor_downloaded(saved: Api):
+    experiment = await saved.services.experiments.get("doses")
+    await flip_a_bit(saved.services.database, experiment.experiment_id, 2)
+    for answer in (
+        await saved.http.post("/experiments/doses/snapshots/2/restore"),
+        await saved.http.get("/experiments/doses/snapshots/2/policy"),
+    ):
+        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/damaged-snapshot")
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert await saved.head() == 0
+    whole = await saved.http.post("/experiments/doses/snapshots/1/restore")
+    assert whole.status_code == 202
 
 
 @pytest.mark.parametrize("version", ["0", "-1", "one", "9" * 30])

@@ -9,12 +9,13 @@ import pytest
 
 from model.restoring import restore_policy
 from model.rounds import Domain
+from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
 from service.records import EventKind, Phase, phase_event
 from service.replay import replay
 from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
-from tests.storage_tools import eventually
+from tests.storage_tools import eventually, flip_a_bit
 
 EPISODE = int(DOSES["config"]["episode_length"])
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}
@@ -121,28 +122,12 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
         newest = await api.services.snapshots.latest(experiment.experiment_id)
     assert newest is not None
     async with running_api(url) as api:
-        await damage(api, experiment.experiment_id, newest.record.version)
+        await flip_a_bit(api.services.database, experiment.experiment_id, newest.record.version)
         spec = ExperimentSpec.of(experiment)
         store = LearnerStore(api.services.event_log, api.services.snapshots)
         learner = await store.load(experiment, spec)
         assert learner.offset < newest.record.offset
         assert (await api.select()).json()["policy_version"] < newest.record.version
-
-
-async def damage(api: Api, experiment_id: str, version: int) -> None:
-    """Flip a byte of a stored snapshot behind the service's back."""
-    import sqlalchemy as sa
-
-    from service.storage.tables import snapshots
-
-    row = (snapshots.c.experiment_id == experiment_id) & (snapshots.c.version == version)
-
-    async def flip(connection: Any) -> None:
-        blob = await connection.scalar(sa.select(snapshots.c.blob).where(row))
-        changed = blob[:100] + bytes([blob[100] ^ 1]) + blob[101:]
-        await connection.execute(sa.update(snapshots).where(row).values(blob=changed))
-
-    await api.services.database.write(flip)
 
 
 async def test_restore_brings_an_earlier_encoder_back(url):
@@ -162,6 +147,48 @@ async def test_restore_brings_an_earlier_encoder_back(url):
 
         await eventually(is_back)
         assert await is_replayed(api)
+
+
+async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serves(database_url):
+    async with running_api(database_url, **TRAINING) as api:
+        await create(api)
+        await play(api, 4)
+        first = (await settled(api, 4))["policy_version"]
+        await play(api, 4, start=50)
+        last_good = (await settled(api, 8))["policy_version"]
+    async with running_api(database_url) as api:  # nobody trains: the restore is only logged
+        restored = await api.http.post(f"/experiments/doses/snapshots/{first}/restore")
+        restore_offset = int(restored.json()["offset"])
+        experiment = await api.services.experiments.get("doses")
+        await flip_a_bit(api.services.database, experiment.experiment_id, first)
+    async with running_api(database_url, **TRAINING) as api:
+        await eventually(lambda: is_blocked(api))
+        await play(api, 4, start=100)  # decisions and rewards are taken all the same
+        await eventually(lambda: has_waited(api))
+        assert (await api.select()).json()["policy_version"] >= last_good
+        assert (await api.http.get("/readyz")).status_code == 200
+        assert await newest_offset(api) < restore_offset
+        assert await is_replayed(api)
+        await flip_a_bit(api.services.database, experiment.experiment_id, first)  # repaired
+        await settled(api, 12)
+        assert not is_blocked(api)
+        assert await is_replayed(api)
+        await flip_a_bit(api.services.database, experiment.experiment_id, first)
+        with pytest.raises(DamagedSnapshot, match=f"restore at offset {restore_offset} needs"):
+            await is_replayed(api)
+
+
+def is_blocked(api: Api) -> bool:
+    labels = {"experiment": "doses"}
+    registry = api.services.metrics.registry
+    return registry.get_sample_value("daband_trainer_blocked", labels) == 1.0
+
+
+async def has_waited(api: Api) -> bool:
+    """Whether the trainer has looked at the log again since, and still waits."""
+    api.services.metrics.set_blocked("doses", is_blocked=False)
+    await eventually(lambda: is_blocked(api))
+    return True
 
 
 async def test_target_rewards_fold_once_the_phase_is_open(url):
