@@ -16,6 +16,7 @@ from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
 from service.routes import decisions, experiments, ops, snapshots
+from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
 from service.scorer import Scorer
 from service.selecting import Selecting
@@ -63,12 +64,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version="1",
         description="Decisions by domain-adaptive contextual bandits.",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.readiness = readiness
     # The hot routes come first: routes are tried in order.
     for module in (decisions, experiments, snapshots, ops):
         app.include_router(module.router)
+    add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     _add_middleware(app, settings, metrics, readiness)
     return app
