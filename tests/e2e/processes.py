@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
 from service import cli
@@ -132,6 +133,11 @@ class Server(Daband):
         self.url = f"http://127.0.0.1:{self.port}"
         command = ("serve", "--port", str(self.port), "--data-dir", str(folder / "data"), *options)
         super().__init__(folder, *command, **settings)
+
+    def workers(self) -> list[psutil.Process]:
+        """The serving processes that it has started; it has a helper process, too."""
+        children = psutil.Process(self.pid).children()
+        return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
 
     async def ready(self) -> None:
         """Wait until it takes requests."""

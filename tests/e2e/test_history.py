@@ -2,16 +2,18 @@
 
 import asyncio
 import itertools
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+import psutil
 import pytest
 
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EVENTS_A_ROUND, Clients, History, check, settled, state
-from tests.e2e.processes import Daband, Server, eventually
+from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
 from tests.servers import PostgresServer, RedisServer
 
 OFFERED_ROUNDS = 80  # a second
@@ -26,16 +28,59 @@ class Victim(Protocol):
     def start(self) -> None: ...
 
 
+class Worker:
+    """One of the serving processes of a server, which replaces it by itself."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def kill(self) -> None:
+        self._server.workers()[0].kill()
+
+    def start(self) -> None:
+        """Nothing to do, but for the server to live."""
+        assert self._server.is_running
+
+
+class Parent:
+    """The process that watches over a server's workers; when it is gone they end by themselves."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def kill(self) -> None:
+        orphans = self._server.workers()
+        self._server.send_to_parent(signal.SIGKILL)
+        self._server.wait()
+        _, alive = psutil.wait_procs(orphans, PATIENCE_SECONDS)
+        assert alive == []
+
+    def start(self) -> None:
+        self._server.start()
+
+
 class Cluster:
-    """Two serving processes and a trainer over Postgres and Redis, and the blows they get."""
+    """Serving processes and a trainer over Postgres and Redis, and the blows they get."""
 
     def __init__(self, folder: Path, postgres: PostgresServer, redis: RedisServer) -> None:
-        shared = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url, **QUICK}
-        self.servers = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
-        self.trainer = Daband(folder, "train", **shared)
-        self.processes: list[Daband] = [*self.servers, self.trainer]
+        self._folder = folder
+        self._settings = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url, **QUICK}
+        self.trainer = Daband(folder, "train", **self._settings)
         self.stores: list[Victim] = [postgres, redis]
-        self.urls = [server.url for server in self.servers]
+        self.servers, self.targets = self._serving()
+
+    def _serving(self) -> tuple[list[Server], list[Victim]]:
+        """Two servers of one process each; what is struck in turn."""
+        servers = [Server(self._folder, "--no-trainer", **self._settings) for _ in range(2)]
+        return servers, [*servers, self.trainer]
+
+    @property
+    def processes(self) -> list[Daband]:
+        return [*self.servers, self.trainer]
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
 
     async def start(self) -> None:
         for process in self.processes:
@@ -50,7 +95,7 @@ class Cluster:
 
     def victims(self, kills: int) -> Iterator[Victim]:
         """The processes in turn, with each store once: when a third and two thirds are done."""
-        turn = itertools.cycle(self.processes)
+        turn = itertools.cycle(self.targets)
         stores = {kills // 3: self.stores[0], 2 * kills // 3: self.stores[1]}
         for number in range(kills):
             if number in stores:
@@ -58,17 +103,27 @@ class Cluster:
             yield next(turn)
 
 
+class WorkersCluster(Cluster):
+    """One server with two workers: struck are a worker, the parent alone, all of it, the trainer."""
+
+    def _serving(self) -> tuple[list[Server], list[Victim]]:
+        server = Server(self._folder, "--workers", "2", "--no-trainer", **self._settings)
+        return [server], [Worker(server), Parent(server), self.trainer, server]
+
+
 @pytest.mark.parametrize(
     "kills", [6, pytest.param(24, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )
+@pytest.mark.parametrize("kind", [Cluster, WorkersCluster])
 async def test_history_survives_kills_and_restarts(
+    kind: type[Cluster],
     kills: int,
     folder: Path,
     adopt: Adopt[Daband],
     own_postgres: PostgresServer,
     own_redis: RedisServer,
 ):
-    cluster = Cluster(folder, own_postgres, own_redis)
+    cluster = kind(folder, own_postgres, own_redis)
     for process in cluster.processes:
         adopt(process)
     await cluster.start()
@@ -86,7 +141,7 @@ async def test_history_survives_kills_and_restarts(
     events = await check(history, own_postgres.url())
     assert not history.asked.keys() - history.decided.keys()
     assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
-    assert (await state(cluster.urls[1]))["encoder_version"] > 0
+    assert (await state(cluster.urls[-1]))["encoder_version"] > 0
 
 
 async def answered(

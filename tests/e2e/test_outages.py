@@ -12,13 +12,15 @@ import pytest
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled, state
 from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import percentile, repeatedly
+from tests.measuring import percentile
 from tests.servers import PostgresServer, RedisServer
 
 RATIO = 2.0
 CLIENTS = 2
-ROUNDS = 60  # of each client, in one turn
-TURNS = 3  # with and without the fault, one after the other
+# Short turns with and without the fault, one after the other: what else the machine does falls on
+# both alike. Many of them: the 99th percentile is then the 8th largest of 800.
+ROUNDS = 40  # of each client, in one turn
+TURNS = 10
 REFUSAL_SECONDS = 1.0
 RECOVERY_SECONDS = 5.0
 SELECT: dict[str, Any] = {"experiment": NAME, "source": {"context": [0.1, 0.2, 0.3, 0.4]}}
@@ -101,18 +103,15 @@ async def test_selects_and_learning_go_on_without_redis(
     pair: Pair, fault: Callable[[RedisServer], Callable[[], None]]
 ):
     await pair.latencies()  # warm
-
-    async def measure() -> tuple[bool, str]:
-        healthy, faulty = list[float](), list[float]()
-        for _ in range(TURNS):
-            healthy += await pair.latencies()
-            mend = await asyncio.to_thread(fault, pair.redis)
-            faulty += await pair.latencies()
-            await asyncio.to_thread(mend)
-        before, during = percentile(healthy, 99), percentile(faulty, 99)
-        return during <= RATIO * before, f"p99 {before * 1000:.1f} ms, then {during * 1000:.1f} ms"
-
-    await repeatedly(measure)
+    healthy, faulty = list[float](), list[float]()
+    for _ in range(TURNS):
+        await pair.learns()
+        healthy += await pair.latencies()
+        mend = await asyncio.to_thread(fault, pair.redis)
+        faulty += await pair.latencies()
+        await asyncio.to_thread(mend)
+    before, during = percentile(healthy, 99), percentile(faulty, 99)
+    assert during <= RATIO * before, f"p99 {before * 1000:.1f} ms, then {during * 1000:.1f} ms"
     await pair.learns()
     mend = await asyncio.to_thread(fault, pair.redis)
     before = (await state(pair.server.url))["policy_version"]
