@@ -1,13 +1,14 @@
 """The trainer in process: folds, trains beside the fold, publishes, and comes back the same."""
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model.restoring import restore_policy
+from model.restoring import restore_networks, restore_policy
 from model.rounds import Domain
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
@@ -101,6 +102,20 @@ async def test_published_policy_is_served(url):
         await eventually(is_served)
 
 
+async def test_restart_takes_up_where_the_newest_snapshot_ends(url, caplog):
+    caplog.set_level(logging.INFO, "service.leadership")
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 6)
+        await settled(api, 6)
+        folded = await newest_offset(api)
+    async with running_api(url, **TRAINING) as api:
+        await play(api, 1, start=50)
+        await settled(api, 7)
+    begun = [line for line in caplog.records if getattr(line, "action", "") == "leadership_begun"]
+    assert [vars(line)["offset"] for line in begun] == [0, folded]
+
+
 async def test_restart_in_the_middle_of_a_training_reaches_the_same_state(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
@@ -147,6 +162,19 @@ async def test_restore_brings_an_earlier_encoder_back(url):
 
         await eventually(is_back)
         assert await is_replayed(api)
+        experiment = await api.services.experiments.get("doses")
+        earlier = await api.services.snapshots.get(
+            experiment.experiment_id, first["policy_version"]
+        )
+        newest = await api.services.snapshots.latest(experiment.experiment_id)
+        assert newest is not None
+        assert newest.record.encoder_version > earlier.record.encoder_version
+        assert encoder_of(newest.blob) == encoder_of(earlier.blob)
+
+
+def encoder_of(blob: bytes) -> list[list[float]]:
+    networks, _ = restore_networks(blob)
+    return [values.flatten().tolist() for values in networks.encoder.state_dict().values()]
 
 
 async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serves(database_url):
@@ -248,6 +276,9 @@ async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(u
         assert stored is not None
         assert hashlib.sha256(stored.blob).hexdigest() == stored.record.sha256
         assert restore_policy(stored.blob).version.offset == stored.record.offset
+        on_the_bus = await api.services.bus.latest("doses")
+        assert on_the_bus is not None
+        assert (on_the_bus.version, on_the_bus.blob) == (stored.record.version, stored.blob)
         kinds = [
             e.kind for e in await api.services.event_log.read(experiment.experiment_id, 0, 100)
         ]

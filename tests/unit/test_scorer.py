@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from model.config import BanditConfig
 from model.learner import Learner
 from model.policy import Policy
-from model.rounds import Domain, Selection
+from model.rounds import Domain, Round, Selection
 from service.errors import Overloaded
 from service.scorer import Scorer
 
@@ -24,14 +25,30 @@ class CountingPolicy:
         return self._policy.select_many(contexts, *rest)
 
 
+def learned_policy(seed: int) -> Any:
+    """Knows something, so that contexts differ in their scores, and explores often."""
+    config = BanditConfig(arm_count=3, context_shape=(4,), encoder="identity", epsilon=0.5)
+    learner = Learner(config, seed)
+    for number, context in enumerate(contexts(12, seed)):
+        learner.observe(Round(number, Domain.SOURCE, context, number % 3, reward=float(number % 2)))
+    return CountingPolicy(learner.policy())
+
+
 @pytest.fixture
 def policy() -> Any:
-    config = BanditConfig(arm_count=3, context_shape=(4,), encoder="identity")
-    return CountingPolicy(Learner(config, seed=1).policy())
+    return learned_policy(seed=1)
 
 
 def contexts(count: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal((count, 4)).astype(np.float32)
+
+
+def check_is_as_alone(answer: Selection, policy: Any, rows: Any, ids: list[str]) -> None:
+    alone = policy.select_many(rows, Domain.SOURCE, ids)
+    assert answer.arms.tolist() == alone.arms.tolist()
+    assert np.array_equal(answer.probabilities, alone.probabilities)
+    for part, part_alone in zip(answer.scores, alone.scores, strict=True):
+        np.testing.assert_allclose(part, part_alone, rtol=1e-6)
 
 
 async def test_requests_that_wait_together_share_one_pass(policy):
@@ -41,9 +58,24 @@ async def test_requests_that_wait_together_share_one_pass(policy):
     answers = await asyncio.gather(*asked)
     assert policy.batches == [5]
     for i, answer in enumerate(answers):
-        alone = policy.select_many(rows[i : i + 1], Domain.SOURCE, [f"d-{i}"])
-        assert answer.arms.tolist() == alone.arms.tolist()
-        assert np.array_equal(answer.probabilities, alone.probabilities)
+        check_is_as_alone(answer, policy, rows[i : i + 1], [f"d-{i}"])
+
+
+async def test_every_row_is_drawn_with_its_own_id(policy):
+    ids = [str(number) for number in range(40)]
+    rows = np.repeat(contexts(1), len(ids), axis=0)
+    answer = await Scorer().select(policy, Domain.SOURCE, rows, ids)
+    assert len(set(answer.arms.tolist())) > 1
+    check_is_as_alone(answer, policy, rows, ids)
+
+
+async def test_policies_are_not_mixed(policy):
+    scorer, other = Scorer(), learned_policy(seed=2)
+    asked = [scorer.select(each, Domain.SOURCE, contexts(1), ["a"]) for each in (policy, other)]
+    answers = await asyncio.gather(*asked)
+    assert (policy.batches, other.batches) == ([1], [1])
+    for answer, each in zip(answers, (policy, other), strict=True):
+        check_is_as_alone(answer, each, contexts(1), ["a"])
 
 
 async def test_domains_and_masks_are_not_mixed(policy):
@@ -61,15 +93,20 @@ async def test_domains_and_masks_are_not_mixed(policy):
 async def test_poisoned_request_fails_alone(policy):
     scorer = Scorer()
     poison = np.full((1, 4), np.nan, dtype=np.float32)
-    good, bad, other = await asyncio.gather(
+    too_wide = np.zeros((1, 5), dtype=np.float32)
+    good, bad, wide, other = await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, contexts(2), ["a", "b"]),
         scorer.select(policy, Domain.SOURCE, poison, ["c"]),
+        scorer.select(policy, Domain.SOURCE, too_wide, ["w"]),
         scorer.select(policy, Domain.SOURCE, contexts(1), ["d"]),
         return_exceptions=True,
     )
     assert isinstance(good, Selection)
     assert isinstance(bad, ValueError)
+    assert isinstance(wide, ValueError)
     assert isinstance(other, Selection)
+    check_is_as_alone(good, policy, contexts(2), ["a", "b"])
+    check_is_as_alone(other, policy, contexts(1), ["d"])
 
 
 async def test_caller_that_went_away_is_not_scored(policy):
@@ -79,6 +116,39 @@ async def test_caller_that_went_away_is_not_scored(policy):
     asyncio.get_running_loop().call_soon(gone.cancel)
     await asyncio.gather(gone, stays, return_exceptions=True)
     assert stays.result().arms.shape == (1,)
+    assert policy.batches == [1]
+
+
+async def test_closing_finishes_what_waits(policy):
+    scorer = Scorer()
+    asked = asyncio.ensure_future(scorer.select(policy, Domain.SOURCE, contexts(1), ["a"]))
+    await asyncio.sleep(0)  # it waits now, and its turn has not come
+    assert policy.batches == []
+    await scorer.close()
+    assert policy.batches == [1]
+    assert (await asked).arms.shape == (1,)
+
+
+async def test_caller_that_goes_away_while_a_thread_scores_harms_nobody(policy):
+    scorer, may_score = Scorer(device="cuda"), threading.Event()
+
+    class SlowPolicy:
+        def select_many(self, *given: Any) -> Any:
+            assert may_score.wait(30)
+            return policy.select_many(*given)
+
+    slow: Any = SlowPolicy()
+    gone, stays = (
+        asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), [each]))
+        for each in "ab"
+    )
+    for _ in range(3):
+        await asyncio.sleep(0)  # the thread has them
+    gone.cancel()
+    may_score.set()
+    assert (await asyncio.wait_for(stays, 30)).arms.shape == (1,)
+    await scorer.close()
+    assert policy.batches == [2]
 
 
 async def test_more_than_may_wait_is_refused_at_once(policy):
@@ -99,4 +169,5 @@ async def test_device_with_a_thread_of_its_own_gives_the_same_answers(policy):
     )
     await scorer.close()
     assert policy.batches == [3]
-    assert [answer.arms.shape for answer in answers] == [(1,)] * 3
+    for i, answer in enumerate(answers):
+        check_is_as_alone(answer, policy, contexts(1, i), [str(i)])
