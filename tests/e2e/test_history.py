@@ -111,10 +111,18 @@ class WorkersCluster(Cluster):
         return [server], [Worker(server), Parent(server), self.trainer, server]
 
 
+LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
 @pytest.mark.parametrize(
-    "kills", [6, pytest.param(24, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+    ("kind", "kills"),
+    [
+        (Cluster, 6),
+        (WorkersCluster, 4),  # each of its targets once
+        pytest.param(Cluster, 24, marks=LONG),
+        pytest.param(WorkersCluster, 24, marks=LONG),
+    ],
 )
-@pytest.mark.parametrize("kind", [Cluster, WorkersCluster])
 async def test_history_survives_kills_and_restarts(
     kind: type[Cluster],
     kills: int,
