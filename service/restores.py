@@ -7,7 +7,7 @@ import json
 from model.networks import Networks
 from model.restoring import restore_networks
 from model.snapshot import SnapshotError
-from model.training import Moments
+from model.stepping import Moments
 from service.errors import DamagedSnapshot, UnknownSnapshot
 from service.records import EventKind, NewEvent, SnapshotRecord, StoredEvent
 from service.storage.snapshots import Snapshots
