@@ -21,6 +21,7 @@ ABSENT = Raw()
 T = TypeVar("T")
 Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
 Finite = Annotated[float, Meta(ge=0, le=1)]
+Remark = Annotated[str, Meta(max_length=500)]
 
 
 class MediaType(StrEnum):
@@ -102,10 +103,19 @@ class StatusBody(Struct, forbid_unknown_fields=True):
     status: str
 
 
-class RestoreBody(Struct, forbid_unknown_fields=True):
-    """POST /experiments/{name}/snapshots/{version}/restore."""
+class PhaseBody(Struct, forbid_unknown_fields=True):
+    """POST /experiments/{name}/phase."""
+
+    phase: str
+    best_reward: Finite = 1.0
+
+
+class AuditBody(Struct, forbid_unknown_fields=True):
+    """POST …/restore and …/promote: an act by hand, with who did it and why."""
 
     request_id: Identifier | None = None
+    by: Remark | None = None
+    reason: Remark | None = None
 
 
 def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:

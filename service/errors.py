@@ -67,6 +67,14 @@ class UnknownSnapshot(ServiceError):
     status = 404
 
 
+class UnknownCandidate(ServiceError):
+    """There is no such candidate encoder; it may have been pruned, or serve already."""
+
+    slug = "unknown-candidate"
+    title = "Unknown candidate"
+    status = 404
+
+
 class ExperimentExists(ServiceError):
     """An experiment of this name exists already."""
 
@@ -112,6 +120,14 @@ class VersionConflict(ServiceError):
 
     slug = "version-conflict"
     title = "Version conflict"
+    status = 409
+
+
+class PhaseConflict(ServiceError):
+    """The phase moves one way, from zero_shot to continued, and its best reward is declared once."""
+
+    slug = "phase-conflict"
+    title = "Phase conflict"
     status = 409
 
 

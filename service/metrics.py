@@ -80,6 +80,12 @@ class Metrics:
         self.rewards = Counter(
             "daband_rewards_total", "New rewards", labels, registry=self.registry
         )
+        self.refused_target_rewards = Counter(
+            "daband_target_rewards_refused_total",
+            "Target rewards that came in the zero-shot phase; their values are kept nowhere",
+            ("experiment",),
+            registry=self.registry,
+        )
         self.bus_failures = Counter(
             "daband_bus_failures_total",
             "Failed operations of the snapshot bus",
@@ -149,6 +155,10 @@ class Metrics:
     def count_reward(self, experiment: str, domain: str) -> None:
         """A new reward is durable."""
         self.rewards.labels(self.experiment(experiment), domain).inc()
+
+    def count_refused_target_reward(self, experiment: str) -> None:
+        """A target reward came in the zero-shot phase."""
+        self.refused_target_rewards.labels(self.experiment(experiment)).inc()
 
     def observe_append(self, event_count: int, seconds: float) -> None:
         """A transaction of the event log is over."""

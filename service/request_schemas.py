@@ -106,7 +106,18 @@ class RewardBatchRequest(Request):
     rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
 
 
-class RestoreRequest(Request):
-    """An id makes a restore safe to send again."""
+class PhaseRequest(Request):
+    """Open the target for rewards; there is no way back."""
+
+    phase: Literal["continued"]
+    best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="what the regret of target rewards is counted against"
+    )
+
+
+class AuditRequest(Request):
+    """An act by hand; an id makes it safe to send again."""
 
     request_id: Identifier | None = None
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None

@@ -126,6 +126,16 @@ class State(BaseModel):
     snapshot_at: datetime | None
 
 
+class PhaseChanged(Schema):
+    """The phase from this offset of the log on."""
+
+    experiment: str
+    phase: Phase
+    best_reward: float
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
 class Snapshot(Schema):
     """A saved version of an experiment's learner."""
 

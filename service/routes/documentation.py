@@ -20,7 +20,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     request_schemas.SelectBatchRequest,
     request_schemas.RewardRequest,
     request_schemas.RewardBatchRequest,
-    request_schemas.RestoreRequest,
+    request_schemas.AuditRequest,
+    request_schemas.PhaseRequest,
     schemas.Problem,
 )
 MEANINGS: Mapping[int, str] = {

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
-from service.bodies import MediaType, RestoreBody
+from service.bodies import AuditBody, MediaType
 from service.errors import ServiceError
 from service.invalid import check_identifier
 from service.records import EventKind, NewEvent, SnapshotRecord, uuid7
@@ -35,14 +35,14 @@ async def list_snapshots(name: NameDep, services: ServicesDep, limit: Limit = 10
     status_code=202,
     response_model=schemas.Restored,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.RestoreRequest, is_required=False),
+    openapi_extra=body(request_schemas.AuditRequest, is_required=False),
 )
 async def restore_snapshot(
     name: NameDep, version: Version, request: Request, services: ServicesDep
 ) -> Response:
     """Roll back to a version: written to the log now, carried out when the trainer gets there."""
     has_body = bool(await request.body())
-    told = await body_of(request, RestoreBody) if has_body else RestoreBody()
+    told = await body_of(request, AuditBody) if has_body else AuditBody()
     request_id = uuid7() if told.request_id is None else told.request_id
     check_identifier(request_id, "#/request_id")
     experiment = await services.experiments.get(name)
