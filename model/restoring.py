@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from model.confidence import Confidence
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
 from model.learner import Learner, TrainingJob
@@ -32,9 +33,11 @@ def restore(
     learner.encoder_version = header.encoder_version
     learner.phase = Phase(header.phase)
     learner.reward_counts = {domain: header.counts[f"{domain}_rewards"] for domain in Domain}
+    learner.uploaded_count = header.counts["uploaded_contexts"]
     _load_state(learner.networks, arrays)
     learner.moments = _taken_moments(learner.networks, arrays)
     learner.statistics = _taken_statistics(learner.config, learner.networks, arrays)
+    learner.confidence = taken_confidence(arrays, learner.networks.encoder.latent_size)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
     if arrays:
@@ -49,7 +52,8 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     encoder = FrozenEncoder.of(networks.encoder, torch.device(device))
     statistics = _taken_statistics(config, networks, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
-    return Policy(config, header.seed, encoder, statistics.factors(), names)
+    confidence = taken_confidence(arrays, networks.encoder.latent_size)
+    return Policy(config, header.seed, encoder, statistics.factors(), names, confidence)
 
 
 def restore_networks(
@@ -131,6 +135,18 @@ def _taken_moments(networks: Networks, arrays: Arrays) -> Moments:
     if left := sorted(name for name in arrays if name.startswith("moments.")):
         raise SnapshotError(f"unknown content: {left[0]}")
     return moments
+
+
+def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
+    """How far target decisions can be trusted, where the snapshot says so."""
+    found = {name: arrays.pop(name) for name in list(arrays) if name.startswith("confidence.")}
+    if not found:
+        return None
+    try:
+        plain = {name.removeprefix("confidence."): array for name, array in found.items()}
+        return Confidence.from_arrays(plain, latent_size)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SnapshotError(f"confidence: {error}") from error
 
 
 def _taken_statistics(config: BanditConfig, networks: Networks, arrays: Arrays) -> LinUCB:

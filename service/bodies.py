@@ -31,10 +31,12 @@ class MediaType(StrEnum):
     MSGPACK = "application/msgpack"
     BYTES = "application/octet-stream"
     NPY = "application/x-npy"
+    JSON_LINES = "application/x-ndjson"
 
 
 STRUCTURED = (MediaType.JSON, MediaType.MSGPACK)
 BINARY = (MediaType.BYTES, MediaType.NPY)
+STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES)
 
 
 class SideBody(Struct, forbid_unknown_fields=True):
@@ -79,6 +81,18 @@ class RewardBatchBody(Struct, forbid_unknown_fields=True):
     rewards: Annotated[list[RewardBody], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
+class TargetSelectBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /target/select: one `context` or many `contexts`."""
+
+    experiment: Identifier
+    context: Raw = ABSENT
+    contexts: Raw = ABSENT
+    confidence_floor: Finite | None = None
+    store: bool = False
+    request_id: Identifier | None = None
+    eligible_arms: list[Identifier] | None = None
+
+
 class ContextBody(Struct, forbid_unknown_fields=True):
     """Kind and shape of the contexts of an experiment."""
 
@@ -95,6 +109,7 @@ class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):
     method: str = "daband"
     seed: int = 0
     config: dict[str, Any] = {}
+    fallback_arm: Identifier | None = None
 
 
 class StatusBody(Struct, forbid_unknown_fields=True):

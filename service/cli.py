@@ -23,6 +23,7 @@ from service.serving import SIGNALS, listen, url_of
 from service.serving import serve as serve_here
 from service.settings import Settings, described
 from service.storage import migrate as migrations
+from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -198,7 +199,8 @@ async def _replay(settings: Settings, name: str) -> ReplayReport:
     async with opened_database(settings) as database:
         experiment = await Experiments(database).get(name)
         log = EventLog(database)
-        return await replay_log(experiment, log, Snapshots(database), settings.device)
+        snapshots, candidates = Snapshots(database), Candidates(database)
+        return await replay_log(experiment, log, snapshots, candidates, settings.device)
 
 
 if __name__ == "__main__":

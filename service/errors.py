@@ -163,6 +163,14 @@ class UnsupportedMediaType(ServiceError):
     status = 415
 
 
+class UploadStalled(ServiceError):
+    """The upload stopped arriving; nothing of it counts, and it is safe to send it again."""
+
+    slug = "upload-stalled"
+    title = "Upload stalled"
+    status = 408
+
+
 class Unavailable(ServiceError):
     """The service cannot answer now; the same request may succeed later."""
 

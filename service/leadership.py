@@ -1,22 +1,25 @@
 """Leading an experiment: fold the log, train beside it, publish what came of it."""
 
 import asyncio
+import copy
 import logging
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from model.gate import is_finite
 from model.learner import Learner, Outcome, TrainingJob
-from model.restoring import restore_networks
 from model.snapshot import state_hash, to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
-from service.folding import Folder, conclusion, restored_version
+from service.folding import Folder, conclusion
 from service.loading import LearnerStore
 from service.metrics import Metrics
+from service.providing import Provider
 from service.records import EventKind, Experiment, Lease, NewSnapshot, StoredEvent
 from service.snapshot_bus import SnapshotBus, Topic
+from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
@@ -51,6 +54,7 @@ class TrainerStores:
     experiments: Experiments
     event_log: EventLog
     snapshots: Snapshots
+    candidates: Candidates
     leases: Leases
     bus: SnapshotBus
 
@@ -77,6 +81,15 @@ class Leadership:
         self._metrics = assignment.metrics
         self._executor = assignment.executor
         self._lease = lease
+        stores = assignment.stores
+        self._provider = Provider(
+            self._spec,
+            stores.event_log,
+            stores.snapshots,
+            stores.candidates,
+            assignment.options.device,
+            self._train,
+        )
         self._listener = assignment.stores.bus.listen(Topic.REWARD)
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
@@ -124,26 +137,12 @@ class Leadership:
             await self._rest()
 
     async def _fold(self, events: list[StoredEvent]) -> None:
-        left = await asyncio.to_thread(self._folder.fold, events)
-        while left:
-            await self._provide_for(left[0])
-            left = await asyncio.to_thread(self._folder.fold, left)
+        await self._provider.fold(self._folder, events)
         self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
         reach(Failpoint.AFTER_FOLD)
 
-    async def _provide_for(self, event: StoredEvent) -> None:
-        """Bring what an event of the log needs: a training to its end, or a stored encoder."""
-        if event.kind is EventKind.ACTIVATION:
-            pending = self._learner.pending
-            assert pending is not None  # noqa: S101 - the fold stopped at a pending update
-            self._folder.provide_outcome(await self._begin_training(pending))
-            return
-        version = restored_version(event)
-        stored = await self._stores.snapshots.get(self._experiment.experiment_id, version)
-        networks, moments = await asyncio.to_thread(
-            restore_networks, stored.blob, self._options.device
-        )
-        self._folder.provide_networks(event.offset, networks, moments)
+    async def _train(self, pending: TrainingJob) -> Outcome:
+        return await self._begin_training(pending)
 
     async def _see_to_training(self) -> None:
         """Begin a pending update; write the end of one that is ready into the log."""
@@ -156,7 +155,9 @@ class Leadership:
             return  # still at it, or its end is in the log and yet to be folded
         outcome = training.result()
         self._folder.provide_outcome(outcome)
-        event = conclusion(self._experiment.experiment_id, outcome)
+        event = conclusion(self._experiment.experiment_id, outcome, self._learner.config.gate)
+        if event.kind is not EventKind.ACTIVATION:
+            await self._keep_candidate(outcome)
         reach(Failpoint.BEFORE_CONCLUSION)
         await self._stores.event_log.append([event], epoch=self._lease.epoch)
         reach(Failpoint.AFTER_CONCLUSION)
@@ -166,6 +167,19 @@ class Leadership:
             "verdict": outcome.verdict.as_dict(),
         }
         self._concluded_episode = outcome.episode
+
+    async def _keep_candidate(self, outcome: Outcome) -> None:
+        """Keep an encoder that will not serve, for a person to look at; one that diverged is none."""
+        blob = await asyncio.to_thread(_as_if_serving, self._learner, outcome)
+        if blob is not None:
+            await self._stores.candidates.save(
+                self._experiment.experiment_id,
+                outcome.episode,
+                blob,
+                outcome.verdict.as_dict(),
+                epoch=self._lease.epoch,
+                keep=self._options.kept_snapshots,
+            )
 
     def _begin_training(self, pending: TrainingJob) -> asyncio.Future[Outcome]:
         """The training of this update, which may be under way; one that was given up is dropped."""
@@ -234,7 +248,7 @@ class Leadership:
     def _note(self, learner: Learner) -> dict[str, Any]:
         contexts, rewards = learner.contexts, learner.reward_counts
         counts = {
-            "decisions": sum(reservoir.count for reservoir in contexts.values()),
+            "decisions": sum(each.count for each in contexts.values()) - learner.uploaded_count,
             "folded_rewards": sum(rewards.values()),
         }
         counts |= {f"{domain}_rewards": count for domain, count in rewards.items()}
@@ -263,3 +277,14 @@ class Leadership:
                 return
             if self._training is not None and self._training.done():
                 return
+
+
+def _as_if_serving(learner: Learner, outcome: Outcome) -> bytes | None:
+    """A snapshot of the learner with a candidate's encoder; none if it holds no numbers."""
+    values = (*outcome.networks.state_dict().values(), *outcome.moments.values())
+    if not is_finite(*values):
+        return None
+    other = copy.copy(learner)  # activating replaces what it holds and changes none of it
+    other.pending = None
+    other.activate(outcome.networks, outcome.moments)
+    return to_bytes(other, 0, with_contexts=False)

@@ -86,6 +86,18 @@ class Metrics:
             ("experiment",),
             registry=self.registry,
         )
+        self.target_selections = Counter(
+            "daband_target_selections_total",
+            "Contexts that the target policy alone was asked for, by whether it abstained",
+            ("experiment", "outcome"),
+            registry=self.registry,
+        )
+        self.target_contexts = Counter(
+            "daband_target_contexts_total",
+            "Unlabeled target contexts stored beside decisions",
+            ("experiment",),
+            registry=self.registry,
+        )
         self.bus_failures = Counter(
             "daband_bus_failures_total",
             "Failed operations of the snapshot bus",
@@ -159,6 +171,16 @@ class Metrics:
     def count_refused_target_reward(self, experiment: str) -> None:
         """A target reward came in the zero-shot phase."""
         self.refused_target_rewards.labels(self.experiment(experiment)).inc()
+
+    def count_target_selections(self, experiment: str, total: int, abstained: int) -> None:
+        """The target policy alone was asked."""
+        label = self.experiment(experiment)
+        self.target_selections.labels(label, "answered").inc(total - abstained)
+        self.target_selections.labels(label, "abstained").inc(abstained)
+
+    def count_target_contexts(self, experiment: str, count: int) -> None:
+        """Unlabeled target contexts are durable."""
+        self.target_contexts.labels(self.experiment(experiment)).inc(count)
 
     def observe_append(self, event_count: int, seconds: float) -> None:
         """A transaction of the event log is over."""

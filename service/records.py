@@ -28,6 +28,7 @@ __all__ = [
     "StoredEvent",
     "StoredSnapshot",
     "declared_best_reward",
+    "part_key",
     "phase_event",
     "utc_now",
     "uuid7",
@@ -165,6 +166,11 @@ def phase_event(experiment_id: str, phase: Phase, best_reward: float = 1.0) -> N
 def declared_best_reward(event: StoredEvent) -> float:
     """What the regret of target rewards is counted against since this change of phase."""
     return float(json.loads(event.payload)["best_reward"])
+
+
+def part_key(experiment_id: str, request_id: str, number: int) -> str:
+    """The key of a part of the contexts that a request brought."""
+    return f"{experiment_id}:part:{number}:{request_id}"
 
 
 @dataclass(frozen=True, slots=True)

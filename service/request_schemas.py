@@ -54,6 +54,9 @@ class ExperimentRequest(Request):
     config: dict[str, Any] = Field(
         default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
     )
+    fallback_arm: Identifier | None = Field(
+        None, description="what the target policy answers where it abstains"
+    )
 
 
 class StatusRequest(Request):
@@ -91,6 +94,22 @@ class SelectBatchRequest(Request):
 
     experiment: Name
     rounds: Annotated[list[RoundRequest], Field(min_length=1, max_length=1000)]
+
+
+class TargetSelectRequest(Request):
+    """One target context or many; with contexts by arm each is an object of them."""
+
+    experiment: Name
+    context: Numbers | dict[str, Numbers] | None = None
+    contexts: Annotated[list[Numbers | dict[str, Numbers]], Field(max_length=1000)] | None = None
+    confidence_floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="abstain where the transfer confidence is lower"
+    )
+    store: bool = Field(False, description="keep the contexts as unlabeled data")
+    request_id: Identifier | None = Field(
+        None, description="with `store`: makes it safe to send again"
+    )
+    eligible_arms: list[Identifier] | None = None
 
 
 class RewardRequest(Request):

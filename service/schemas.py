@@ -26,6 +26,7 @@ class Experiment(Schema):
     method: str
     seed: int
     config: dict[str, Any]
+    fallback_arm: str | None = None
     phase: Phase
     status: Status
     created_at: datetime
@@ -69,6 +70,40 @@ class SelectedBatch(Schema):
 
     experiment: str
     rounds: list[Selected]
+
+
+class TargetDecision(Schema):
+    """The target policy's arm for a context, or the fallback arm where it abstained.
+
+    `probabilities`, `mean` and `bonus` are the policy's, also where it abstained.
+    """
+
+    arm: str | None
+    probabilities: dict[str, float]
+    mean: float
+    bonus: float
+    transfer_confidence: float
+    abstained: bool
+
+
+class TargetSelected(Schema):
+    """The target policy's decisions, in the order of the contexts; `stored` says what was kept."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    decisions: list[TargetDecision]
+    stored: "ContextsStored | None" = None
+
+
+class ContextsStored(Schema):
+    """Unlabeled target contexts that are durable, now or before."""
+
+    experiment: str
+    request_id: str
+    status: Literal["created", "already_recorded"]
+    contexts: int
+    offset: int
 
 
 class Problem(BaseModel):

@@ -140,6 +140,7 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
         method=told.method,
         seed=told.seed,
         config=told.config,
+        fallback_arm=told.fallback_arm,
     )
 
 
@@ -153,6 +154,7 @@ def _answer(experiment: Experiment) -> dict[str, Any]:
         "method": spec.method,
         "seed": spec.seed,
         "config": spec.config,
+        "fallback_arm": spec.fallback_arm,
         "phase": experiment.phase.value,
         "status": experiment.status.value,
         "created_at": experiment.created_at,
