@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from model.confidence import Confidence
 from model.config import BanditConfig
@@ -34,10 +35,11 @@ def restore(
     learner.phase = Phase(header.phase)
     learner.reward_counts = {domain: header.counts[f"{domain}_rewards"] for domain in Domain}
     learner.uploaded_count = header.counts["uploaded_contexts"]
-    _load_state(learner.networks, arrays)
+    load_state(learner.networks, arrays)
     learner.moments = _taken_moments(learner.networks, arrays)
-    learner.statistics = _taken_statistics(learner.config, learner.networks, arrays)
-    learner.confidence = taken_confidence(arrays, learner.networks.encoder.latent_size)
+    size = learner.networks.encoder.latent_size
+    learner.statistics = taken_statistics(learner.config, size, arrays)
+    learner.confidence = taken_confidence(arrays, size)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
     if arrays:
@@ -50,9 +52,9 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     header, arrays = opened(content)
     config, networks = _config(header), _networks(header, arrays)
     encoder = FrozenEncoder.of(networks.encoder, torch.device(device))
-    statistics = _taken_statistics(config, networks, arrays)
+    statistics = taken_statistics(config, encoder.latent_size, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
-    confidence = taken_confidence(arrays, networks.encoder.latent_size)
+    confidence = taken_confidence(arrays, encoder.latent_size)
     return Policy(config, header.seed, encoder, statistics.factors(), names, confidence)
 
 
@@ -89,7 +91,7 @@ def _networks(header: Header, arrays: Arrays) -> Networks:
         networks = Networks.initial(config, header.seed, torch.device("cpu"))
     except ValueError as error:
         raise SnapshotError(f"configuration: {error}") from error
-    _load_state(networks, arrays)
+    load_state(networks, arrays)
     if left := sorted(name for name in arrays if name.startswith("networks.")):
         raise SnapshotError(f"unknown content: {left[0]}")
     return networks
@@ -112,12 +114,13 @@ def _column(arrays: Arrays, name: str, kind: Any) -> NDArray[Any]:
     return array
 
 
-def _load_state(networks: Networks, arrays: Arrays) -> None:
+def load_state(module: nn.Module, arrays: Arrays, prefix: str = "networks.") -> None:
+    """Take a module's values out of the arrays."""
     state = {
-        name: torch.from_numpy(_taken(arrays, f"networks.{name}", tensor.cpu().numpy()))
-        for name, tensor in networks.state_dict().items()
+        name: torch.from_numpy(_taken(arrays, f"{prefix}{name}", tensor.cpu().numpy()))
+        for name, tensor in module.state_dict().items()
     }
-    networks.load_state_dict(state, strict=True)
+    module.load_state_dict(state, strict=True)
 
 
 def _taken_moments(networks: Networks, arrays: Arrays) -> Moments:
@@ -149,8 +152,9 @@ def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
         raise SnapshotError(f"confidence: {error}") from error
 
 
-def _taken_statistics(config: BanditConfig, networks: Networks, arrays: Arrays) -> LinUCB:
-    statistics = LinUCB(config.model_count, networks.encoder.latent_size, config.ridge)
+def taken_statistics(config: BanditConfig, latent_size: int, arrays: Arrays) -> LinUCB:
+    """(A, b), positive definite."""
+    statistics = LinUCB(config.model_count, latent_size, config.ridge)
     statistics.gram = _taken(arrays, "statistics.gram", statistics.gram)
     statistics.b = _taken(arrays, "statistics.b", statistics.b)
     statistics.counts = _taken(arrays, "statistics.counts", statistics.counts)

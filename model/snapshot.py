@@ -128,7 +128,7 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
         raise SnapshotError("checksum does not match: truncated or corrupt")
     try:
         arrays = load_arrays(body)
-        header = Header(**json.loads(_metadata(body)["header"]))
+        header = Header(**json.loads(metadata_of(body)["header"]))
     except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError("unreadable header or arrays") from error
     header.check()
@@ -138,7 +138,7 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _metadata(body: bytes) -> dict[str, str]:
+def metadata_of(body: bytes) -> dict[str, str]:
     """The metadata that safetensors keeps in front: a length, then JSON."""
     length = int.from_bytes(body[:8], "little")
     metadata: dict[str, str] = json.loads(body[8 : 8 + length])["__metadata__"]

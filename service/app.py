@@ -15,7 +15,7 @@ from service.problems import Problems
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
-from service.routes import decisions, experiments, ops, snapshots, target
+from service.routes import candidates, decisions, experiments, ops, snapshots, target, transfer
 from service.routes.documentation import describe
 from service.scorer import Scorer
 from service.selecting import Selecting
@@ -31,6 +31,7 @@ from service.storage.group_commit import CommitOptions
 from service.storage.history import History
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
 from service.supervisor import Supervisor
 from service.target_selecting import TargetSelecting
 from service.trainer import Trainer, TrainerOptions, TrainerStores
@@ -72,7 +73,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.readiness = readiness
     app.state.max_upload_bytes = settings.max_upload_bytes
     # The hot routes come first: routes are tried in order.
-    for module in (decisions, target, experiments, snapshots, ops):
+    for module in (decisions, target, experiments, snapshots, candidates, transfer, ops):
         app.include_router(module.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     _add_middleware(app, settings, metrics, readiness)
@@ -134,6 +135,7 @@ async def running_services(
             event_log=stores.event_log,
             snapshots=stores.snapshots,
             candidates=stores.candidates,
+            transfers=stores.transfers,
             history=History(database),
             bus=stores.bus,
             policies=policies,
@@ -200,6 +202,7 @@ async def _open_stores(
         event_log=EventLog(database, commit, metrics.observe_append),
         snapshots=Snapshots(database),
         candidates=Candidates(database),
+        transfers=Transfers(database),
         leases=Leases(database),
         bus=bus,
     )

@@ -117,6 +117,15 @@ class ExperimentSpec:
         except (ValueError, RuntimeError) as error:
             _refuse_for_model(error)
 
+    def export_facts(self) -> dict[str, Any]:
+        """What a policy file says of the experiment beside the model's own facts."""
+        return {
+            "experiment": self.name,
+            "arms": list(self.arms),
+            "fallback_arm": self.fallback_arm,
+            "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+        }
+
     def to_json(self) -> str:
         """The text that the database keeps."""
         return json.dumps(

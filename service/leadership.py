@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.gate import is_finite
+from model.judging import Judgement
 from model.learner import Learner, Outcome, TrainingJob
 from model.snapshot import state_hash, to_bytes
 from service.experiment_spec import ExperimentSpec
@@ -24,6 +25,7 @@ from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
 
 PAGE = 512
 
@@ -35,7 +37,8 @@ class TrainerOptions:
     """How a trainer works.
 
     A change that callers can notice is published at most every `publish_seconds`; mere progress
-    through the log, every `progress_seconds`.
+    through the log, every `progress_seconds`. Encoders that follow each other faster than
+    `judge_seconds` are not all judged.
     """
 
     device: str = "cpu"
@@ -45,6 +48,7 @@ class TrainerOptions:
     gather_seconds: float = 0.05
     publish_seconds: float = 0.25
     progress_seconds: float = 5.0
+    judge_seconds: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class TrainerStores:
     event_log: EventLog
     snapshots: Snapshots
     candidates: Candidates
+    transfers: Transfers
     leases: Leases
     bus: SnapshotBus
 
@@ -94,6 +99,9 @@ class Leadership:
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
         self._last_training: dict[str, Any] = {}
+        self._judging: tuple[int, asyncio.Future[Judgement]] | None = None
+        self._transfer: dict[str, Any] = {}
+        self._judge_at = 0.0
         self._is_changed = False
         self._published_at = 0.0
 
@@ -105,6 +113,7 @@ class Leadership:
         self._published_offset = stored[0].offset if stored else 0
         if stored:
             self._last_training = dict(stored[0].note.get("last_training", {}))
+            self._transfer = dict(stored[0].note.get("transfer", {}))
         learner = await store.load(self._experiment, self._spec)
         self._published_offset = min(self._published_offset, learner.offset)
         self._folder = Folder(learner, self._spec)
@@ -123,6 +132,8 @@ class Leadership:
         """Drop what is under way; a training that runs on is ignored."""
         if self._training is not None:
             self._training.cancel()
+        if self._judging is not None:
+            self._judging[1].cancel()
 
     async def step(self) -> None:
         """Fold a page, see to the training, publish; wait when there is nothing new."""
@@ -132,6 +143,7 @@ class Leadership:
         if events:
             await self._fold(events)
         await self._see_to_training()
+        await self._see_to_judgement()
         await self._publish_if_due()
         if len(events) < PAGE:
             await self._rest()
@@ -185,7 +197,8 @@ class Leadership:
         """The training of this update, which may be under way; one that was given up is dropped."""
         if self._training is not None and self._training_episode == pending.data.episode:
             return self._training
-        self.end()
+        if self._training is not None:
+            self._training.cancel()
         self._training_episode = pending.data.episode
         started, label = time.monotonic(), self._experiment.name
 
@@ -201,6 +214,36 @@ class Leadership:
 
         self._training = asyncio.get_running_loop().run_in_executor(self._executor, train)
         return self._training
+
+    async def _see_to_judgement(self) -> None:
+        """Judge the transfer of an encoder that was not judged yet, beside all else."""
+        if self._judging is not None:
+            offset, judging = self._judging
+            if judging.done():
+                self._judging = None
+                await self._keep_judgement(offset, judging.result())
+        elif self._is_unjudged() and time.monotonic() >= self._judge_at:
+            self._judge_at = time.monotonic() + self._options.judge_seconds
+            job = await asyncio.to_thread(self._learner.judging)
+            if job is not None:
+                loop = asyncio.get_running_loop()
+                judging = loop.run_in_executor(self._executor, job.run)
+                self._judging = (self._learner.offset, judging)
+
+    def _is_unjudged(self) -> bool:
+        return bool(self._transfer.get("encoder_version", 0) != self._learner.encoder_version)
+
+    async def _keep_judgement(self, offset: int, found: Judgement) -> None:
+        self._transfer = found.as_dict()
+        self._is_changed = True  # the next snapshot tells of it
+        self._metrics.set_transfer(self._experiment.name, found.signs.domain_accuracy)
+        await self._stores.transfers.save(
+            self._experiment.experiment_id,
+            found.encoder_version,
+            offset,
+            self._transfer,
+            epoch=self._lease.epoch,
+        )
 
     async def _publish_if_due(self) -> None:
         waited = time.monotonic() - self._published_at
@@ -259,6 +302,7 @@ class Leadership:
             "episode": learner.episode,
             "is_training": learner.pending is not None,
             "last_training": self._last_training,
+            "transfer": self._transfer,
             "condition_number": float(learner.statistics.condition_numbers().max()),
         }
 
@@ -267,7 +311,7 @@ class Leadership:
         deadline = time.monotonic() + self._options.poll_seconds
         if self._is_changed and self._learner.offset > self._published_offset:
             deadline = min(deadline, self._published_at + self._options.publish_seconds)
-        if self._training is not None:
+        if self._training is not None or self._judging is not None or self._is_unjudged():
             deadline = min(deadline, time.monotonic() + self._options.publish_seconds)
         await asyncio.sleep(
             self._options.gather_seconds

@@ -128,6 +128,10 @@ class Metrics:
         self.snapshot_bytes = self._gauge_by_experiment(
             "daband_snapshot_bytes", "Size of the newest snapshot"
         )
+        self.domain_accuracy = self._gauge_by_experiment(
+            "daband_domain_accuracy",
+            "Held-out accuracy of a fresh discriminator on latents: 0.5 cannot tell the domains apart",
+        )
         self.episode_seconds = Histogram(
             "daband_episode_seconds",
             "Time to train an encoder",
@@ -206,6 +210,10 @@ class Metrics:
         label = self.experiment(experiment)
         self.snapshot_bytes.labels(label).set(size_bytes)
         self.condition_number.labels(label).set(condition_number)
+
+    def set_transfer(self, experiment: str, domain_accuracy: float) -> None:
+        """The transfer of an encoder was judged."""
+        self.domain_accuracy.labels(self.experiment(experiment)).set(domain_accuracy)
 
     def observe_episode(self, experiment: str, seconds: float, *, is_accepted: bool) -> None:
         """An encoder was trained and judged."""

@@ -27,6 +27,7 @@ __all__ = [
     "Status",
     "StoredEvent",
     "StoredSnapshot",
+    "TransferRecord",
     "declared_best_reward",
     "part_key",
     "phase_event",
@@ -236,6 +237,16 @@ class Candidate:
     def is_intact(self) -> bool:
         """Whether the bytes are those that were saved."""
         return hashlib.sha256(self.blob).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRecord:
+    """What was said of the transfer of an encoder version, by the log up to `offset`."""
+
+    encoder_version: int
+    offset: int
+    created_at: datetime
+    judgement: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

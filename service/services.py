@@ -14,6 +14,7 @@ from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.history import History
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
 from service.target_selecting import TargetSelecting
 from service.uploading import Uploading
 
@@ -27,6 +28,7 @@ class Services:
     event_log: EventLog
     snapshots: Snapshots
     candidates: Candidates
+    transfers: Transfers
     history: History
     bus: SnapshotBus
     policies: Policies

@@ -1,18 +1,22 @@
 """The target policy alone: frozen, nothing learned, and it may say that it does not know."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
+from model.policy import Policy
 from model.rounds import Booleans, Floats, TargetSelection
 from service.errors import InvalidRequest
+from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
 from service.policies import Served
 from service.uploading import Stored, Uploading
 
+T = TypeVar("T")
 INLINE_ROWS = 16  # more are scored in a thread, beside other requests
 
 
@@ -62,42 +66,55 @@ class TargetSelecting:
         store_as: str | None,
     ) -> TargetAnswer:
         """One decision a context; with `store_as`, the contexts are kept under that request id."""
-        count = sum(len(group.rows) for group in groups)
-        found: list[TargetDecision | None] = [None] * count
-        kept: list[Floats | None] = [None] * count
-        for group in groups:
-            selection = await _selected(served, group)
-            decisions = decisions_of(
-                selection, _columns(served, group), floor, _fallback(served, group)
-            )
-            for row, decision in zip(group.rows, decisions, strict=True):
-                found[row] = decision
-            if store_as is not None:
-                for row, context in zip(group.rows, _chosen(served, group, selection), strict=True):
-                    kept[row] = context
-        decisions = [each for each in found if each is not None]
+        selections = [await _selected(served, group) for group in groups]
+        decisions = decided(served.spec, groups, selections, floor)
         stored = None
         if store_as is not None:
-            contexts = np.stack([each for each in kept if each is not None])
-            stored = await self._uploading.store(served, store_as, contexts)
+            contexts = _in_order(
+                (group.rows, _chosen(served.spec, group, selection))
+                for group, selection in zip(groups, selections, strict=True)
+            )
+            stored = await self._uploading.store(served, store_as, np.stack(contexts))
         abstained = sum(each.abstained for each in decisions)
-        self._metrics.count_target_selections(served.experiment.name, count, abstained)
+        self._metrics.count_target_selections(served.experiment.name, len(decisions), abstained)
         return TargetAnswer(decisions, stored)
+
+
+def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
+    """What the policy says of the contexts."""
+    return policy.select_target(group.contexts, _eligible(spec, group))
+
+
+def decided(
+    spec: ExperimentSpec,
+    groups: Sequence[TargetRows],
+    selections: Sequence[TargetSelection],
+    floor: float | None,
+) -> list[TargetDecision]:
+    """The answers in the order of the request."""
+    return _in_order(
+        (group.rows, _decisions(selection, _columns(spec, group), floor, _fallback(spec, group)))
+        for group, selection in zip(groups, selections, strict=True)
+    )
+
+
+def _in_order(parts: Iterable[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
+    placed = {row: item for rows, items in parts for row, item in zip(rows, items, strict=True)}
+    return [placed[row] for row in range(len(placed))]
 
 
 async def _selected(served: Served, group: TargetRows) -> TargetSelection:
     # Requests are not joined here: products over other batches round differently, and the same
     # file scored offline must give the same bits.
-    select, eligible = served.policy.select_target, _eligible(served, group)
     try:
         if len(group.rows) <= INLINE_ROWS and served.policy.device.type == "cpu":
-            return select(group.contexts, eligible)
-        return await asyncio.to_thread(select, group.contexts, eligible)
+            return selected(served.policy, served.spec, group)
+        return await asyncio.to_thread(selected, served.policy, served.spec, group)
     except ValueError as error:
         raise InvalidRequest("The model refuses the contexts.") from error
 
 
-def decisions_of(
+def _decisions(
     selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
 ) -> list[TargetDecision]:
     """The answers; `columns` are the selection's columns of the arms that are answered for."""
@@ -127,27 +144,27 @@ def decisions_of(
     ]
 
 
-def _columns(served: Served, group: TargetRows) -> dict[str, int]:
-    if served.spec.is_per_arm:
+def _columns(spec: ExperimentSpec, group: TargetRows) -> dict[str, int]:
+    if spec.is_per_arm:
         return {arm: column for column, arm in enumerate(group.arms)}
-    return {arm: served.spec.arm_indexes[arm] for arm in group.arms}
+    return {arm: spec.arm_indexes[arm] for arm in group.arms}
 
 
-def _eligible(served: Served, group: TargetRows) -> Booleans | None:
-    if served.spec.is_per_arm or len(group.arms) == len(served.spec.arms):
+def _eligible(spec: ExperimentSpec, group: TargetRows) -> Booleans | None:
+    if spec.is_per_arm or len(group.arms) == len(spec.arms):
         return None
-    mask = np.zeros((len(group.rows), len(served.spec.arms)), dtype=np.bool_)
-    mask[:, list(_columns(served, group).values())] = True
+    mask = np.zeros((len(group.rows), len(spec.arms)), dtype=np.bool_)
+    mask[:, list(_columns(spec, group).values())] = True
     return mask
 
 
-def _fallback(served: Served, group: TargetRows) -> str | None:
+def _fallback(spec: ExperimentSpec, group: TargetRows) -> str | None:
     """The declared arm, where it is among those that are offered."""
-    return served.spec.fallback_arm if served.spec.fallback_arm in group.arms else None
+    return spec.fallback_arm if spec.fallback_arm in group.arms else None
 
 
-def _chosen(served: Served, group: TargetRows, selection: TargetSelection) -> Floats:
+def _chosen(spec: ExperimentSpec, group: TargetRows, selection: TargetSelection) -> Floats:
     """What φ saw of each row: the shared context, or that of the chosen arm."""
-    if not served.spec.is_per_arm:
+    if not spec.is_per_arm:
         return group.contexts
     return np.asarray(group.contexts[np.arange(len(selection.arms)), selection.arms])

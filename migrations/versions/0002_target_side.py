@@ -1,4 +1,4 @@
-"""Candidates, and indexes for what happened to an experiment and for target rewards.
+"""Candidates, judgements of transfer, and indexes for what happened to an experiment and for target rewards.
 
 Revision ID: 0002
 Revises: 0001
@@ -44,9 +44,24 @@ def upgrade() -> None:
             name="fk_candidates_experiment_id",
         ),
     )
+    op.create_table(
+        "transfers",
+        sa.Column("experiment_id", sa.String(64), nullable=False),
+        sa.Column("encoder_version", sa.BigInteger, nullable=False),
+        sa.Column("event_offset", sa.BigInteger, nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("judgement", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("experiment_id", "encoder_version", name="pk_transfers"),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"],
+            ["experiments.experiment_id"],
+            name="fk_transfers_experiment_id",
+        ),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("transfers")
     op.drop_table("candidates")
     for name in PARTS:
         op.drop_index(name, "events")

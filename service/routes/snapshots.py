@@ -1,20 +1,18 @@
 """Snapshots: list, roll back to one, download one."""
 
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
-from service.bodies import AuditBody, MediaType
 from service.errors import ServiceError
-from service.invalid import check_identifier
-from service.records import EventKind, NewEvent, SnapshotRecord, uuid7
-from service.routes import NameDep, ServicesDep, body_of, json_answer
+from service.records import EventKind, SnapshotRecord
+from service.routes import NameDep, ServicesDep, json_answer
+from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
+from service.routes.exporting import policy_answer
 
 MAX_VERSION = 2**63 - 1
-MANIFEST_HEADER = "X-Policy-Manifest"
 
 router = APIRouter(prefix="/experiments/{name}/snapshots", tags=["snapshots"])
 
@@ -41,49 +39,35 @@ async def restore_snapshot(
     name: NameDep, version: Version, request: Request, services: ServicesDep
 ) -> Response:
     """Roll back to a version: written to the log now, carried out when the trainer gets there."""
-    has_body = bool(await request.body())
-    told = await body_of(request, AuditBody) if has_body else AuditBody()
-    request_id = uuid7() if told.request_id is None else told.request_id
-    check_identifier(request_id, "#/request_id")
+    told = await audit_of(request)
     experiment = await services.experiments.get(name)
     found = await services.snapshots.get(experiment.experiment_id, version)
+    if not found.is_intact:
+        raise ServiceError("The stored snapshot is damaged.")
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.snapshots.pin(experiment.experiment_id, version)
-    event = NewEvent(
-        experiment.experiment_id,
-        EventKind.RESTORE,
-        f"{experiment.experiment_id}:{request_id}",
-        payload=json.dumps({"version": version, "sha256": found.record.sha256}).encode(),
-        request_hash=str(version),
-    )
-    # Replay needs the version for ever once the log speaks of it.
-    await services.snapshots.pin(experiment.experiment_id, version)
+    facts = {"version": version, "sha256": found.record.sha256}
+    event = told.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
     (appended,) = await services.event_log.append([event])
     services.bus.wake(name)
-    status = "created" if appended.created else "already_recorded"
-    offset = appended.event.offset
-    answer = {"experiment": name, "version": version, "offset": offset, "status": status}
-    return json_answer(answer, 202)
+    return json_answer({"experiment": name, "version": version, **outcome(appended)}, 202)
 
 
 @router.get(
     "/{version}/policy",
     response_class=Response,
-    responses={**bytes_answer("The snapshot; its manifest is a header"), **problems(404)},
+    responses={
+        **bytes_answer("The policy as safetensors; its manifest is a header too"),
+        **problems(404),
+    },
 )
 async def download_policy(name: NameDep, version: Version, services: ServicesDep) -> Response:
-    """A snapshot's bytes, with its manifest as JSON in the header `X-Policy-Manifest`."""
+    """The target policy as safetensors; its manifest is in the file and in `X-Policy-Manifest`."""
     experiment = await services.experiments.get(name)
     found = await services.snapshots.get(experiment.experiment_id, version)
     if not found.is_intact:
         raise ServiceError("The stored snapshot is damaged.")
-    manifest = {"experiment": name, **_answer(found.record)}
-    headers = {
-        MANIFEST_HEADER: json.dumps(manifest, default=str),
-        "Content-Disposition": f'attachment; filename="{name}-{version}.daband"',
-        "ETag": f'"{found.record.sha256}"',
-    }
-    return Response(found.blob, headers=headers, media_type=MediaType.BYTES)
+    return await policy_answer(experiment, found.blob, f"{name}-{version}")
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:

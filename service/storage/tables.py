@@ -147,6 +147,21 @@ candidates = sa.Table(
     sa.Column("blob", sa.LargeBinary, nullable=False),
 )
 
+transfers = sa.Table(
+    "transfers",
+    metadata,
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        primary_key=True,
+    ),
+    sa.Column("encoder_version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("event_offset", sa.BigInteger, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("judgement", sa.Text, nullable=False),
+)
+
 snapshots = sa.Table(
     "snapshots",
     metadata,
