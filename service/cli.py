@@ -13,7 +13,7 @@ from rich.table import Table
 
 from service import logs
 from service.app import OutdatedSchemaError, opened_database, running_trainer
-from service.client_commands import demo, experiment_app, fail
+from service.client_commands import demo, experiment_app, export, fail, report, score, upload
 from service.errors import ServiceError
 from service.metrics import Metrics
 from service.readiness import Readiness
@@ -39,7 +39,8 @@ app = typer.Typer(
     help="Decisions by domain-adaptive contextual bandits.",
 )
 app.add_typer(experiment_app, name="experiment")
-app.command()(demo)
+for command in (report, export, score, upload, demo):
+    app.command()(command)
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]

@@ -1,14 +1,18 @@
 """How far the source carries over: judgements by version, the audit trail."""
 
+import asyncio
 from enum import StrEnum
 from typing import Any
 
 from fastapi import APIRouter, Response
 
 from service import schemas
+from service.experiment_spec import ExperimentSpec
+from service.loading import LearnerStore
 from service.regret import target_regret
 from service.routes import NameDep, ServicesDep, json_answer
 from service.routes.documentation import problems
+from service.routes.experiments import state_answer
 from service.services import Services
 from service.transfer_history import as_csv, entry, gate_entries, versions
 
@@ -40,6 +44,28 @@ async def show_audit(name: NameDep, services: ServicesDep) -> Response:
     experiment = await services.experiments.get(name)
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
     return json_answer({"experiment": name, "entries": [entry(each) for each in lifecycle]})
+
+
+@router.get(
+    "/report",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/html": {}}, "description": "The report, one self-contained page"},
+        **problems(404),
+    },
+)
+async def show_report(name: NameDep, services: ServicesDep) -> Response:
+    """The transfer report for people: verdict, plots and figures on one page that needs nothing else."""
+    from service.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
+
+    experiment = await services.experiments.get(name)
+    spec = ExperimentSpec.of(experiment)
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    state = state_answer(experiment, newest[0] if newest else None)
+    facts = ReportFacts(spec, await transfer_answer(services, name), state)
+    learner = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
+    page = await asyncio.to_thread(render, facts, learner)
+    return Response(page, media_type="text/html")
 
 
 async def transfer_answer(services: Services, name: str) -> dict[str, Any]:
