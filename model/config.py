@@ -31,6 +31,13 @@ class StatisticsRule(StrEnum):
     KEEP = "keep"
 
 
+class GateRule(StrEnum):
+    """An encoder that passes the gate serves at once (`auto`) or when a person promotes it (`manual`)."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
 def _field(
     default: Any,
     meaning: str,
@@ -130,6 +137,9 @@ class BanditConfig:
         0.125, "share of rounds that only judge encoders", bounds=(0, 0.9)
     )
 
+    gate: GateRule = _field(
+        GateRule.AUTO, "whether a passed φ serves at once or waits for a person"
+    )
     gate_margin: float = _field(
         0.05, "held-out reward a new φ may lose, beside sampling error", bounds=(0, 1)
     )

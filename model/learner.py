@@ -6,15 +6,17 @@ set, frozen at that moment. `train` computes the update without touching the lea
 elsewhere while folding goes on), and `conclude` makes its outcome part of the state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from model.config import BanditConfig, StatisticsRule
+from model.confidence import MOST_LATENTS, Confidence, HeldOut
+from model.config import BanditConfig, GateRule, StatisticsRule
 from model.encoder import FrozenEncoder
 from model.gate import Verdict, is_finite, judge, refused
+from model.judging import LEAST, MOST, JudgingJob
 from model.linucb import LinUCB
 from model.networks import Networks
 from model.policy import Policy, PolicyVersion
@@ -31,9 +33,7 @@ from model.rounds import (
 )
 from model.stepping import Moments
 from model.training import Trained, TrainingSet, train_episode
-from model.transfer import TransferReport, effective_rank, transfer_report
-
-_LEAST_FOR_TRANSFER = 32  # rounds and contexts: half of them fit probes, half judge
+from model.transfer import TransferReport, effective_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,10 @@ class Learner:
         self.episode = 0
         self.encoder_version = 0
         self.reward_counts = dict.fromkeys(Domain, 0)
+        self.uploaded_count = 0  # contexts that came in bulk, without a decision
         self.networks = Networks.initial(config, seed, self.device)
         self.moments: Moments = {}
+        self.confidence: Confidence | None = None
         self.statistics = LinUCB(
             config.model_count, self.networks.encoder.latent_size, config.ridge
         )
@@ -152,6 +154,17 @@ class Learner:
             raise ValueError(f"context: expected shape {self.config.context_shape}")
         self.contexts[domain].add(reference, checked)
 
+    def observe_contexts(self, references: Sequence[int], domain: Domain, contexts: object) -> None:
+        """Keep unlabeled contexts (n, *shape), in order."""
+        domain = checked_domain(domain)
+        checked = checked_contexts(contexts, self.config.context_shape)
+        if checked.shape != (len(references), *self.config.context_shape):
+            raise ValueError(f"contexts: expected {len(references)} of {self.config.context_shape}")
+        add = self.contexts[domain].add
+        for reference, context in zip(references, checked, strict=True):
+            add(reference, context)
+        self.uploaded_count += len(references)
+
     def advance(self, offset: int) -> None:
         """Note that the log has been folded up to `offset`."""
         if offset < self.offset:
@@ -171,9 +184,12 @@ class Learner:
         return outcome
 
     def conclude(self, outcome: Outcome) -> None:
-        """End the pending update: an accepted encoder is activated, the last good one stays otherwise."""
+        """End the pending update: an accepted encoder is activated, the last good one stays otherwise.
+
+        Under a manual gate even an accepted one waits for a person, who may `activate` it.
+        """
         self.dismiss(outcome.episode)
-        if outcome.verdict.is_accepted:
+        if outcome.verdict.is_accepted and self.config.gate is GateRule.AUTO:
             self.activate(outcome.networks, outcome.moments)
 
     def dismiss(self, episode: int) -> None:
@@ -189,6 +205,7 @@ class Learner:
         self.refreeze()
         if self.config.statistics is StatisticsRule.REBUILD:
             self.rebuild()
+        self.confidence = self._judged_confidence()
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
@@ -196,19 +213,20 @@ class Learner:
         latents = encode_rounds(self.networks, rounds)
         self.statistics = rebuilt_statistics(latents, rounds, self.config)
 
+    def judging(self) -> JudgingJob | None:
+        """What judges the transfer of the present encoder; None before both domains have been seen."""
+        rounds = self.window.batch()
+        held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(MOST)
+        target = self.contexts[Domain.TARGET].sample().contexts[-MOST:]
+        if min(len(held_out), len(target)) < LEAST:
+            return None
+        theta = self.statistics.factors().theta
+        return JudgingJob(self.networks, self.policy(), theta, held_out, target, self.seed)
+
     def transfer(self) -> TransferReport | None:
         """How well the source carries over by now; None before both domains have been seen."""
-        rounds = self.window.batch()
-        rounds = rounds.rows(rounds.is_held_out & ~rounds.is_target)
-        target = self.contexts[Domain.TARGET].sample().contexts
-        if min(len(rounds), len(target)) < _LEAST_FOR_TRANSFER:
-            return None
-        source_latents = encode_rounds(self.networks, rounds)
-        target_latents = self.networks.encode(target, Domain.TARGET)
-        theta = self.statistics.factors().theta
-        return transfer_report(
-            source_latents, target_latents, theta, rounds.arms, rounds.rewards, self.seed
-        )
+        job = self.judging()
+        return None if job is None else job.run().report
 
     def policy(self, version: int = 0, device: torch.device | str | None = None) -> Policy:
         """The frozen policy of this moment, on the learner's device unless another is named."""
@@ -216,7 +234,22 @@ class Learner:
         if device is not None and torch.device(device) != encoder.device:
             encoder = FrozenEncoder.of(self.networks.encoder, torch.device(device))
         names = PolicyVersion(version, self.encoder_version, self.offset)
-        return Policy(self.config, self.seed, encoder, self.statistics.factors(), names)
+        factors = self.statistics.factors()
+        return Policy(self.config, self.seed, encoder, factors, names, self.confidence)
+
+    def _judged_confidence(self) -> Confidence | None:
+        """How far decisions on the target can be trusted under the present encoder."""
+        target = self.contexts[Domain.TARGET].sample().contexts[-MOST_LATENTS:]
+        if not len(target):
+            return None
+        rounds = self.window.batch()
+        held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(2 * MOST_LATENTS)
+        fit = rounds.rows(~rounds.is_held_out & ~rounds.is_target).newest(MOST_LATENTS)
+        latents, source = (_doubles(encode_rounds(self.networks, some)) for some in (held_out, fit))
+        predicted = latents @ self.statistics.factors().theta.T
+        judged = HeldOut(latents, predicted, held_out.arms, held_out.rewards)
+        unlabeled = _doubles(self.networks.encode(target, Domain.TARGET))
+        return Confidence.fitted(source, judged, unlabeled, self.config)
 
     def _begin_episode(self) -> None:
         self.episode += 1
@@ -245,6 +278,10 @@ def _checked_arm(arm: object, arm_count: int) -> int:
     if not 0 <= arm < arm_count:
         raise ValueError(f"arm: {arm} is not one of {arm_count} arms")
     return int(arm)
+
+
+def _doubles(latents: torch.Tensor) -> Doubles:
+    return np.asarray(latents.double().cpu().numpy())
 
 
 def encode_rounds(networks: Networks, rounds: RoundBatch) -> torch.Tensor:

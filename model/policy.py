@@ -8,11 +8,23 @@ import numpy as np
 import torch
 
 from model.arrays import array_on, arrays_on
+from model.confidence import Confidence, decision_scores
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
 from model.linucb import Factors
-from model.randomness import KeyedUniforms, draw_key
-from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection, checked_contexts
+from model.randomness import KeyedUniforms, bytes_key, draw_key
+from model.rounds import (
+    Booleans,
+    Domain,
+    Doubles,
+    Floats,
+    Integers,
+    Keys,
+    Scores,
+    Selection,
+    TargetSelection,
+    checked_contexts,
+)
 from model.selection import TIE_TOLERANCE, drawn_arms, mixed_probabilities
 
 
@@ -39,10 +51,12 @@ class Policy:
         encoder: FrozenEncoder,
         factors: Factors,
         version: PolicyVersion,
+        confidence: Confidence | None = None,
     ) -> None:
         self.config = config
         self.seed = seed
         self.version = version
+        self.confidence = confidence
         self.device = encoder.device
         self._forward = encoder.forwards
         size = encoder.latent_size
@@ -91,6 +105,37 @@ class Policy:
         arms = drawn_arms(probabilities, self._uniforms, keys)
         return Selection(arms, probabilities, scores)
 
+    def select_target(self, contexts: object, eligible: Booleans | None = None) -> TargetSelection:
+        """The best arm a row for the target, and how far it is supported by the source.
+
+        Nothing is learned from these decisions, so nothing is explored: ε = 0. Ties are drawn by
+        the context, so that equal contexts get equal arms. Confidence is 0 while there is
+        nothing to judge it by.
+        """
+        array = self._checked(contexts, eligible)
+        scores, latents = self._scored_with_latents(array, Domain.TARGET)
+        probabilities = mixed_probabilities(scores.ucb, eligible, 0.0, self._tolerance)
+        arms = np.asarray(probabilities.argmax(axis=1))
+        for row in np.flatnonzero(probabilities[np.arange(len(arms)), arms] < 1.0).tolist():
+            keys = np.array([bytes_key(array[row].tobytes())], dtype=np.uint64)
+            arms[row] = drawn_arms(probabilities[row : row + 1], self._uniforms, keys)[0]
+        confidence = self._rated(arms, scores, latents, eligible)
+        return TargetSelection(arms, probabilities, scores, confidence)
+
+    def _rated(
+        self, arms: Integers, scores: Scores, latents: Floats, eligible: Booleans | None
+    ) -> Doubles:
+        if self.confidence is None or not len(arms):
+            return np.zeros(len(arms))
+        rows = np.arange(len(arms))
+        if self._is_joint:
+            latents = latents.reshape(*scores.mean.shape, -1)[rows, arms]
+        # The bonus is α·width; without α there is no width to go by.
+        alpha = self.config.alpha
+        widths = scores.bonus[rows, arms].astype(np.float64) / (alpha or np.inf)
+        found = decision_scores(scores.mean.astype(np.float64), self._is_joint, eligible)
+        return self.confidence.rate(latents, found, widths, self.config.ridge)
+
     def _checked(self, contexts: object, eligible: Booleans | None) -> Floats:
         array = checked_contexts(contexts, self._shape)
         leading = array.ndim - len(self._shape)
@@ -105,18 +150,34 @@ class Policy:
 
     def _scored(self, contexts: Floats, domain: Domain) -> Scores:
         if not len(contexts):
-            arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
-            empty = np.zeros((0, arm_count), dtype=np.float32)
-            return Scores(empty, empty, empty)
+            return self._empty(contexts)
         if self._on_cpu:
-            return Scores(*self._arithmetic(contexts, domain))
+            return Scores(*self._arithmetic(contexts, domain)[:3])
         with torch.inference_mode():
-            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
-            stacked = torch.stack(self._arithmetic(moved, domain)).cpu().numpy()
-        return Scores(*stacked)
+            stacked = torch.stack(self._arithmetic(self._moved(contexts), domain)[:3])
+        return Scores(*stacked.cpu().numpy())
 
-    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any, Any]:
-        """φᵀθ, α‖L⁻¹φ‖ and their sum, for numpy arrays and torch tensors alike."""
+    def _scored_with_latents(self, contexts: Floats, domain: Domain) -> tuple[Scores, Floats]:
+        if not len(contexts):
+            return self._empty(contexts), np.zeros((0, self._size), dtype=np.float32)
+        if self._on_cpu:
+            *scores, latents = self._arithmetic(contexts, domain)
+            return Scores(*scores), latents
+        with torch.inference_mode():
+            *scores, latents = self._arithmetic(self._moved(contexts), domain)
+            stacked = torch.stack(scores)
+        return Scores(*stacked.cpu().numpy()), latents.cpu().numpy()
+
+    def _empty(self, contexts: Floats) -> Scores:
+        arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
+        empty = np.zeros((0, arm_count), dtype=np.float32)
+        return Scores(empty, empty, empty)
+
+    def _moved(self, contexts: Floats) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
+
+    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any, Any, Any]:
+        """φᵀθ, α‖L⁻¹φ‖, their sum, and φ, for numpy arrays and torch tensors alike."""
         rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
         latents = self._forward[domain](rows)  # (n or n·K, d)
         products = latents @ self._weights
@@ -126,7 +187,7 @@ class Policy:
         if self._is_joint:
             leading = contexts.shape[:2]
             mean, bonus = mean.reshape(leading), bonus.reshape(leading)
-        return mean, bonus, mean + bonus
+        return mean, bonus, mean + bonus, latents
 
 
 def _keys(decision_ids: Sequence[str]) -> Keys:

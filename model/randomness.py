@@ -34,6 +34,11 @@ def draw_key(decision_id: str) -> int:
     return _hashed(decision_id)
 
 
+def bytes_key(content: bytes) -> int:
+    """The 64-bit key by which an arm is drawn for a context that has no decision."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
 class KeyedUniforms:
     """Numbers in [0, 1), one a 64-bit key, a function of the seed and the key alone.
 
@@ -70,4 +75,4 @@ def _digest(seed: int, names: tuple[object, ...]) -> int:
 
 
 def _hashed(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return bytes_key(text.encode())

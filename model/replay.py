@@ -60,6 +60,10 @@ class RoundBatch:
         picked = torch.from_numpy(np.flatnonzero(chosen)).to(self.contexts.device)
         return RoundBatch(self.contexts[picked], *(getattr(self, name)[chosen] for name in COLUMNS))
 
+    def newest(self, count: int) -> "RoundBatch":
+        """The last `count` rounds, or all there are."""
+        return self.rows(np.arange(len(self)) >= len(self) - count)
+
 
 # The columns of a window beside its contexts, in RoundBatch's order.
 COLUMNS: dict[str, type] = {

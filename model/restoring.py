@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from model.confidence import Confidence
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
 from model.learner import Learner, TrainingJob
@@ -33,9 +35,12 @@ def restore(
     learner.encoder_version = header.encoder_version
     learner.phase = Phase(header.phase)
     learner.reward_counts = {domain: header.counts[f"{domain}_rewards"] for domain in Domain}
-    _load_state(learner.networks, arrays)
+    learner.uploaded_count = header.counts["uploaded_contexts"]
+    load_state(learner.networks, arrays)
     learner.moments = _taken_moments(learner.networks, arrays)
-    learner.statistics = _taken_statistics(learner.config, learner.networks, arrays)
+    size = learner.networks.encoder.latent_size
+    learner.statistics = taken_statistics(learner.config, size, arrays)
+    learner.confidence = taken_confidence(arrays, size)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
     if arrays:
@@ -48,9 +53,10 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     header, arrays = opened(content)
     config, networks = _config(header), _networks(header, arrays)
     encoder = FrozenEncoder.of(networks.encoder, torch.device(device))
-    statistics = _taken_statistics(config, networks, arrays)
+    statistics = taken_statistics(config, encoder.latent_size, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
-    return Policy(config, header.seed, encoder, statistics.factors(), names)
+    confidence = taken_confidence(arrays, encoder.latent_size)
+    return Policy(config, header.seed, encoder, statistics.factors(), names, confidence)
 
 
 def restore_networks(
@@ -86,7 +92,7 @@ def _networks(header: Header, arrays: Arrays) -> Networks:
         networks = Networks.initial(config, header.seed, torch.device("cpu"))
     except ValueError as error:
         raise SnapshotError(f"configuration: {error}") from error
-    _load_state(networks, arrays)
+    load_state(networks, arrays)
     if left := sorted(name for name in arrays if name.startswith("networks.")):
         raise SnapshotError(f"unknown content: {left[0]}")
     return networks
@@ -109,12 +115,13 @@ def _column(arrays: Arrays, name: str, kind: Any) -> NDArray[Any]:
     return array
 
 
-def _load_state(networks: Networks, arrays: Arrays) -> None:
+def load_state(module: nn.Module, arrays: Arrays, prefix: str = "networks.") -> None:
+    """Take a module's values out of the arrays."""
     state = {
-        name: torch.from_numpy(_taken(arrays, f"networks.{name}", tensor.cpu().numpy()))
-        for name, tensor in networks.state_dict().items()
+        name: torch.from_numpy(_taken(arrays, f"{prefix}{name}", tensor.cpu().numpy()))
+        for name, tensor in module.state_dict().items()
     }
-    networks.load_state_dict(state, strict=True)
+    module.load_state_dict(state, strict=True)
 
 
 def _taken_moments(networks: Networks, arrays: Arrays) -> Moments:
@@ -134,8 +141,21 @@ def _taken_moments(networks: Networks, arrays: Arrays) -> Moments:
     return moments
 
 
-def _taken_statistics(config: BanditConfig, networks: Networks, arrays: Arrays) -> LinUCB:
-    statistics = LinUCB(config.model_count, networks.encoder.latent_size, config.ridge)
+def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
+    """How far target decisions can be trusted, where the snapshot says so."""
+    found = {name: arrays.pop(name) for name in list(arrays) if name.startswith("confidence.")}
+    if not found:
+        return None
+    try:
+        plain = {name.removeprefix("confidence."): array for name, array in found.items()}
+        return Confidence.from_arrays(plain, latent_size)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SnapshotError(f"confidence: {error}") from error
+
+
+def taken_statistics(config: BanditConfig, latent_size: int, arrays: Arrays) -> LinUCB:
+    """(A, b), positive definite."""
+    statistics = LinUCB(config.model_count, latent_size, config.ridge)
     statistics.gram = _taken(arrays, "statistics.gram", statistics.gram)
     statistics.b = _taken(arrays, "statistics.b", statistics.b)
     statistics.counts = _taken(arrays, "statistics.counts", statistics.counts)

@@ -64,6 +64,18 @@ class Selection(NamedTuple):
     scores: Scores
 
 
+class TargetSelection(NamedTuple):
+    """Best arms (n,) without exploration, their exact probabilities (n, K), the scores behind them
+
+    and how far each is supported by aligned source data (n,), between 0 and 1.
+    """
+
+    arms: Integers
+    probabilities: Doubles
+    scores: Scores
+    confidence: Doubles
+
+
 def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
     """Contexts as a float32 array of trailing shape `shape`; ValueError if they are no such thing.
 

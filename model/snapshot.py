@@ -26,7 +26,11 @@ SCHEMA_VERSION = 1
 _DIGEST_BYTES = 32
 
 _NUMBERS = ("version", "offset", "encoder_version", "episode", "pending_episode")
-_COUNTS = (*(f"{d}_{what}" for d in Domain for what in ("rewards", "contexts")), "window")
+_COUNTS = (
+    *(f"{d}_{what}" for d in Domain for what in ("rewards", "contexts")),
+    "uploaded_contexts",
+    "window",
+)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -74,6 +78,7 @@ class Header:
 def to_bytes(learner: Learner, version: int, with_contexts: bool = True) -> bytes:
     """The learner's state; equal states give equal bytes on the same platform."""
     arrays = _network_arrays(learner) | _memory_arrays(learner)
+    arrays |= _confidence_arrays(learner)
     if with_contexts:
         arrays |= _context_arrays(learner)
     text = json.dumps(asdict(_header(learner, version)), sort_keys=True, separators=(",", ":"))
@@ -95,6 +100,7 @@ def read_header(content: bytes) -> Header:
 def _header(learner: Learner, version: int) -> Header:
     counts = {f"{domain}_rewards": count for domain, count in learner.reward_counts.items()}
     counts |= {f"{domain}_contexts": learner.contexts[domain].count for domain in Domain}
+    counts["uploaded_contexts"] = learner.uploaded_count
     counts["window"] = learner.window.count
     return Header(
         schema_version=SCHEMA_VERSION,
@@ -122,7 +128,7 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
         raise SnapshotError("checksum does not match: truncated or corrupt")
     try:
         arrays = load_arrays(body)
-        header = Header(**json.loads(_metadata(body)["header"]))
+        header = Header(**json.loads(metadata_of(body)["header"]))
     except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError("unreadable header or arrays") from error
     header.check()
@@ -132,7 +138,7 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _metadata(body: bytes) -> dict[str, str]:
+def metadata_of(body: bytes) -> dict[str, str]:
     """The metadata that safetensors keeps in front: a length, then JSON."""
     length = int.from_bytes(body[:8], "little")
     metadata: dict[str, str] = json.loads(body[8 : 8 + length])["__metadata__"]
@@ -143,6 +149,11 @@ def _network_arrays(learner: Learner) -> Arrays:
     tensors = {f"networks.{k}": v for k, v in learner.networks.state_dict().items()}
     tensors |= {f"moments.{k}": v for k, v in learner.moments.items()}
     return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _confidence_arrays(learner: Learner) -> Arrays:
+    found = learner.confidence
+    return {} if found is None else {f"confidence.{k}": v for k, v in found.arrays().items()}
 
 
 def _memory_arrays(learner: Learner) -> Arrays:

@@ -15,7 +15,7 @@ from service.problems import Problems
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
-from service.routes import decisions, experiments, ops, snapshots
+from service.routes import candidates, decisions, experiments, ops, snapshots, target, transfer
 from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
 from service.scorer import Scorer
@@ -24,14 +24,19 @@ from service.services import Services
 from service.settings import Settings
 from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.storage import migrate
+from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
+from service.storage.history import History
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
 from service.supervisor import Supervisor
+from service.target_selecting import TargetSelecting
 from service.trainer import Trainer, TrainerOptions, TrainerStores
+from service.uploading import Uploading
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +73,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.readiness = readiness
+    app.state.max_upload_bytes = settings.max_upload_bytes
     # The hot routes come first: routes are tried in order.
-    for module in (decisions, experiments, snapshots, ops):
+    for module in (decisions, target, experiments, snapshots, candidates, transfer, ops):
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -82,7 +88,12 @@ def _add_middleware(
 ) -> None:
     problems = Problems(metrics)
     problems.install(app)
-    limits = Limits(settings.max_body_bytes, settings.max_in_flight, settings.body_timeout_seconds)
+    limits = Limits(
+        settings.max_body_bytes,
+        settings.max_in_flight,
+        settings.body_timeout_seconds,
+        settings.max_upload_bytes,
+    )
     app.add_middleware(Admission, problems=problems, metrics=metrics, limits=limits)
     app.add_middleware(  # added last, so outermost
         RequestScope,
@@ -120,15 +131,21 @@ async def running_services(
             training = _supervise(stack, metrics, readiness)
             training.start("trainer", _trainer(stores, settings, metrics).run())
         recent = RecentDecisions()
+        uploading = Uploading(stores.event_log, stores.bus, metrics)
         yield Services(
             database=database,
             experiments=stores.experiments,
             event_log=stores.event_log,
             snapshots=stores.snapshots,
+            candidates=stores.candidates,
+            transfers=stores.transfers,
+            history=History(database),
             bus=stores.bus,
             policies=policies,
             selecting=Selecting(scorer, stores.event_log, recent, metrics),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
+            target_selecting=TargetSelecting(uploading, metrics),
+            uploading=uploading,
             readiness=readiness,
             metrics=metrics,
         )
@@ -187,6 +204,8 @@ async def _open_stores(
         experiments=Experiments(database),
         event_log=EventLog(database, commit, metrics.observe_append),
         snapshots=Snapshots(database),
+        candidates=Candidates(database),
+        transfers=Transfers(database),
         leases=Leases(database),
         bus=bus,
     )

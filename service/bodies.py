@@ -21,6 +21,7 @@ ABSENT = Raw()
 T = TypeVar("T")
 Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
 Finite = Annotated[float, Meta(ge=0, le=1)]
+Remark = Annotated[str, Meta(max_length=500)]
 
 
 class MediaType(StrEnum):
@@ -30,10 +31,12 @@ class MediaType(StrEnum):
     MSGPACK = "application/msgpack"
     BYTES = "application/octet-stream"
     NPY = "application/x-npy"
+    JSON_LINES = "application/x-ndjson"
 
 
 STRUCTURED = (MediaType.JSON, MediaType.MSGPACK)
 BINARY = (MediaType.BYTES, MediaType.NPY)
+STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES)
 
 
 class SideBody(Struct, forbid_unknown_fields=True):
@@ -78,6 +81,18 @@ class RewardBatchBody(Struct, forbid_unknown_fields=True):
     rewards: Annotated[list[RewardBody], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
+class TargetSelectBody(Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST /target/select: one `context` or many `contexts`."""
+
+    experiment: Identifier
+    context: Raw = ABSENT
+    contexts: Raw = ABSENT
+    confidence_floor: Finite | None = None
+    store: bool = False
+    request_id: Identifier | None = None
+    eligible_arms: list[Identifier] | None = None
+
+
 class ContextBody(Struct, forbid_unknown_fields=True):
     """Kind and shape of the contexts of an experiment."""
 
@@ -94,6 +109,7 @@ class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):
     method: str = "daband"
     seed: int = 0
     config: dict[str, Any] = {}
+    fallback_arm: Identifier | None = None
 
 
 class StatusBody(Struct, forbid_unknown_fields=True):
@@ -102,10 +118,19 @@ class StatusBody(Struct, forbid_unknown_fields=True):
     status: str
 
 
-class RestoreBody(Struct, forbid_unknown_fields=True):
-    """POST /experiments/{name}/snapshots/{version}/restore."""
+class PhaseBody(Struct, forbid_unknown_fields=True):
+    """POST /experiments/{name}/phase."""
+
+    phase: str
+    best_reward: Finite = 1.0
+
+
+class AuditBody(Struct, forbid_unknown_fields=True):
+    """POST …/restore and …/promote: an act by hand, with who did it and why."""
 
     request_id: Identifier | None = None
+    by: Remark | None = None
+    reason: Remark | None = None
 
 
 def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:

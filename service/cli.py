@@ -13,7 +13,7 @@ from rich.table import Table
 
 from service import logs
 from service.app import OutdatedSchemaError, opened_database, running_trainer
-from service.client_commands import demo, experiment_app, fail
+from service.client_commands import demo, experiment_app, export, fail, report, score, upload
 from service.errors import ServiceError
 from service.metrics import Metrics
 from service.readiness import Readiness
@@ -23,6 +23,7 @@ from service.serving import SIGNALS, listen, url_of
 from service.serving import serve as serve_here
 from service.settings import Settings, described
 from service.storage import migrate as migrations
+from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -38,7 +39,8 @@ app = typer.Typer(
     help="Decisions by domain-adaptive contextual bandits.",
 )
 app.add_typer(experiment_app, name="experiment")
-app.command()(demo)
+for command in (report, export, score, upload, demo):
+    app.command()(command)
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
@@ -196,7 +198,8 @@ async def _replay(settings: Settings, name: str) -> ReplayReport:
     async with opened_database(settings) as database:
         experiment = await Experiments(database).get(name)
         log = EventLog(database)
-        return await replay_log(experiment, log, Snapshots(database), settings.device)
+        snapshots, candidates = Snapshots(database), Candidates(database)
+        return await replay_log(experiment, log, snapshots, candidates, settings.device)
 
 
 if __name__ == "__main__":

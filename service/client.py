@@ -15,7 +15,7 @@ import httpx
 
 from service import client_calls as calls
 from service import request_schemas, schemas
-from service.client_calls import MEDIA_TYPE, Answer, Call, ProblemError, Round
+from service.client_calls import ProblemError, Result, Round, Sendable
 
 __all__ = ["AsyncClient", "Client", "ProblemError", "Retries", "Round"]
 
@@ -45,14 +45,17 @@ def _asked_seconds(answer: httpx.Response) -> float:
     return float(given) if given.isdigit() else 0.0
 
 
-def _request(call: Call[Any]) -> dict[str, Any]:
-    headers = {} if call.body is None else {"Content-Type": MEDIA_TYPE}
-    return {
+def _request(call: Sendable[Any]) -> dict[str, Any]:
+    headers = {} if call.content is None else {"Content-Type": call.media}
+    found: dict[str, Any] = {
         "method": call.method,
         "url": call.path,
         "content": call.content,
         "headers": headers,
     }
+    if call.timeout_seconds is not None:
+        found["timeout"] = call.timeout_seconds
+    return found
 
 
 class Client:
@@ -130,11 +133,61 @@ class Client:
         """The snapshots that are kept, the newest first."""
         return self.send(calls.snapshots(experiment)).snapshots
 
-    def restore(self, experiment: str, version: int) -> schemas.Restored:
-        """Roll back to a version."""
-        return self.send(calls.restore(experiment, version))
+    def restore(
+        self, experiment: str, version: int, by: str | None = None, reason: str | None = None
+    ) -> schemas.Restored:
+        """Roll back to a version; who and why go into the audit trail."""
+        return self.send(calls.restore(experiment, version, by, reason))
 
-    def send(self, call: Call[Answer]) -> Answer:
+    def target_select(
+        self,
+        experiment: str,
+        contexts: Any,
+        confidence_floor: float | None = None,
+        store: bool = False,
+        request_id: str | None = None,
+    ) -> schemas.TargetSelected:
+        """Ask the frozen target policy alone, for at most 1000 contexts."""
+        call = calls.target_select(experiment, contexts, confidence_floor, store, request_id)
+        return self.send(call)
+
+    def upload_contexts(
+        self, experiment: str, contexts: Any, request_id: str | None = None
+    ) -> schemas.ContextsStored:
+        """Store unlabeled target contexts (n, *shape), all or none."""
+        return self.send(calls.upload_contexts(experiment, contexts, request_id))
+
+    def open_target(self, experiment: str, best_reward: float = 1.0) -> schemas.PhaseChanged:
+        """Open the target for rewards, for good."""
+        return self.send(calls.open_target(experiment, best_reward))
+
+    def transfer(self, experiment: str) -> schemas.Transfer:
+        """How the source carries over, by encoder version."""
+        return self.send(calls.transfer(experiment))
+
+    def audit(self, experiment: str) -> list[schemas.AuditEntry]:
+        """What happened to an experiment, in order."""
+        return self.send(calls.audit(experiment)).entries
+
+    def candidates(self, experiment: str) -> list[schemas.Candidate]:
+        """Trained encoders that do not serve, the newest first."""
+        return self.send(calls.candidates(experiment)).candidates
+
+    def promote(
+        self, experiment: str, episode: int, by: str | None = None, reason: str | None = None
+    ) -> schemas.Promoted:
+        """Serve a candidate all the same; who and why go into the audit trail."""
+        return self.send(calls.promote(experiment, episode, by, reason))
+
+    def policy(self, experiment: str, version: int) -> bytes:
+        """The target policy of a version, as a safetensors file."""
+        return self.send(calls.policy(experiment, version))
+
+    def report(self, experiment: str) -> str:
+        """The transfer report, as an HTML page."""
+        return (self.send(calls.report(experiment))).decode()
+
+    def send(self, call: Sendable[Result]) -> Result:
         """Send a call until it is answered for good or the attempts are used up."""
         request = _request(call)
         for wait in self._retries.waits():
@@ -223,11 +276,61 @@ class AsyncClient:
         """The snapshots that are kept, the newest first."""
         return (await self.send(calls.snapshots(experiment))).snapshots
 
-    async def restore(self, experiment: str, version: int) -> schemas.Restored:
-        """Roll back to a version."""
-        return await self.send(calls.restore(experiment, version))
+    async def restore(
+        self, experiment: str, version: int, by: str | None = None, reason: str | None = None
+    ) -> schemas.Restored:
+        """Roll back to a version; who and why go into the audit trail."""
+        return await self.send(calls.restore(experiment, version, by, reason))
 
-    async def send(self, call: Call[Answer]) -> Answer:
+    async def target_select(
+        self,
+        experiment: str,
+        contexts: Any,
+        confidence_floor: float | None = None,
+        store: bool = False,
+        request_id: str | None = None,
+    ) -> schemas.TargetSelected:
+        """Ask the frozen target policy alone, for at most 1000 contexts."""
+        call = calls.target_select(experiment, contexts, confidence_floor, store, request_id)
+        return await self.send(call)
+
+    async def upload_contexts(
+        self, experiment: str, contexts: Any, request_id: str | None = None
+    ) -> schemas.ContextsStored:
+        """Store unlabeled target contexts (n, *shape), all or none."""
+        return await self.send(calls.upload_contexts(experiment, contexts, request_id))
+
+    async def open_target(self, experiment: str, best_reward: float = 1.0) -> schemas.PhaseChanged:
+        """Open the target for rewards, for good."""
+        return await self.send(calls.open_target(experiment, best_reward))
+
+    async def transfer(self, experiment: str) -> schemas.Transfer:
+        """How the source carries over, by encoder version."""
+        return await self.send(calls.transfer(experiment))
+
+    async def audit(self, experiment: str) -> list[schemas.AuditEntry]:
+        """What happened to an experiment, in order."""
+        return (await self.send(calls.audit(experiment))).entries
+
+    async def candidates(self, experiment: str) -> list[schemas.Candidate]:
+        """Trained encoders that do not serve, the newest first."""
+        return (await self.send(calls.candidates(experiment))).candidates
+
+    async def promote(
+        self, experiment: str, episode: int, by: str | None = None, reason: str | None = None
+    ) -> schemas.Promoted:
+        """Serve a candidate all the same; who and why go into the audit trail."""
+        return await self.send(calls.promote(experiment, episode, by, reason))
+
+    async def policy(self, experiment: str, version: int) -> bytes:
+        """The target policy of a version, as a safetensors file."""
+        return await self.send(calls.policy(experiment, version))
+
+    async def report(self, experiment: str) -> str:
+        """The transfer report, as an HTML page."""
+        return (await self.send(calls.report(experiment))).decode()
+
+    async def send(self, call: Sendable[Result]) -> Result:
         """Send a call until it is answered for good or the attempts are used up."""
         request = _request(call)
         for wait in self._retries.waits():

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
@@ -16,6 +17,8 @@ Answer = TypeVar("Answer", bound=BaseModel)
 # Numbers in the experiment's shape, or a mapping from arms to such numbers.
 Context = Any
 MEDIA_TYPE = "application/msgpack"
+RAW = "application/octet-stream"
+LONG_SECONDS = 300.0
 
 
 class ProblemError(Exception):
@@ -28,24 +31,73 @@ class ProblemError(Exception):
         super().__init__(f"{status} {self.slug}: {problem.get('detail', '')}")
 
 
+Result = TypeVar("Result", covariant=True)
+
+
+class Sendable(Protocol[Result]):
+    """A request that a client can send, again if need be, and whose answer it can read."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def content(self) -> bytes | None: ...
+
+    @property
+    def media(self) -> str: ...
+
+    @property
+    def timeout_seconds(self) -> float | None: ...
+
+    def read(self, response: httpx.Response) -> Result:
+        """The answer, or `ProblemError`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """One request and the type of its answer."""
+    """One request and the type of its answer; `timeout_seconds` where the client's own is too short."""
 
     method: str
     path: str
     answer: type[Answer]
     body: Any = None
+    timeout_seconds: float | None = None
+
+    @property
+    def media(self) -> str:
+        """What the body is: raw contexts, or all else."""
+        return RAW if isinstance(self.body, bytes) else MEDIA_TYPE
 
     @property
     def content(self) -> bytes | None:
         """The body as it is sent."""
-        return None if self.body is None else msgspec.msgpack.encode(self.body)
+        if self.body is None or isinstance(self.body, bytes):
+            return self.body
+        return msgspec.msgpack.encode(self.body)
 
     def read(self, response: httpx.Response) -> Answer:
         """The answer, or `ProblemError`."""
         raise_for_problem(response)
         return self.answer.model_validate_json(response.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A request whose answer is a file."""
+
+    path: str
+    method: str = "GET"
+    content: bytes | None = None
+    media: str = MEDIA_TYPE
+    timeout_seconds: float | None = LONG_SECONDS
+
+    def read(self, response: httpx.Response) -> bytes:
+        """The file, or `ProblemError`."""
+        raise_for_problem(response)
+        return response.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +188,86 @@ def snapshots(name: str) -> Call[schemas.SnapshotList]:
     return Call("GET", f"/experiments/{name}/snapshots", schemas.SnapshotList)
 
 
-def restore(name: str, version: int) -> Call[schemas.Restored]:
+def restore(
+    name: str, version: int, by: str | None = None, reason: str | None = None
+) -> Call[schemas.Restored]:
     """Roll back to a version."""
     path = f"/experiments/{name}/snapshots/{version}/restore"
-    return Call("POST", path, schemas.Restored, {"request_id": uuid7()})
+    body = {"request_id": uuid7(), "by": by, "reason": reason}
+    return Call("POST", path, schemas.Restored, body)
+
+
+def target_select(
+    name: str,
+    contexts: Any,
+    confidence_floor: float | None = None,
+    store: bool = False,
+    request_id: str | None = None,
+) -> Call[schemas.TargetSelected]:
+    """Ask the target policy alone; contexts are an array (n, *shape), or a list."""
+    is_array = isinstance(contexts, np.ndarray)
+    rows = _numbers(contexts) if is_array else [_target_context(each) for each in contexts]
+    body = {"experiment": name, "contexts": rows, "store": store}
+    body["request_id"] = request_id or uuid7()
+    if confidence_floor is not None:
+        body["confidence_floor"] = float(confidence_floor)
+    return Call("POST", "/target/select", schemas.TargetSelected, body)
+
+
+def upload_contexts(
+    name: str, contexts: Any, request_id: str | None = None
+) -> Call[schemas.ContextsStored]:
+    """Store unlabeled target contexts, (n, *shape)."""
+    query = urlencode({"experiment": name, "request_id": request_id or uuid7()})
+    body = _numbers(np.asarray(contexts))
+    path = f"/target/contexts?{query}"
+    return Call("POST", path, schemas.ContextsStored, body, timeout_seconds=LONG_SECONDS)
+
+
+def open_target(name: str, best_reward: float = 1.0) -> Call[schemas.PhaseChanged]:
+    """Open the target for rewards, for good."""
+    body = {"phase": "continued", "best_reward": float(best_reward)}
+    return Call("POST", f"/experiments/{name}/phase", schemas.PhaseChanged, body)
+
+
+def transfer(name: str) -> Call[schemas.Transfer]:
+    """How the source carries over."""
+    return Call("GET", f"/experiments/{name}/transfer", schemas.Transfer)
+
+
+def audit(name: str) -> Call[schemas.AuditTrail]:
+    """What happened to an experiment."""
+    return Call("GET", f"/experiments/{name}/audit", schemas.AuditTrail)
+
+
+def candidates(name: str) -> Call[schemas.CandidateList]:
+    """Trained encoders that do not serve."""
+    return Call("GET", f"/experiments/{name}/candidates", schemas.CandidateList)
+
+
+def promote(
+    name: str, episode: int, by: str | None = None, reason: str | None = None
+) -> Call[schemas.Promoted]:
+    """Serve a candidate all the same."""
+    path = f"/experiments/{name}/candidates/{episode}/promote"
+    body = {"request_id": uuid7(), "by": by, "reason": reason}
+    return Call("POST", path, schemas.Promoted, body)
+
+
+def policy(name: str, version: int) -> Download:
+    """The target policy of a version, as a file."""
+    return Download(f"/experiments/{name}/snapshots/{version}/policy")
+
+
+def report(name: str) -> Download:
+    """The transfer report, as a page."""
+    return Download(f"/experiments/{name}/report")
+
+
+def _target_context(given: Context) -> Any:
+    if isinstance(given, Mapping):
+        return {arm: _numbers(context) for arm, context in given.items()}
+    return given.tolist() if isinstance(given, np.ndarray) else given
 
 
 def _side(given: Context) -> dict[str, Any]:

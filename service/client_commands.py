@@ -6,11 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import httpx
+import msgspec
+import numpy as np
 import typer
 from pydantic import ValidationError
 
+from model.export import manifest_of, open_exported
 from model.simulate import ClusterWorld
+from model.snapshot import SnapshotError
 from service.client import DEFAULT_URL, Client, ProblemError, Retries
+from service.errors import InvalidRequest
 
 T = TypeVar("T")
 
@@ -62,6 +67,114 @@ def show_experiment(name: str, url: Url = DEFAULT_URL) -> None:
     _show(url, look)
 
 
+@experiment_app.command("open")
+def open_target(
+    name: str,
+    best_reward: Annotated[float, typer.Option(help="what target regret is counted against")] = 1.0,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Open the target for rewards; there is no way back."""
+    _show(url, lambda client: client.open_target(name, best_reward).model_dump(mode="json"))
+
+
+@experiment_app.command("promote")
+def promote_candidate(
+    name: str,
+    episode: int,
+    by: Annotated[str | None, typer.Option(help="who promotes it")] = None,
+    reason: Annotated[str | None, typer.Option(help="why")] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Serve an encoder that the gate refused or that waits for a person."""
+    _show(url, lambda client: client.promote(name, episode, by, reason).model_dump(mode="json"))
+
+
+@experiment_app.command("restore")
+def restore_version(
+    name: str,
+    version: int,
+    by: Annotated[str | None, typer.Option(help="who restores it")] = None,
+    reason: Annotated[str | None, typer.Option(help="why")] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Go back to the encoder of an earlier version; no reward is lost."""
+    _show(url, lambda client: client.restore(name, version, by, reason).model_dump(mode="json"))
+
+
+def upload(
+    experiment: str,
+    contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],
+    request_id: Annotated[
+        str | None, typer.Option(help="makes it safe to run again; the file's name when left out")
+    ] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Store unlabeled target contexts of a file in a running service, all or none."""
+    array = _loaded(contexts)
+    name = request_id or contexts.name
+    _show(url, lambda client: client.upload_contexts(experiment, array, name).model_dump())
+
+
+def report(
+    experiment: str,
+    out: Annotated[Path | None, typer.Option(help="the HTML file to write")] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write the transfer report of an experiment as one HTML file that needs nothing else."""
+    path = out or Path(f"{experiment}-transfer.html")
+    page = _with_client(url, lambda client: client.report(experiment))
+    _write(path, page.encode())
+
+
+def export(
+    experiment: str,
+    version: Annotated[int | None, typer.Option(help="the newest when left out")] = None,
+    out: Annotated[Path | None, typer.Option(help="the safetensors file to write")] = None,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write the target policy of a version as a safetensors file, its manifest beside it as JSON."""
+
+    def fetch(client: Client) -> tuple[int, bytes]:
+        chosen = client.state(experiment).policy_version if version is None else version
+        return chosen, client.policy(experiment, chosen)
+
+    chosen, content = _with_client(url, fetch)
+    path = out or Path(f"{experiment}-{chosen}.safetensors")
+    _write(path, content)
+    manifest = json.dumps(manifest_of(content), indent=2, ensure_ascii=False)
+    _write(path.with_suffix(".json"), manifest.encode())
+
+
+def score(
+    policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
+    contexts: Annotated[Path, typer.Option(help="target contexts: npy, or JSON lines")],
+    confidence_floor: Annotated[
+        float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON lines; standard output if left out")
+    ] = None,
+) -> None:
+    """Score target contexts with a policy file, without any service, as `/target/select` does."""
+    from service.scoring import scored  # no other command needs it
+
+    try:
+        found = open_exported(policy.read_bytes())
+        lines = (
+            msgspec.json.encode(each) + b"\n" for each in scored(found, contexts, confidence_floor)
+        )
+        if out is None:
+            for line in lines:
+                typer.echo(line, nl=False)
+        else:
+            with out.open("wb") as stream:
+                stream.writelines(lines)
+    except (SnapshotError, OSError, ValueError) as error:
+        fail(str(error))
+    except InvalidRequest as refusal:
+        fail("; ".join(f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"]))
+
+
 def demo(
     rounds: Annotated[int, typer.Option(min=1, help="rounds to play")] = 1500,
     seed: Annotated[int, typer.Option(min=0, help="seed of world and learner")] = 1,
@@ -97,6 +210,21 @@ def _with_client(url: str, work: Callable[[Client], T]) -> T:
 def _explained(problem: ProblemError) -> str:
     places = (f"  {each['pointer']} {each['detail']}" for each in problem.problem.get("errors", []))
     return "\n".join((str(problem), *places))
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        fail(f"{path}: {error}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    typer.echo(f"{path}: {len(content):,} bytes")
 
 
 def _json(text: str) -> Any:

@@ -3,7 +3,7 @@
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Raw
@@ -24,7 +24,7 @@ def sides_of(
     """The sides of a round, source first; at least one."""
     eligible = body.eligible_arms
     if eligible is not None:
-        _check_eligible(spec, eligible, f"{pointer}/eligible_arms")
+        check_eligible(spec, eligible, f"{pointer}/eligible_arms")
     given = ((Domain.SOURCE, body.source), (Domain.TARGET, body.target))
     sides = tuple(
         _side(spec, domain, side, eligible, media, f"{pointer}/{domain}")
@@ -41,7 +41,7 @@ def binary_side(
 ) -> Side:
     """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
     if arms is not None:
-        _check_eligible(spec, list(arms), "#/eligible_arms")
+        check_eligible(spec, list(arms), "#/eligible_arms")
     named = list(arms or spec.arms)
     if spec.is_per_arm and not named:
         refuse("The arms of the contexts must be named.", "#/eligible_arms")
@@ -49,7 +49,7 @@ def binary_side(
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
     contexts = _checked(array, shape, "#")
     if not spec.is_per_arm:
-        return Side(domain, _in_order(spec, named), contexts)
+        return Side(domain, in_order(spec, named), contexts)
     return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
 
 
@@ -67,12 +67,12 @@ def _side(
     if not spec.is_per_arm and (has_own or not has_shared):
         refuse("This experiment takes one shared `context`.", pointer)
     if body.contexts is not None:
-        return _side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
+        return side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
     context = _decoded(body.context, spec.context_shape, media, f"{pointer}/context")
-    return Side(domain, _in_order(spec, spec.arms if eligible is None else eligible), context)
+    return Side(domain, in_order(spec, spec.arms if eligible is None else eligible), context)
 
 
-def _side_by_arm(
+def side_by_arm(
     spec: ExperimentSpec,
     domain: Domain,
     raw: dict[str, Raw],
@@ -80,6 +80,7 @@ def _side_by_arm(
     media: MediaType,
     pointer: str,
 ) -> Side:
+    """A side whose arms have contexts of their own."""
     if not 1 <= len(raw) <= MAX_ARMS:
         refuse(f"A round offers 1 to {MAX_ARMS} arms.", pointer)
     for arm in raw:
@@ -92,18 +93,19 @@ def _side_by_arm(
 
 
 def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floats]) -> Side:
-    arms = _in_order(spec, contexts)
+    arms = in_order(spec, contexts)
     return Side(domain, arms, np.stack([contexts[arm] for arm in arms]))
 
 
-def _in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
+def in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
     """The arms as declared, or by name: the order in which a caller lists them means nothing."""
     if not isinstance(arms, dict) and arms is spec.arms:
         return spec.arms
     return tuple(sorted(arms, key=lambda arm: (spec.arm_indexes.get(arm, 0), arm)))
 
 
-def _check_eligible(spec: ExperimentSpec, arms: list[str], pointer: str) -> None:
+def check_eligible(spec: ExperimentSpec, arms: list[str], pointer: str) -> None:
+    """Refuse what cannot be the arms of a call."""
     if not arms:
         refuse("At least one arm is eligible.", pointer)
     if len(set(arms)) != len(arms):
@@ -133,37 +135,78 @@ def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Float
     size = math.prod(shape) * CONTEXT_TYPE.itemsize
     if len(body) != size:
         refuse(f"Expected {size} bytes: float32 numbers of shape {list(shape)}.", pointer)
-    # A copy: what the model sees can be written to and is the machine's own byte order.
+    return raw_numbers(body, shape)
+
+
+def raw_numbers(body: bytes, shape: tuple[int, ...]) -> Floats:
+    """Float32 bytes as an array: a copy, which the model may write to, in the machine's byte order."""
     return np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32).reshape(shape)
 
 
-def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
-    """The array of an npy file; the header is checked before anything is allocated by it."""
+class NpyHeader(NamedTuple):
+    """What an npy file says of itself, and where its numbers begin."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    kind: np.dtype[Any]
+    size_bytes: int
+
+
+def npy_header(body: bytes) -> NpyHeader:
+    """The header of an npy file, before anything is allocated by it."""
     stream = io.BytesIO(body)
     try:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        found, is_fortran, kind = read(stream)
+        shape, is_fortran, kind = read(stream)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         refuse("The body is no npy file.")
-    size = math.prod(shape) * kind.itemsize
-    content = body[stream.tell() :]
-    if kind.kind != "f" or found != shape or len(content) != size:
+    return NpyHeader(shape, is_fortran, kind, stream.tell())
+
+
+def numbers_from(header: NpyHeader, body: bytes, shape: tuple[int, ...]) -> Floats:
+    """The numbers of an npy file in a shape of as many numbers."""
+    size = math.prod(shape) * header.kind.itemsize
+    content = body[header.size_bytes :]
+    if header.kind.kind != "f" or len(content) != size:
         refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
-    values = np.frombuffer(content, dtype=kind)
+    values = np.frombuffer(content, dtype=header.kind)
     with np.errstate(over="ignore"):
-        array = values.reshape(shape, order="F" if is_fortran else "C").astype(np.float32)
+        array = values.reshape(shape, order="F" if header.is_fortran else "C").astype(np.float32)
     return np.ascontiguousarray(array)
 
 
+def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
+    header = npy_header(body)
+    if header.shape != shape:
+        refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
+    return numbers_from(header, body, shape)
+
+
 def _checked(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
-    expected = f"Expected finite float32 numbers of shape {list(shape)}."
+    array = _finite(values, shape, pointer)
+    if array.shape != shape:
+        refuse(_expected(shape), pointer)
+    return array
+
+
+def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    """Contexts (n, *shape)."""
+    array = _finite(values, shape, pointer)
+    if array.ndim != len(shape) + 1:
+        refuse(_expected(shape), pointer)
+    return array
+
+
+def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
     try:
         with np.errstate(over="ignore"):
             array = np.asarray(values, dtype=np.float32)
         checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
     except ValueError:
-        refuse(expected, pointer)
-    if array.shape != shape:
-        refuse(expected, pointer)
+        refuse(_expected(shape), pointer)
     return array
+
+
+def _expected(shape: tuple[int, ...]) -> str:
+    return f"Expected finite float32 numbers of shape {list(shape)}."

@@ -75,6 +75,14 @@ class DamagedSnapshot(ServiceError):
     status = 409
 
 
+class UnknownCandidate(ServiceError):
+    """There is no such candidate encoder; it may have been pruned, or serve already."""
+
+    slug = "unknown-candidate"
+    title = "Unknown candidate"
+    status = 404
+
+
 class ExperimentExists(ServiceError):
     """An experiment of this name exists already."""
 
@@ -123,6 +131,14 @@ class VersionConflict(ServiceError):
     status = 409
 
 
+class PhaseConflict(ServiceError):
+    """The phase moves one way, from zero_shot to continued, and its best reward is declared once."""
+
+    slug = "phase-conflict"
+    title = "Phase conflict"
+    status = 409
+
+
 class TargetRewardForbidden(ServiceError):
     """Target rewards are closed in the zero-shot phase; the value was stored nowhere."""
 
@@ -153,6 +169,14 @@ class UnsupportedMediaType(ServiceError):
     slug = "unsupported-media-type"
     title = "Unsupported media type"
     status = 415
+
+
+class UploadStalled(ServiceError):
+    """The upload stopped arriving; nothing of it counts, and it is safe to send it again."""
+
+    slug = "upload-stalled"
+    title = "Upload stalled"
+    status = 408
 
 
 class Unavailable(ServiceError):

@@ -65,6 +65,7 @@ class ExperimentSpec:
     method: str = "daband"
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
+    fallback_arm: str | None = None
 
     @property
     def is_per_arm(self) -> bool:
@@ -116,6 +117,15 @@ class ExperimentSpec:
         except (ValueError, RuntimeError) as error:
             _refuse_for_model(error)
 
+    def export_facts(self) -> dict[str, Any]:
+        """What a policy file says of the experiment beside the model's own facts."""
+        return {
+            "experiment": self.name,
+            "arms": list(self.arms),
+            "fallback_arm": self.fallback_arm,
+            "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+        }
+
     def to_json(self) -> str:
         """The text that the database keeps."""
         return json.dumps(
@@ -125,6 +135,7 @@ class ExperimentSpec:
                 "method": self.method,
                 "seed": self.seed,
                 "config": dict(self.config),
+                "fallback_arm": self.fallback_arm,
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -142,6 +153,7 @@ class ExperimentSpec:
             method=values["method"],
             seed=values["seed"],
             config=values["config"],
+            fallback_arm=values.get("fallback_arm"),
         )
 
     @classmethod
@@ -158,6 +170,8 @@ class ExperimentSpec:
             check_identifier(arm, f"#/arms/{index}")
         if len(self.arm_indexes) != len(self.arms):
             refuse("The names of the arms differ from each other.", "#/arms")
+        if self.fallback_arm is not None and self.arms and self.fallback_arm not in self.arms:
+            refuse("The arm to fall back to is one of the arms.", "#/fallback_arm")
 
     def _check_context(self) -> None:
         shape = self.context_shape

@@ -7,20 +7,25 @@ same function of the log.
 import json
 from collections.abc import Sequence
 
+from model.config import GateRule
 from model.learner import Learner, Outcome
 from model.networks import Networks
-from model.rounds import Domain, Round
+from model.rounds import Domain, Floats, Round
 from model.stepping import Moments
+from service.context_codec import completed, reference, rows_a_part
 from service.decision_codec import chosen_context, propensity
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
+
+CONCLUSIONS = (EventKind.ACTIVATION, EventKind.REFUSAL, EventKind.CANDIDATE)
 
 
 class Folder:
     """A learner on its way through the log.
 
-    An activation needs the trained encoder and a restore needs a stored one: `fold` stops in
-    front of an event whose needs were not yet provided.
+    An activation needs the trained encoder, a restore and a promotion need a stored one, and the
+    completion of a set of contexts needs its parts: `fold` stops in front of an event whose needs
+    were not yet provided.
     """
 
     def __init__(self, learner: Learner, spec: ExperimentSpec) -> None:
@@ -28,14 +33,25 @@ class Folder:
         self._spec = spec
         self._outcome: Outcome | None = None
         self._networks: tuple[int, Networks, Moments] | None = None
+        self._parts: tuple[int, int] = (0, 0)  # offset of a set of contexts, parts observed
 
     def provide_outcome(self, outcome: Outcome) -> None:
         """The encoder update that an activation will ask for."""
         self._outcome = outcome
 
     def provide_networks(self, offset: int, networks: Networks, moments: Moments) -> None:
-        """The stored networks that the restore at this offset asks for."""
+        """The stored networks that the restore or promotion at this offset asks for."""
         self._networks = (offset, networks, moments)
+
+    def observe_part(self, offset: int, number: int, contexts: Floats) -> None:
+        """Fold a part of the set of contexts that the event at this offset completes, in order."""
+        seen = self._parts[1] if self._parts[0] == offset else 0
+        if number != seen:
+            raise ValueError(f"part {number} of the contexts at offset {offset} is out of order")
+        first = number * rows_a_part(self._spec)
+        names = [reference(offset, first + row) for row in range(len(contexts))]
+        self.learner.observe_contexts(names, Domain.TARGET, contexts)
+        self._parts = (offset, number + 1)
 
     def fold(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
         """Fold in order; what is left begins with an event that lacks something."""
@@ -49,8 +65,10 @@ class Folder:
     def _can_fold(self, event: StoredEvent) -> bool:
         if event.kind is EventKind.ACTIVATION and episode_of(event) == self._pending_episode():
             return self._outcome is not None and self._outcome.episode == episode_of(event)
-        if event.kind is EventKind.RESTORE:
+        if event.kind in (EventKind.RESTORE, EventKind.PROMOTION):
             return self._networks is not None and self._networks[0] == event.offset
+        if (said := completed(event)) is not None:
+            return self._parts == (event.offset, said.parts)
         return True
 
     def _apply(self, event: StoredEvent) -> None:
@@ -60,9 +78,9 @@ class Folder:
             self._observe_reward(event)
         elif event.kind is EventKind.PHASE:
             self.learner.open_target()
-        elif event.kind is EventKind.RESTORE:
+        elif event.kind in (EventKind.RESTORE, EventKind.PROMOTION):
             self._restore()
-        elif event.kind in (EventKind.ACTIVATION, EventKind.REFUSAL):
+        elif event.kind in CONCLUSIONS:
             self._conclude(event)
 
     def _observe_context(self, event: StoredEvent) -> None:
@@ -95,7 +113,7 @@ class Folder:
             self.learner.activate(outcome.networks, outcome.moments)
 
     def _restore(self) -> None:
-        """Serve earlier networks again; an update under way started from others and is given up."""
+        """Serve stored networks; an update under way started from others and is given up."""
         assert self._networks is not None  # noqa: S101 - `_can_fold` has seen to it
         _, networks, moments = self._networks
         self._networks = self._outcome = None
@@ -107,9 +125,11 @@ class Folder:
         return self.learner.pending.data.episode if self.learner.pending else None
 
 
-def conclusion(experiment_id: str, outcome: Outcome) -> NewEvent:
-    """The event that ends an encoder update: its encoder is active from here on, or was refused."""
-    kind = EventKind.ACTIVATION if outcome.verdict.is_accepted else EventKind.REFUSAL
+def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.AUTO) -> NewEvent:
+    """The event that ends an encoder update: active from here on, refused, or for a person to judge."""
+    kind = EventKind.ACTIVATION if gate is GateRule.AUTO else EventKind.CANDIDATE
+    if not outcome.verdict.is_accepted:
+        kind = EventKind.REFUSAL
     said = {
         "episode": outcome.episode,
         "verdict": outcome.verdict.as_dict(),
@@ -121,6 +141,11 @@ def conclusion(experiment_id: str, outcome: Outcome) -> NewEvent:
 
 def episode_of(event: StoredEvent) -> int:
     """The episode that an activation or a refusal ends."""
+    return int(json.loads(event.payload)["episode"])
+
+
+def promoted_episode(event: StoredEvent) -> int:
+    """The episode whose candidate a promotion puts to service."""
     return int(json.loads(event.payload)["episode"])
 
 

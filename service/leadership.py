@@ -1,12 +1,15 @@
 """Leading an experiment: fold the log, train beside it, publish what came of it."""
 
 import asyncio
+import copy
 import logging
 import time
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from model.gate import is_finite
+from model.judging import Judgement
 from model.learner import Learner, Outcome, TrainingJob
 from model.snapshot import state_hash, to_bytes
 from service.errors import DamagedSnapshot
@@ -15,13 +18,15 @@ from service.failpoints import Failpoint, reach
 from service.folding import Folder, conclusion
 from service.loading import LearnerStore
 from service.metrics import Metrics
+from service.providing import Provider
 from service.records import EventKind, Experiment, Lease, NewSnapshot, StoredEvent
-from service.restores import restored_networks
 from service.snapshot_bus import SnapshotBus, Topic
+from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
 
 PAGE = 512
 
@@ -33,7 +38,8 @@ class TrainerOptions:
     """How a trainer works.
 
     A change that callers can notice is published at most every `publish_seconds`; mere progress
-    through the log, every `progress_seconds`.
+    through the log, every `progress_seconds`. Encoders that follow each other faster than
+    `judge_seconds` are not all judged.
     """
 
     device: str = "cpu"
@@ -43,6 +49,7 @@ class TrainerOptions:
     gather_seconds: float = 0.05
     publish_seconds: float = 0.25
     progress_seconds: float = 5.0
+    judge_seconds: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class TrainerStores:
     experiments: Experiments
     event_log: EventLog
     snapshots: Snapshots
+    candidates: Candidates
+    transfers: Transfers
     leases: Leases
     bus: SnapshotBus
 
@@ -78,10 +87,22 @@ class Leadership:
         self._metrics = assignment.metrics
         self._executor = assignment.executor
         self._lease = lease
+        stores = assignment.stores
+        self._provider = Provider(
+            self._spec,
+            stores.event_log,
+            stores.snapshots,
+            stores.candidates,
+            assignment.options.device,
+            self._train,
+        )
         self._listener = assignment.stores.bus.listen(Topic.REWARD)
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
         self._last_training: dict[str, Any] = {}
+        self._judging: tuple[int, asyncio.Future[Judgement]] | None = None
+        self._transfer: dict[str, Any] = {}
+        self._judge_at = 0.0
         self._is_changed = self._is_blocked = False
         self._published_at = 0.0
 
@@ -93,6 +114,7 @@ class Leadership:
         self._published_offset = stored[0].offset if stored else 0
         if stored:
             self._last_training = dict(stored[0].note.get("last_training", {}))
+            self._transfer = dict(stored[0].note.get("transfer", {}))
         learner = await store.load(self._experiment, self._spec)
         self._published_offset = min(self._published_offset, learner.offset)
         self._folder = Folder(learner, self._spec)
@@ -111,6 +133,8 @@ class Leadership:
         """Drop what is under way; a training that runs on is ignored."""
         self._set_blocked(None)
         self._drop_training()
+        if self._judging is not None:
+            self._judging[1].cancel()
 
     async def step(self) -> None:
         """Fold a page, see to the training, publish; wait when there is nothing new."""
@@ -120,6 +144,7 @@ class Leadership:
         if events:
             await self._fold_what_can_be(events)
         await self._see_to_training()
+        await self._see_to_judgement()
         await self._publish_if_due()
         if self._is_blocked:
             await asyncio.sleep(self._options.poll_seconds)
@@ -149,23 +174,11 @@ class Leadership:
 
     async def _fold(self, events: list[StoredEvent]) -> None:
         self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
-        left = await asyncio.to_thread(self._folder.fold, events)
-        while left:
-            await self._provide_for(left[0])
-            left = await asyncio.to_thread(self._folder.fold, left)
+        await self._provider.fold(self._folder, events)
         reach(Failpoint.AFTER_FOLD)
 
-    async def _provide_for(self, event: StoredEvent) -> None:
-        """Bring what an event of the log needs: a training to its end, or a stored encoder."""
-        if event.kind is EventKind.ACTIVATION:
-            pending = self._learner.pending
-            assert pending is not None  # noqa: S101 - the fold stopped at a pending update
-            self._folder.provide_outcome(await self._begin_training(pending))
-            return
-        networks, moments = await restored_networks(
-            event, self._stores.snapshots, self._options.device
-        )
-        self._folder.provide_networks(event.offset, networks, moments)
+    async def _train(self, pending: TrainingJob) -> Outcome:
+        return await self._begin_training(pending)
 
     async def _see_to_training(self) -> None:
         """Begin a pending update; write the end of one that is ready into the log."""
@@ -178,7 +191,9 @@ class Leadership:
             return  # still at it, or its end is in the log and yet to be folded
         outcome = training.result()
         self._folder.provide_outcome(outcome)
-        event = conclusion(self._experiment.experiment_id, outcome)
+        event = conclusion(self._experiment.experiment_id, outcome, self._learner.config.gate)
+        if event.kind is not EventKind.ACTIVATION:
+            await self._keep_candidate(outcome)
         reach(Failpoint.BEFORE_CONCLUSION)
         await self._stores.event_log.append([event], epoch=self._lease.epoch)
         reach(Failpoint.AFTER_CONCLUSION)
@@ -188,6 +203,19 @@ class Leadership:
             "verdict": outcome.verdict.as_dict(),
         }
         self._concluded_episode = outcome.episode
+
+    async def _keep_candidate(self, outcome: Outcome) -> None:
+        """Keep an encoder that will not serve, for a person to look at; one that diverged is none."""
+        blob = await asyncio.to_thread(_as_if_serving, self._learner, outcome)
+        if blob is not None:
+            await self._stores.candidates.save(
+                self._experiment.experiment_id,
+                outcome.episode,
+                blob,
+                outcome.verdict.as_dict(),
+                epoch=self._lease.epoch,
+                keep=self._options.kept_snapshots,
+            )
 
     def _begin_training(self, pending: TrainingJob) -> asyncio.Future[Outcome]:
         """The training of this update, which may be under way; one that was given up is dropped."""
@@ -213,6 +241,36 @@ class Leadership:
     def _drop_training(self) -> None:
         if self._training is not None:
             self._training.cancel()
+
+    async def _see_to_judgement(self) -> None:
+        """Judge the transfer of an encoder that was not judged yet, beside all else."""
+        if self._judging is not None:
+            offset, judging = self._judging
+            if judging.done():
+                self._judging = None
+                await self._keep_judgement(offset, judging.result())
+        elif self._is_unjudged() and time.monotonic() >= self._judge_at:
+            self._judge_at = time.monotonic() + self._options.judge_seconds
+            job = await asyncio.to_thread(self._learner.judging)
+            if job is not None:
+                loop = asyncio.get_running_loop()
+                judging = loop.run_in_executor(self._executor, job.run)
+                self._judging = (self._learner.offset, judging)
+
+    def _is_unjudged(self) -> bool:
+        return bool(self._transfer.get("encoder_version", 0) != self._learner.encoder_version)
+
+    async def _keep_judgement(self, offset: int, found: Judgement) -> None:
+        self._transfer = found.as_dict()
+        self._is_changed = True  # the next snapshot tells of it
+        self._metrics.set_transfer(self._experiment.name, found.signs.domain_accuracy)
+        await self._stores.transfers.save(
+            self._experiment.experiment_id,
+            found.encoder_version,
+            offset,
+            self._transfer,
+            epoch=self._lease.epoch,
+        )
 
     async def _publish_if_due(self) -> None:
         waited = time.monotonic() - self._published_at
@@ -260,7 +318,7 @@ class Leadership:
     def _note(self, learner: Learner) -> dict[str, Any]:
         contexts, rewards = learner.contexts, learner.reward_counts
         counts = {
-            "decisions": sum(reservoir.count for reservoir in contexts.values()),
+            "decisions": sum(each.count for each in contexts.values()) - learner.uploaded_count,
             "folded_rewards": sum(rewards.values()),
         }
         counts |= {f"{domain}_rewards": count for domain, count in rewards.items()}
@@ -271,6 +329,7 @@ class Leadership:
             "episode": learner.episode,
             "is_training": learner.pending is not None,
             "last_training": self._last_training,
+            "transfer": self._transfer,
             "condition_number": float(learner.statistics.condition_numbers().max()),
         }
 
@@ -279,7 +338,7 @@ class Leadership:
         deadline = time.monotonic() + self._options.poll_seconds
         if self._is_changed and self._learner.offset > self._published_offset:
             deadline = min(deadline, self._published_at + self._options.publish_seconds)
-        if self._training is not None:
+        if self._training is not None or self._judging is not None or self._is_unjudged():
             deadline = min(deadline, time.monotonic() + self._options.publish_seconds)
         await asyncio.sleep(
             self._options.gather_seconds
@@ -289,3 +348,14 @@ class Leadership:
                 return
             if self._training is not None and self._training.done():
                 return
+
+
+def _as_if_serving(learner: Learner, outcome: Outcome) -> bytes | None:
+    """A snapshot of the learner with a candidate's encoder; none if it holds no numbers."""
+    values = (*outcome.networks.state_dict().values(), *outcome.moments.values())
+    if not is_finite(*values):
+        return None
+    other = copy.copy(learner)  # activating replaces what it holds and changes none of it
+    other.pending = None
+    other.activate(outcome.networks, outcome.moments)
+    return to_bytes(other, 0, with_contexts=False)

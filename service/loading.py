@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,10 @@ from model.learner import Learner
 from model.restoring import restore
 from model.rounds import Floats, Integers
 from model.snapshot import SnapshotError
+from service.context_codec import contexts_said, part_contexts, place, rows_a_part
 from service.decision_codec import chosen_context
 from service.experiment_spec import ExperimentSpec
-from service.records import Experiment, StoredSnapshot
+from service.records import EventKind, Experiment, StoredSnapshot
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
 
@@ -63,12 +65,24 @@ class LearnerStore:
     async def _contexts(
         self, experiment_id: str, spec: ExperimentSpec, references: Integers
     ) -> Floats:
-        found = await self.event_log.events_at(experiment_id, references.tolist())
+        places = [place(name) for name in references.tolist()]
+        found = await self.event_log.events_at(experiment_id, {offset for offset, _ in places})
         contexts = np.zeros((len(references), *spec.context_shape), dtype=np.float32)
-        for row, reference in enumerate(references.tolist()):
-            if reference not in found:
-                raise SnapshotError(f"the log has no context at offset {reference}")
-            contexts[row] = chosen_context(found[reference], spec)
+        uploaded: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for index, (offset, row) in enumerate(places):
+            if offset not in found:
+                raise SnapshotError(f"the log has no context at offset {offset}")
+            if found[offset].kind is EventKind.CONTEXTS:
+                number, row_there = divmod(row, rows_a_part(spec))
+                uploaded[offset, number].append((index, row_there))
+            else:
+                contexts[index] = chosen_context(found[offset], spec)
+        for (offset, number), wanted in uploaded.items():
+            request_id = contexts_said(found[offset]).request_id
+            part = await self.event_log.contexts_part(experiment_id, request_id, number)
+            rows = part_contexts(part, spec)
+            for index, row in wanted:
+                contexts[index] = rows[row]
         return contexts
 
 

@@ -80,6 +80,24 @@ class Metrics:
         self.rewards = Counter(
             "daband_rewards_total", "New rewards", labels, registry=self.registry
         )
+        self.refused_target_rewards = Counter(
+            "daband_target_rewards_refused_total",
+            "Target rewards that came in the zero-shot phase; their values are kept nowhere",
+            ("experiment",),
+            registry=self.registry,
+        )
+        self.target_selections = Counter(
+            "daband_target_selections_total",
+            "Contexts that the target policy alone was asked for, by whether it abstained",
+            ("experiment", "outcome"),
+            registry=self.registry,
+        )
+        self.target_contexts = Counter(
+            "daband_target_contexts_total",
+            "Unlabeled target contexts stored beside decisions",
+            ("experiment",),
+            registry=self.registry,
+        )
         self.bus_failures = Counter(
             "daband_bus_failures_total",
             "Failed operations of the snapshot bus",
@@ -112,6 +130,10 @@ class Metrics:
         )
         self.snapshot_bytes = self._gauge_by_experiment(
             "daband_snapshot_bytes", "Size of the newest snapshot"
+        )
+        self.domain_accuracy = self._gauge_by_experiment(
+            "daband_domain_accuracy",
+            "Held-out accuracy of a fresh discriminator on latents: 0.5 cannot tell the domains apart",
         )
         self.episode_seconds = Histogram(
             "daband_episode_seconds",
@@ -153,6 +175,20 @@ class Metrics:
         """A new reward is durable."""
         self.rewards.labels(self.experiment(experiment), domain).inc()
 
+    def count_refused_target_reward(self, experiment: str) -> None:
+        """A target reward came in the zero-shot phase."""
+        self.refused_target_rewards.labels(self.experiment(experiment)).inc()
+
+    def count_target_selections(self, experiment: str, total: int, abstained: int) -> None:
+        """The target policy alone was asked."""
+        label = self.experiment(experiment)
+        self.target_selections.labels(label, "answered").inc(total - abstained)
+        self.target_selections.labels(label, "abstained").inc(abstained)
+
+    def count_target_contexts(self, experiment: str, count: int) -> None:
+        """Unlabeled target contexts are durable."""
+        self.target_contexts.labels(self.experiment(experiment)).inc(count)
+
     def observe_append(self, event_count: int, seconds: float) -> None:
         """A transaction of the event log is over."""
         self.append_events.observe(event_count)
@@ -181,6 +217,10 @@ class Metrics:
         label = self.experiment(experiment)
         self.snapshot_bytes.labels(label).set(size_bytes)
         self.condition_number.labels(label).set(condition_number)
+
+    def set_transfer(self, experiment: str, domain_accuracy: float) -> None:
+        """The transfer of an encoder was judged."""
+        self.domain_accuracy.labels(self.experiment(experiment)).set(domain_accuracy)
 
     def observe_episode(self, experiment: str, seconds: float, *, is_accepted: bool) -> None:
         """An encoder was trained and judged."""

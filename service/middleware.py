@@ -20,6 +20,7 @@ from service.records import uuid7
 SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+STREAMED = frozenset({"/target/contexts"})
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = logging.getLogger(__name__)
@@ -101,12 +102,14 @@ class Limits:
     max_body_bytes: int
     max_in_flight: int
     body_timeout_seconds: float
+    max_upload_bytes: int = 4 << 30
 
 
 class Admission:
     """Refuses what is too much or cannot be read, before any work is done for it.
 
-    Bodies are read here, whole: a handler never sees half of one.
+    Bodies are read here, whole: a handler never sees half of one. Uploads alone are read by their
+    handler, which keeps them out of memory.
     """
 
     def __init__(
@@ -138,8 +141,12 @@ class Admission:
         if scope["method"] in WITHOUT_BODY:
             await self._app(scope, receive, send)
             return
+        is_streamed = scope["path"] in STREAMED
         try:
-            self._check_headers(scope["headers"])
+            self._check_headers(scope["headers"], is_streamed)
+            if is_streamed:
+                await self._app(scope, self._patient(receive), send)
+                return
             body = await self._read(receive)
         except (PayloadTooLarge, UnsupportedMediaType) as refusal:
             answer = self._problems.answer(refusal)
@@ -151,10 +158,20 @@ class Admission:
             if body is not None:
                 await self._app(scope, _once(body, receive), send)
 
-    def _check_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def _patient(self, receive: Receive) -> Receive:
+        """A `receive` for a handler that reads a long body by itself: each piece is waited for."""
+
+        async def receive_next() -> Message:
+            async with asyncio.timeout(self._limits.body_timeout_seconds):
+                return await receive()
+
+        return receive_next
+
+    def _check_headers(self, headers: Iterable[tuple[bytes, bytes]], is_streamed: bool) -> None:
+        limit = self._limits.max_upload_bytes if is_streamed else self._limits.max_body_bytes
         for name, value in headers:
-            if name == b"content-length" and _length(value) > self._limits.max_body_bytes:
-                raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+            if name == b"content-length" and _length(value) > limit:
+                raise PayloadTooLarge(max_bytes=limit)
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 raise UnsupportedMediaType("Bodies are read as they are, without compression.")
 

@@ -1,6 +1,7 @@
 """The frozen values that storage, trainer and routes hand to each other."""
 
 import hashlib
+import json
 import os
 import time
 import uuid
@@ -14,6 +15,7 @@ from model.rounds import Domain, Phase
 
 __all__ = [
     "Appended",
+    "Candidate",
     "Domain",
     "EventKind",
     "Experiment",
@@ -25,6 +27,9 @@ __all__ = [
     "Status",
     "StoredEvent",
     "StoredSnapshot",
+    "TransferRecord",
+    "declared_best_reward",
+    "part_key",
     "phase_event",
     "utc_now",
     "uuid7",
@@ -40,6 +45,8 @@ class EventKind(StrEnum):
     PHASE = "phase"
     ACTIVATION = "activation"
     REFUSAL = "refusal"
+    CANDIDATE = "candidate"
+    PROMOTION = "promotion"
     RESTORE = "restore"
 
 
@@ -140,11 +147,31 @@ class Appended:
     created: bool
 
 
-def phase_event(experiment_id: str, phase: Phase) -> NewEvent:
-    """The event that moves an experiment on to `phase`; appending it twice changes nothing."""
+def phase_event(experiment_id: str, phase: Phase, best_reward: float = 1.0) -> NewEvent:
+    """The event that moves an experiment on to `phase`; appending it twice changes nothing.
+
+    The regret of the target rewards that follow is counted against `best_reward`.
+    """
     if phase is not Phase.CONTINUED:
         raise ValueError("the phase moves one way, to continued")
-    return NewEvent(experiment_id, EventKind.PHASE, f"{experiment_id}:{phase}", phase.encode())
+    said = {"phase": phase.value, "best_reward": float(best_reward)}
+    return NewEvent(
+        experiment_id,
+        EventKind.PHASE,
+        f"{experiment_id}:{phase}",
+        payload=json.dumps(said).encode(),
+        request_hash=f"best_reward={float(best_reward)!r}",
+    )
+
+
+def declared_best_reward(event: StoredEvent) -> float:
+    """What the regret of target rewards is counted against since this change of phase."""
+    return float(json.loads(event.payload)["best_reward"])
+
+
+def part_key(experiment_id: str, request_id: str, number: int) -> str:
+    """The key of a part of the contexts that a request brought."""
+    return f"{experiment_id}:part:{number}:{request_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +218,35 @@ class StoredSnapshot:
     def is_intact(self) -> bool:
         """Whether the bytes are those that were saved."""
         return hashlib.sha256(self.blob).hexdigest() == self.record.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A trained encoder that does not serve; `blob` is a snapshot as if it did."""
+
+    experiment_id: str
+    episode: int
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    verdict: Mapping[str, Any]
+    blob: bytes = b""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the bytes are those that were saved."""
+        return hashlib.sha256(self.blob).hexdigest() == self.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRecord:
+    """What was said of the transfer of an encoder version, by the log up to `offset`."""
+
+    encoder_version: int
+    offset: int
+    created_at: datetime
+    judgement: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

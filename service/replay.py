@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 
-from model.learner import Learner
+from model.learner import Learner, Outcome, TrainingJob
 from model.snapshot import to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.folding import Folder
-from service.records import EventKind, Experiment, StoredEvent
-from service.restores import restored_networks
+from service.providing import Provider
+from service.records import Experiment
+from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
 
@@ -33,7 +34,11 @@ class ReplayReport:
 
 
 async def replay(
-    experiment: Experiment, event_log: EventLog, snapshots: Snapshots, device: str = "cpu"
+    experiment: Experiment,
+    event_log: EventLog,
+    snapshots: Snapshots,
+    candidates: Candidates,
+    device: str = "cpu",
 ) -> ReplayReport:
     """Fold the log up to the newest snapshot's offset and compare.
 
@@ -45,13 +50,14 @@ async def replay(
     spec = ExperimentSpec.of(experiment)
     folder = Folder(Learner(spec.bandit_config(), spec.seed, device), spec)
     learner = folder.learner
+    provider = Provider(spec, event_log, snapshots, candidates, device, _trained)
     while learner.offset < stored.record.offset:
         page = await event_log.read(
             experiment.experiment_id, learner.offset, PAGE, up_to=stored.record.offset
         )
         if not page:
             break  # the snapshot claims more than the log holds
-        await _fold(folder, page, snapshots, device)
+        await provider.fold(folder, page)
     replayed = to_bytes(learner, stored.record.version, with_contexts=False)
     return ReplayReport(
         version=stored.record.version,
@@ -62,18 +68,8 @@ async def replay(
     )
 
 
-async def _fold(folder: Folder, page: list[StoredEvent], snapshots: Snapshots, device: str) -> None:
-    left = await asyncio.to_thread(folder.fold, page)
-    while left:
-        event = left[0]
-        if event.kind is EventKind.ACTIVATION:
-            pending = folder.learner.pending
-            assert pending is not None  # noqa: S101 - the fold stopped at a pending update
-            folder.provide_outcome(await asyncio.to_thread(pending.run))
-        else:
-            networks, moments = await restored_networks(event, snapshots, device)
-            folder.provide_networks(event.offset, networks, moments)
-        left = await asyncio.to_thread(folder.fold, left)
+async def _trained(job: TrainingJob) -> Outcome:
+    return await asyncio.to_thread(job.run)
 
 
 def _hash(content: bytes) -> str:

@@ -54,6 +54,9 @@ class ExperimentRequest(Request):
     config: dict[str, Any] = Field(
         default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
     )
+    fallback_arm: Identifier | None = Field(
+        None, description="what the target policy answers where it abstains"
+    )
 
 
 class StatusRequest(Request):
@@ -93,6 +96,22 @@ class SelectBatchRequest(Request):
     rounds: Annotated[list[RoundRequest], Field(min_length=1, max_length=1000)]
 
 
+class TargetSelectRequest(Request):
+    """One target context or many; with contexts by arm each is an object of them."""
+
+    experiment: Name
+    context: Numbers | dict[str, Numbers] | None = None
+    contexts: Annotated[list[Numbers | dict[str, Numbers]], Field(max_length=1000)] | None = None
+    confidence_floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="abstain where the transfer confidence is lower"
+    )
+    store: bool = Field(False, description="keep the contexts as unlabeled data")
+    request_id: Identifier | None = Field(
+        None, description="with `store`: makes it safe to send again"
+    )
+    eligible_arms: list[Identifier] | None = None
+
+
 class RewardRequest(Request):
     """The reward of a decision."""
 
@@ -106,7 +125,18 @@ class RewardBatchRequest(Request):
     rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
 
 
-class RestoreRequest(Request):
-    """An id makes a restore safe to send again."""
+class PhaseRequest(Request):
+    """Open the target for rewards; there is no way back."""
+
+    phase: Literal["continued"]
+    best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="what the regret of target rewards is counted against"
+    )
+
+
+class AuditRequest(Request):
+    """An act by hand; an id makes it safe to send again."""
 
     request_id: Identifier | None = None
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None

@@ -1,4 +1,4 @@
-"""Restores: what the event says, and the stored networks that it goes back to."""
+"""Restores: the stored networks that an event of the log goes back to."""
 
 import asyncio
 import hashlib
@@ -9,19 +9,8 @@ from model.restoring import restore_networks
 from model.snapshot import SnapshotError
 from model.stepping import Moments
 from service.errors import DamagedSnapshot, UnknownSnapshot
-from service.records import EventKind, NewEvent, SnapshotRecord, StoredEvent
+from service.records import StoredEvent
 from service.storage.snapshots import Snapshots
-
-
-def restore_event(record: SnapshotRecord, request_id: str) -> NewEvent:
-    """The event that goes back to this snapshot."""
-    return NewEvent(
-        record.experiment_id,
-        EventKind.RESTORE,
-        f"{record.experiment_id}:{request_id}",
-        payload=json.dumps({"version": record.version, "sha256": record.sha256}).encode(),
-        request_hash=str(record.version),
-    )
 
 
 async def restored_networks(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from service.errors import ServiceError, Unavailable, UnknownDecision
+from service.errors import ServiceError, TargetRewardForbidden, Unavailable, UnknownDecision
 from service.metrics import Metrics
 from service.recent_decisions import Owner, RecentDecisions
 from service.records import Appended, EventKind, NewEvent
@@ -64,7 +64,11 @@ class Rewarding:
 
     async def _append(self, owner: Owner, decision_id: str, reward: float) -> Appended:
         event = NewEvent(owner.experiment_id, EventKind.REWARD, decision_id, reward=reward)
-        (appended,) = await self._event_log.append([event])
+        try:
+            (appended,) = await self._event_log.append([event])
+        except TargetRewardForbidden:
+            self._metrics.count_refused_target_reward(owner.experiment)
+            raise
         if appended.created:
             self._bus.wake(owner.experiment)
             self._metrics.count_reward(owner.experiment, str(appended.event.domain))

@@ -26,6 +26,7 @@ class Experiment(Schema):
     method: str
     seed: int
     config: dict[str, Any]
+    fallback_arm: str | None = None
     phase: Phase
     status: Status
     created_at: datetime
@@ -69,6 +70,40 @@ class SelectedBatch(Schema):
 
     experiment: str
     rounds: list[Selected]
+
+
+class TargetDecision(Schema):
+    """The target policy's arm for a context, or the fallback arm where it abstained.
+
+    `probabilities`, `mean` and `bonus` are the policy's, also where it abstained.
+    """
+
+    arm: str | None
+    probabilities: dict[str, float]
+    mean: float
+    bonus: float
+    transfer_confidence: float
+    abstained: bool
+
+
+class TargetSelected(Schema):
+    """The target policy's decisions, in the order of the contexts; `stored` says what was kept."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    decisions: list[TargetDecision]
+    stored: "ContextsStored | None" = None
+
+
+class ContextsStored(Schema):
+    """Unlabeled target contexts that are durable, now or before."""
+
+    experiment: str
+    request_id: str
+    status: Literal["created", "already_recorded"]
+    contexts: int
+    offset: int
 
 
 class Problem(BaseModel):
@@ -126,6 +161,16 @@ class State(BaseModel):
     snapshot_at: datetime | None
 
 
+class PhaseChanged(Schema):
+    """The phase from this offset of the log on."""
+
+    experiment: str
+    phase: Phase
+    best_reward: float
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
 class Snapshot(Schema):
     """A saved version of an experiment's learner."""
 
@@ -155,6 +200,89 @@ class Restored(Schema):
     version: int
     offset: int
     status: Literal["created", "already_recorded"]
+
+
+class Candidate(Schema):
+    """A trained encoder that does not serve, and what the gate said of it."""
+
+    episode: int
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    verdict: dict[str, Any]
+
+
+class CandidateList(Schema):
+    """The candidates that are kept, the newest first."""
+
+    experiment: str
+    candidates: list[Candidate]
+
+
+class Promoted(Schema):
+    """The promotion is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    episode: int
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
+class AuditEntry(Schema):
+    """Something that happened to an experiment; `details` are the event's own words."""
+
+    offset: int
+    at: datetime
+    what: str
+    details: dict[str, Any]
+
+
+class AuditTrail(Schema):
+    """All that happened to an experiment beside decisions, rewards and contexts, in order."""
+
+    experiment: str
+    entries: list[AuditEntry]
+
+
+class TransferVerdict(Schema):
+    """`aligned`, `weak` or `do not trust`, and why it is not better; none before it was judged."""
+
+    word: Literal["aligned", "weak", "do not trust"]
+    reasons: list[str]
+
+
+class TransferVersion(Schema):
+    """What was said of one encoder version; `gate` is what let it serve."""
+
+    encoder_version: int
+    offset: int
+    at: datetime
+    verdict: TransferVerdict
+    signs: dict[str, float]
+    bound: dict[str, float]
+    gate: AuditEntry | None
+
+
+class TargetRegret(Schema):
+    """Target rewards against the declared best; `curve` is [rewards, cumulative regret]."""
+
+    rewards: int
+    best_reward: float | None
+    cumulative: float
+    curve: list[tuple[int, float]]
+
+
+class Transfer(Schema):
+    """How the source carries over to the target, by encoder version."""
+
+    experiment: str
+    phase: Phase
+    encoder_version: int
+    verdict: TransferVerdict | None
+    versions: list[TransferVersion]
+    gate: list[AuditEntry]
+    target_regret: TargetRegret
 
 
 class Health(Schema):

@@ -8,10 +8,15 @@ from service.readiness import Readiness
 from service.rewarding import Rewarding
 from service.selecting import Selecting
 from service.snapshot_bus import SnapshotBus
+from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
+from service.storage.history import History
 from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
+from service.target_selecting import TargetSelecting
+from service.uploading import Uploading
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +27,14 @@ class Services:
     experiments: Experiments
     event_log: EventLog
     snapshots: Snapshots
+    candidates: Candidates
+    transfers: Transfers
+    history: History
     bus: SnapshotBus
     policies: Policies
     selecting: Selecting
     rewarding: Rewarding
+    target_selecting: TargetSelecting
+    uploading: Uploading
     readiness: Readiness
     metrics: Metrics

@@ -71,6 +71,12 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         8 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE, description="largest request body"
     )
+    max_upload_bytes: int = Field(
+        4096 * MEBIBYTE,
+        ge=1024,
+        le=1024 * 1024 * MEBIBYTE,
+        description="largest upload of target contexts",
+    )
     max_in_flight: int = Field(
         512, ge=1, le=100_000, description="requests at work before others are refused with 503"
     )

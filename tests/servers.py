@@ -209,7 +209,7 @@ def _find(
 ) -> Path:
     found = on_system()
     if found is None:
-        _install(package)
+        install_package(package)
         found = on_system() or elsewhere()
     assert found is not None, f"these tests need {package}: install it or give its URL"
     return found
@@ -237,7 +237,8 @@ def _redis_on_system() -> Path | None:
     return Path(found) if found else None
 
 
-def _install(package: str) -> None:
+def install_package(package: str) -> None:
+    """Install a system package where that is allowed."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service import request_schemas, schemas
-from service.bodies import BINARY, STRUCTURED, MediaType
+from service.bodies import BINARY, STREAMED, STRUCTURED, MediaType
 from service.problems import MEDIA_TYPE
 
 REFERENCE = "#/components/schemas/{model}"
@@ -19,8 +19,10 @@ BODIES: tuple[type[BaseModel], ...] = (
     request_schemas.SelectRequest,
     request_schemas.SelectBatchRequest,
     request_schemas.RewardRequest,
+    request_schemas.TargetSelectRequest,
     request_schemas.RewardBatchRequest,
-    request_schemas.RestoreRequest,
+    request_schemas.AuditRequest,
+    request_schemas.PhaseRequest,
     schemas.Problem,
 )
 MEANINGS: Mapping[int, str] = {
@@ -59,6 +61,13 @@ def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = F
             media.value: {"schema": {"type": "string", "format": "binary"}} for media in BINARY
         }
     return {"requestBody": {"required": is_required, "content": content}}
+
+
+def stream() -> Any:
+    """The body of a route that reads it as it arrives."""
+    schema = {"type": "string", "format": "binary"}
+    content = {media.value: {"schema": schema} for media in STREAMED}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:

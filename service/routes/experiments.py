@@ -7,10 +7,11 @@ from fastapi import APIRouter, Request, Response
 
 from model.config import ContextKind
 from service import request_schemas, schemas
-from service.bodies import ExperimentBody, StatusBody
+from service.bodies import ExperimentBody, PhaseBody, StatusBody
+from service.errors import PhaseConflict, RequestConflict
 from service.experiment_spec import ExperimentSpec
 from service.invalid import refuse
-from service.records import Experiment, SnapshotRecord, Status
+from service.records import Experiment, Phase, SnapshotRecord, Status, phase_event
 from service.routes import NameDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
@@ -64,6 +65,39 @@ async def change_experiment(name: NameDep, request: Request, services: ServicesD
     return json_answer(_answer(await services.experiments.set_status(name, status)))
 
 
+@router.post(
+    "/{name}/phase",
+    response_model=schemas.PhaseChanged,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(request_schemas.PhaseRequest),
+)
+async def change_phase(name: NameDep, request: Request, services: ServicesDep) -> Response:
+    """Open the target for rewards, for good: `{"phase": "continued"}`."""
+    told = await body_of(request, PhaseBody)
+    try:
+        phase = Phase(told.phase)
+    except ValueError:
+        refuse(f"Must be {Phase.CONTINUED}.", "#/phase")
+    experiment = await services.experiments.get(name)
+    if phase is not Phase.CONTINUED:
+        raise PhaseConflict
+    event = phase_event(experiment.experiment_id, phase, told.best_reward)
+    try:
+        (appended,) = await services.event_log.append([event])
+    except RequestConflict:
+        raise PhaseConflict from None
+    services.bus.wake(name)
+    return json_answer(
+        {
+            "experiment": name,
+            "phase": phase.value,
+            "best_reward": told.best_reward,
+            "offset": appended.event.offset,
+            "status": "created" if appended.created else "already_recorded",
+        }
+    )
+
+
 @router.get("/{name}/state", response_model=schemas.State, responses=problems(404))
 async def show_state(name: NameDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
@@ -106,6 +140,7 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
         method=told.method,
         seed=told.seed,
         config=told.config,
+        fallback_arm=told.fallback_arm,
     )
 
 
@@ -119,6 +154,7 @@ def _answer(experiment: Experiment) -> dict[str, Any]:
         "method": spec.method,
         "seed": spec.seed,
         "config": spec.config,
+        "fallback_arm": spec.fallback_arm,
         "phase": experiment.phase.value,
         "status": experiment.status.value,
         "created_at": experiment.created_at,

@@ -1,22 +1,19 @@
 """Snapshots: list, roll back to one, download one."""
 
-import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
-from service.bodies import MediaType, RestoreBody
 from service.errors import DamagedSnapshot
-from service.invalid import check_identifier
-from service.records import Experiment, SnapshotRecord, StoredSnapshot, uuid7
-from service.restores import restore_event
-from service.routes import NameDep, ServicesDep, body_of, json_answer
+from service.records import EventKind, Experiment, SnapshotRecord, StoredSnapshot
+from service.routes import NameDep, ServicesDep, json_answer
+from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
+from service.routes.exporting import policy_answer
 from service.services import Services
 
 MAX_VERSION = 2**63 - 1
-MANIFEST_HEADER = "X-Policy-Manifest"
 
 router = APIRouter(prefix="/experiments/{name}/snapshots", tags=["snapshots"])
 
@@ -37,44 +34,37 @@ async def list_snapshots(name: NameDep, services: ServicesDep, limit: Limit = 10
     status_code=202,
     response_model=schemas.Restored,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.RestoreRequest, is_required=False),
+    openapi_extra=body(request_schemas.AuditRequest, is_required=False),
 )
 async def restore_snapshot(
     name: NameDep, version: Version, request: Request, services: ServicesDep
 ) -> Response:
     """Roll back to a version: written to the log now, carried out when the trainer gets there."""
-    has_body = bool(await request.body())
-    told = await body_of(request, RestoreBody) if has_body else RestoreBody()
-    request_id = uuid7() if told.request_id is None else told.request_id
-    check_identifier(request_id, "#/request_id")
+    told = await audit_of(request)
     experiment = await services.experiments.get(name)
     found = await _intact(services, experiment, version)
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.snapshots.pin(experiment.experiment_id, version)
-    (appended,) = await services.event_log.append([restore_event(found.record, request_id)])
+    facts = {"version": version, "sha256": found.record.sha256}
+    event = told.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
+    (appended,) = await services.event_log.append([event])
     services.bus.wake(name)
-    status = "created" if appended.created else "already_recorded"
-    offset = appended.event.offset
-    answer = {"experiment": name, "version": version, "offset": offset, "status": status}
-    return json_answer(answer, 202)
+    return json_answer({"experiment": name, "version": version, **outcome(appended)}, 202)
 
 
 @router.get(
     "/{version}/policy",
     response_class=Response,
-    responses={**bytes_answer("The snapshot; its manifest is a header"), **problems(404, 409)},
+    responses={
+        **bytes_answer("The policy as safetensors; its manifest is a header too"),
+        **problems(404, 409),
+    },
 )
 async def download_policy(name: NameDep, version: Version, services: ServicesDep) -> Response:
-    """A snapshot's bytes, with its manifest as JSON in the header `X-Policy-Manifest`."""
+    """The target policy as safetensors; its manifest is in the file and in `X-Policy-Manifest`."""
     experiment = await services.experiments.get(name)
     found = await _intact(services, experiment, version)
-    manifest = {"experiment": name, **_answer(found.record)}
-    headers = {
-        MANIFEST_HEADER: json.dumps(manifest, default=str),
-        "Content-Disposition": f'attachment; filename="{name}-{version}.daband"',
-        "ETag": f'"{found.record.sha256}"',
-    }
-    return Response(found.blob, headers=headers, media_type=MediaType.BYTES)
+    return await policy_answer(experiment, found.blob, f"{name}-{version}")
 
 
 async def _intact(services: Services, experiment: Experiment, version: int) -> StoredSnapshot:

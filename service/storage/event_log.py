@@ -7,10 +7,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import UnknownExperiment
-from service.records import Appended, EventKind, NewEvent, StoredEvent
+from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
-from service.storage.event_rows import Query, chunks, event_columns, fetch_by_keys, fetch_events
+from service.storage.event_rows import Query, chunks, fetch_by_keys, fetch_events, page_columns
 from service.storage.event_writer import EventWriter, fetch_by_requests
 from service.storage.group_commit import CommitOptions, GroupCommit
 from service.storage.tables import events, experiments, padded
@@ -70,10 +70,10 @@ class EventLog:
     ) -> list[StoredEvent]:
         """At most `limit` events with `after` < offset ≤ `up_to`, in order.
 
-        A reward brings its decision, with the context.
+        A reward brings its decision, with the context; sets of contexts come without them.
         """
         query = (
-            sa.select(*event_columns(with_context=True))
+            sa.select(*page_columns())
             .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
             .order_by(events.c.event_offset)
             .limit(limit)
@@ -94,7 +94,7 @@ class EventLog:
     async def _some_events(
         self, experiment_id: str, offsets: Sequence[int]
     ) -> dict[int, StoredEvent]:
-        query = sa.select(*event_columns(with_context=True)).where(
+        query = sa.select(*page_columns()).where(
             events.c.experiment_id == experiment_id,
             events.c.event_offset.in_(padded(offsets)),
         )
@@ -102,6 +102,26 @@ class EventLog:
             lambda connection: fetch_events(connection, query), PAGE_TIMEOUT_SECONDS
         )
         return {event.offset: event for event in page}
+
+    async def contexts_part(self, experiment_id: str, request_id: str, number: int) -> StoredEvent:
+        """A part of a set of contexts, with them."""
+        key = part_key(experiment_id, request_id, number)
+        (part,) = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.CONTEXTS, [key], with_context=True
+            ),
+            PAGE_TIMEOUT_SECONDS,
+        )
+        return part
+
+    async def find_contexts(self, key: str) -> StoredEvent | None:
+        """The event of contexts that has this key, without them."""
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.CONTEXTS, [key], with_context=False
+            )
+        )
+        return found[0] if found else None
 
     async def head(self, experiment_id: str) -> int:
         """The offset of the newest event, 0 before the first."""

@@ -16,6 +16,18 @@ Row = sa.Row[*tuple[Any, ...]]
 Query = sa.Select[*tuple[Any, ...]]
 
 
+# Sets of contexts are larger still: they are read part by part, never by the page.
+_DECIDED_CONTEXT = sa.case(
+    (events.c.kind == EventKind.CONTEXTS.value, sa.null()), else_=events.c.context
+).label("context")
+
+
+def page_columns() -> list[sa.ColumnElement[Any]]:
+    """The columns with the contexts of decisions alone."""
+    columns = event_columns(with_context=True)
+    return [_DECIDED_CONTEXT if each is events.c.context else each for each in columns]
+
+
 def event_columns(*, with_context: bool) -> list[sa.ColumnElement[Any]]:
     """The columns in the order of `StoredEvent`'s fields; contexts are large."""
     context = events.c.context if with_context else sa.null().label("context")

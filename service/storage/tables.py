@@ -111,6 +111,57 @@ sa.Index(
     sqlite_where=events.c.request_id.is_not(None),
 )
 
+# The little that is not decisions, rewards and contexts: what happened to the experiment.
+LIFECYCLE = sa.text("kind NOT IN ('decision', 'reward', 'contexts')")
+sa.Index(
+    "ix_events_lifecycle",
+    events.c.experiment_id,
+    events.c.event_offset,
+    postgresql_where=LIFECYCLE,
+    sqlite_where=LIFECYCLE,
+)
+TARGET_REWARD = sa.text("kind = 'reward' AND domain = 'target'")
+sa.Index(
+    "ix_events_target_reward",
+    events.c.experiment_id,
+    events.c.event_offset,
+    postgresql_where=TARGET_REWARD,
+    sqlite_where=TARGET_REWARD,
+)
+
+candidates = sa.Table(
+    "candidates",
+    metadata,
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        primary_key=True,
+    ),
+    sa.Column("episode", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("is_pinned", sa.Boolean, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("verdict", sa.Text, nullable=False),
+    sa.Column("blob", sa.LargeBinary, nullable=False),
+)
+
+transfers = sa.Table(
+    "transfers",
+    metadata,
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        primary_key=True,
+    ),
+    sa.Column("encoder_version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("event_offset", sa.BigInteger, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("judgement", sa.Text, nullable=False),
+)
+
 snapshots = sa.Table(
     "snapshots",
     metadata,

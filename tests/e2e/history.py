@@ -14,6 +14,7 @@ import numpy as np
 
 from service.records import EventKind, Experiment, StoredEvent
 from service.replay import replay
+from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -257,6 +258,6 @@ async def check_state(
     assert newest.offset == len(events)
     assert newest.note["counts"]["folded_rewards"] == kinds[EventKind.REWARD]
     assert newest.note["counts"]["decisions"] == kinds[EventKind.DECISION]
-    report = await replay(experiment, EventLog(database), snapshots)
+    report = await replay(experiment, EventLog(database), snapshots, Candidates(database))
     assert report.offset == len(events)
     assert report.is_equal

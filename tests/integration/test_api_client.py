@@ -48,3 +48,27 @@ async def test_experiments_are_managed(client: AsyncClient):
     assert await client.snapshots("doses") == []
     with pytest.raises(ProblemError, match="unknown-snapshot"):
         await client.restore("doses", 1)
+
+
+async def test_the_target_side_is_used(client: AsyncClient):
+    rows = np.array([CONTEXT] * 3, dtype=np.float32)
+    answered = await client.target_select("doses", rows, confidence_floor=0.5, store=True)
+    assert [each.abstained for each in answered.decisions] == [True] * 3
+    assert answered.stored is not None
+    assert answered.stored.contexts == 3
+    by_arm = await client.target_select("offers", [{"low": rows[0]}])
+    assert by_arm.decisions[0].arm == "low"
+    listed = await client.target_select("doses", [CONTEXT, rows[0]])
+    assert listed.decisions[0] == listed.decisions[1]
+    for status in ("created", "already_recorded"):
+        stored = await client.upload_contexts("doses", rows.astype(float), request_id="u-1")
+        assert (stored.status, stored.contexts) == (status, 3)
+    assert (await client.open_target("doses", 0.9)).phase == "continued"
+    assert (await client.transfer("doses")).verdict is None
+    assert [each.what for each in await client.audit("doses")] == ["phase_changed"]
+    assert await client.candidates("doses") == []
+    assert (await client.report("doses")).startswith("<!doctype html>")
+    with pytest.raises(ProblemError, match="unknown-candidate"):
+        await client.promote("doses", 1)
+    with pytest.raises(ProblemError, match="unknown-snapshot"):
+        await client.policy("doses", 1)

@@ -2,14 +2,21 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from model.export import open_exported
+from model.learner import Learner
+from model.rounds import Domain
+from model.snapshot import to_bytes
+from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewSnapshot
 from service.storage.leases import Leases
-from tests.api_tools import Api
+from tests.api_tools import CONTEXT, DOSES, Api
 from tests.storage_tools import flip_a_bit
 
-BLOB = b"all that was learned"
+SPEC = ExperimentSpec.from_json("doses", json.dumps(DOSES))
+BLOB = to_bytes(Learner(SPEC.bandit_config(), SPEC.seed), 2, with_contexts=False)
 
 
 @pytest.fixture
@@ -99,7 +106,22 @@ async def test_a_version_is_a_positive_number(saved: Api, version: str):
 async def test_a_policy_is_downloaded_with_its_manifest(saved: Api):
     answer = await saved.http.get("/experiments/doses/snapshots/2/policy")
     manifest = json.loads(answer.headers["x-policy-manifest"])
-    assert answer.content == BLOB
     assert answer.headers["content-type"] == "application/octet-stream"
     assert (manifest["experiment"], manifest["version"]) == ("doses", 2)
-    assert answer.headers["etag"] == f'"{manifest["sha256"]}"'
+    assert answer.headers["etag"] == f'"{manifest.pop("sha256")}"'
+    found = open_exported(answer.content)
+    assert found.manifest == manifest
+    assert (manifest["arms"], manifest["context"]["shape"]) == (["low", "mid", "high"], [4])
+    expected = Learner(SPEC.bandit_config(), SPEC.seed).policy()
+    for policy in (found.policy, expected):
+        scores = policy.score_many(np.array([CONTEXT]), Domain.TARGET)
+        assert scores.ucb.tolist() == expected.score_many([CONTEXT], Domain.TARGET).ucb.tolist()
+
+
+async def test_a_restore_says_who_and_why(saved: Api):
+    body = {"request_id": "back", "by": "Ada", "reason": "the new one looked odd"}
+    await saved.http.post("/experiments/doses/snapshots/2/restore", json=body)
+    (found,) = (await saved.http.get("/experiments/doses/audit")).json()["entries"]
+    assert (found["offset"], found["what"]) == (1, "version_restored")
+    assert (found["details"]["by"], found["details"]["reason"]) == ("Ada", body["reason"])
+    assert found["details"]["version"] == 2

@@ -10,6 +10,7 @@ import pytest
 
 from model.restoring import restore_networks, restore_policy
 from model.rounds import Domain
+from service.context_codec import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
@@ -75,7 +76,8 @@ async def settled(api: Api, rewards: int) -> dict[str, Any]:
 
 async def is_replayed(api: Api) -> bool:
     experiment = await api.services.experiments.get("doses")
-    report = await replay(experiment, api.services.event_log, api.services.snapshots)
+    services = api.services
+    report = await replay(experiment, services.event_log, services.snapshots, services.candidates)
     return report.is_equal and report.version > 0
 
 
@@ -306,3 +308,47 @@ async def test_decision_can_be_derived_again_from_its_version_and_id(url):
         )
         assert DOSES["arms"][int(again.arms[0])] == decision["arm"]
         assert again.probabilities[0].tolist() == list(decision["probabilities"].values())
+
+
+async def test_uploaded_contexts_fold_survive_a_restart_and_replay(url):
+    rows = np.random.default_rng(1).standard_normal((9000, 4)).astype(np.float32)
+    headers = {"Content-Type": "application/octet-stream"}
+    query = {"experiment": "doses", "request_id": "u-1"}
+    async with running_api(url, **TRAINING) as api:
+        await create(api, config={**DOSES["config"], "reservoir_size": 64})
+        for _ in range(2):
+            await api.http.post(
+                "/target/contexts", content=rows.tobytes(), headers=headers, params=query
+            )
+        stored = {"experiment": "doses", "contexts": [CONTEXT] * 3, "store": True}
+        await api.http.post("/target/select", json=stored)
+        await play(api, 4)
+        found = await settled(api, 4)
+        assert found["counts"]["target_contexts"] == 9000 + 3 + 4
+        assert found["counts"]["decisions"] == 8
+        assert await is_replayed(api)
+    async with running_api(url, **TRAINING) as api:
+        await play(api, 2 * EPISODE, start=100)
+        await settled(api, 2 * EPISODE + 4)
+        assert await is_replayed(api)
+
+
+async def test_parts_without_their_completion_count_for_nothing(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        experiment = await api.services.experiments.get("doses")
+        part = ContextSet(experiment.experiment_id, "u-1").part(0, 1, bytes(16))
+        await api.services.event_log.append([part])
+        await play(api, 2)
+        found = await settled(api, 2)
+        assert found["counts"]["target_contexts"] == 2
+        content = bytes(16)  # the same upload, sent again, completes
+        answer = await api.http.post(
+            "/target/contexts?experiment=doses&request_id=u-1",
+            content=content,
+            headers={"Content-Type": "application/octet-stream"},
+        )
+        assert answer.status_code == 201
+        await settled(api, 2)
+        assert (await state(api))["counts"]["target_contexts"] == 3
+        assert await is_replayed(api)

@@ -141,7 +141,7 @@ def test_networks_of_another_restore_are_not_used():
 
 def test_the_phase_opens_the_target():
     made = folder()
-    made.fold([event(1, EventKind.PHASE, payload=b"continued")])
+    made.fold([event(1, EventKind.PHASE, payload=b'{"phase": "continued", "best_reward": 1.0}')])
     assert made.learner.phase is Phase.CONTINUED
 
 

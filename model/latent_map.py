@@ -1,0 +1,56 @@
+"""Where contexts of both domains lie under an encoder: in two dimensions, with the arms they get."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.learner import Learner
+from model.rounds import Booleans, Domain, Doubles, Integers
+
+MOST = 600  # contexts of each domain
+
+
+@dataclass(frozen=True, slots=True)
+class LatentMap:
+    """Points (n, 2) by principal components of latents of both domains, and their best-rated arms.
+
+    `explained` is the share of the latents' variance that the two directions hold.
+    """
+
+    points: Doubles
+    is_target: Booleans
+    arms: Integers
+    explained: float
+
+    def shares(self, domain: Domain, arm_count: int) -> Doubles:
+        """How often each arm is the best-rated one in a domain, (K,)."""
+        arms = self.arms[self.is_target == (domain is Domain.TARGET)]
+        return np.bincount(arms, minlength=arm_count) / max(1, len(arms))
+
+
+def latent_map(learner: Learner) -> LatentMap:
+    """The map of the contexts that the learner keeps; a joint model knows no arms: all are 0."""
+    latents = {
+        domain: learner.networks.encode(learner.contexts[domain].sample().contexts[-MOST:], domain)
+        .double()
+        .cpu()
+        .numpy()
+        for domain in Domain
+    }
+    both = np.concatenate(list(latents.values()))
+    is_target = np.repeat([False, True], [len(latents[domain]) for domain in Domain])
+    scores = both @ learner.statistics.factors().theta.T
+    points, explained = _projected(both)
+    return LatentMap(points, is_target, np.asarray(scores.argmax(axis=1)), explained)
+
+
+def _projected(latents: Doubles) -> tuple[Doubles, float]:
+    if len(latents) < 3:
+        return np.zeros((len(latents), 2)), 0.0
+    centered = latents - latents.mean(axis=0)
+    _, values, directions = np.linalg.svd(centered, full_matrices=False)
+    flat = np.zeros((len(latents), 2))
+    found = centered @ directions[:2].T
+    flat[:, : found.shape[1]] = found
+    total = float((values**2).sum())
+    return flat, float((values[:2] ** 2).sum()) / total if total > 0 else 0.0

@@ -1,0 +1,121 @@
+"""A plain verdict on transfer: aligned, weak, or do not trust, with the figures it rests on.
+
+No unlabeled data can show that arms were matched rightly: where the target had to be moved far to
+meet the source, a target whose classes are permuted looks the same. So a large raw shift is by
+itself a reason to say `weak`, however well the latents align. And a target whose contexts are the
+source's but whose arms pay otherwise cannot be told from one without any shift.
+"""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+RAW_LIMIT = 0.9  # domain accuracy on raw contexts: beyond it the supports hardly overlap
+LATENT_LIMITS = (0.7, 0.9)  # domain accuracy on latents: beyond, `weak`; beyond, `do not trust`
+SHARE_LIMITS = (0.3, 0.6)  # distance of predicted arm shares
+CONFIDENCE_LIMITS = (0.5, 0.2)  # mean confidence on the target: below
+LEAST_EXPLAINED = (0.25, 0.05)  # share of held-out source rewards' variance
+LEAST_RANK = 1.5  # effective rank of target latents
+LEAST_ROUNDS = 64  # held-out source rounds, and target contexts
+
+
+class Word(StrEnum):
+    """What is said of the transfer."""
+
+    ALIGNED = "aligned"
+    WEAK = "weak"
+    DO_NOT_TRUST = "do not trust"
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What can be seen without target rewards."""
+
+    domain_accuracy: float
+    raw_domain_accuracy: float
+    share_distance: float
+    mean_confidence: float
+    source_explained: float
+    target_rank: float
+    held_out_rounds: int
+    target_contexts: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferVerdict:
+    """The word, and why it is not a better one."""
+
+    word: Word
+    reasons: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return {"word": self.word.value, "reasons": list(self.reasons)}
+
+
+def judged(signs: Signs) -> TransferVerdict:
+    """The verdict on these signs: the worst that any of them says."""
+    worst = Word.ALIGNED
+    reasons = []
+    for word, reason in (*_on_domains(signs), *_on_decisions(signs), *_on_data(signs)):
+        reasons.append(reason)
+        if word is Word.DO_NOT_TRUST or worst is Word.ALIGNED:
+            worst = word
+    return TransferVerdict(worst, tuple(reasons))
+
+
+def _on_domains(signs: Signs) -> list[tuple[Word, str]]:
+    found = []
+    word = _beyond(signs.domain_accuracy, LATENT_LIMITS)
+    if word:
+        found.append(
+            (word, f"latents of the domains are told apart in {signs.domain_accuracy:.0%} of cases")
+        )
+    if signs.raw_domain_accuracy > RAW_LIMIT:
+        reason = (
+            f"raw contexts are told apart in {signs.raw_domain_accuracy:.0%} of cases: the target "
+            "had to be moved far, and nothing unlabeled shows that arms were matched rightly"
+        )
+        found.append((Word.WEAK, reason))
+    return found
+
+
+def _on_decisions(signs: Signs) -> list[tuple[Word, str]]:
+    found = []
+    word = _beyond(signs.share_distance, SHARE_LIMITS)
+    if word:
+        found.append((word, f"arm shares of the domains differ by {signs.share_distance:.2f}"))
+    word = _below(signs.mean_confidence, CONFIDENCE_LIMITS)
+    if word:
+        found.append((word, f"mean confidence on the target is {signs.mean_confidence:.2f}"))
+    if signs.target_rank < LEAST_RANK:
+        found.append(
+            (Word.DO_NOT_TRUST, f"target latents collapsed: effective rank {signs.target_rank:.2f}")
+        )
+    return found
+
+
+def _on_data(signs: Signs) -> list[tuple[Word, str]]:
+    found = []
+    word = _below(signs.source_explained, LEAST_EXPLAINED)
+    if word:
+        share = max(0.0, signs.source_explained)
+        found.append((word, f"the source itself is little learned: {share:.0%} explained"))
+    if min(signs.held_out_rounds, signs.target_contexts) < LEAST_ROUNDS:
+        counts = f"{signs.held_out_rounds} held-out rounds, {signs.target_contexts} target contexts"
+        found.append((Word.WEAK, f"too little data to be sure: {counts}"))
+    return found
+
+
+def _beyond(value: float, limits: tuple[float, float]) -> Word | None:
+    if value > limits[1]:
+        return Word.DO_NOT_TRUST
+    return Word.WEAK if value > limits[0] else None
+
+
+def _below(value: float, limits: tuple[float, float]) -> Word | None:
+    return _beyond(-value, (-limits[0], -limits[1]))

@@ -1,0 +1,65 @@
+"""Brings what a fold stopped for: a trained encoder, a stored one, or the parts of a set of contexts.
+
+The trainer and replay both provide through here, so that they cannot differ in it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from model.learner import Outcome, TrainingJob
+from model.networks import Networks
+from model.restoring import restore_networks
+from model.stepping import Moments
+from service.context_codec import completed, part_contexts
+from service.experiment_spec import ExperimentSpec
+from service.folding import Folder, promoted_episode
+from service.records import EventKind, StoredEvent
+from service.restores import restored_networks
+from service.storage.candidates import Candidates
+from service.storage.event_log import EventLog
+from service.storage.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where the things come from; `train` carries out a pending update."""
+
+    spec: ExperimentSpec
+    event_log: EventLog
+    snapshots: Snapshots
+    candidates: Candidates
+    device: str
+    train: Callable[[TrainingJob], Awaitable[Outcome]]
+
+    async def fold(self, folder: Folder, events: list[StoredEvent]) -> None:
+        """Fold all of the events."""
+        left = await asyncio.to_thread(folder.fold, events)
+        while left:
+            await self._provide_for(folder, left[0])
+            left = await asyncio.to_thread(folder.fold, left)
+
+    async def _provide_for(self, folder: Folder, event: StoredEvent) -> None:
+        if event.kind is EventKind.CONTEXTS:
+            await self._provide_contexts(folder, event)
+        elif event.kind is EventKind.ACTIVATION:
+            pending = folder.learner.pending
+            assert pending is not None  # noqa: S101 - the fold stopped at a pending update
+            folder.provide_outcome(await self.train(pending))
+        else:
+            networks, moments = await self._stored_encoder(event)
+            folder.provide_networks(event.offset, networks, moments)
+
+    async def _stored_encoder(self, event: StoredEvent) -> tuple[Networks, Moments]:
+        if event.kind is EventKind.RESTORE:
+            return await restored_networks(event, self.snapshots, self.device)
+        candidate = await self.candidates.get(event.experiment_id, promoted_episode(event))
+        return await asyncio.to_thread(restore_networks, candidate.blob, self.device)
+
+    async def _provide_contexts(self, folder: Folder, event: StoredEvent) -> None:
+        said = completed(event)
+        assert said is not None  # noqa: S101 - the fold stopped at a completion
+        for number in range(said.parts):
+            part = await self.event_log.contexts_part(event.experiment_id, said.request_id, number)
+            contexts = part_contexts(part, self.spec)
+            await asyncio.to_thread(folder.observe_part, event.offset, number, contexts)

@@ -1,0 +1,76 @@
+"""Candidates: encoders that the gate refused or that wait for a person, and their promotion."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+
+from service import request_schemas, schemas
+from service.errors import ServiceError
+from service.records import Candidate, EventKind
+from service.routes import NameDep, ServicesDep, json_answer
+from service.routes.audit import audit_of, outcome
+from service.routes.documentation import body, bytes_answer, problems
+from service.routes.exporting import policy_answer
+from service.routes.snapshots import MAX_VERSION
+
+router = APIRouter(prefix="/experiments/{name}/candidates", tags=["candidates"])
+
+Episode = Annotated[int, Path(ge=1, le=MAX_VERSION)]
+
+
+@router.get("", response_model=schemas.CandidateList, responses=problems(404))
+async def list_candidates(name: NameDep, services: ServicesDep) -> Response:
+    """The encoders that were trained and do not serve, the newest first."""
+    experiment = await services.experiments.get(name)
+    found = await services.candidates.list(experiment.experiment_id)
+    return json_answer({"experiment": name, "candidates": [_answer(each) for each in found]})
+
+
+@router.post(
+    "/{episode}/promote",
+    status_code=202,
+    response_model=schemas.Promoted,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(request_schemas.AuditRequest, is_required=False),
+)
+async def promote_candidate(
+    name: NameDep, episode: Episode, request: Request, services: ServicesDep
+) -> Response:
+    """Serve a candidate all the same: written to the log now, carried out when the trainer gets there."""
+    told = await audit_of(request)
+    experiment = await services.experiments.get(name)
+    found = await services.candidates.get(experiment.experiment_id, episode)
+    if not found.is_intact:
+        raise ServiceError("The stored candidate is damaged.")
+    # The trainer needs it later, and so does every replay of the log: it is kept for ever.
+    await services.candidates.pin(experiment.experiment_id, episode)
+    facts = {"episode": episode, "sha256": found.sha256}
+    event = told.event(experiment.experiment_id, EventKind.PROMOTION, facts, str(episode))
+    (appended,) = await services.event_log.append([event])
+    services.bus.wake(name)
+    return json_answer({"experiment": name, "episode": episode, **outcome(appended)}, 202)
+
+
+@router.get(
+    "/{episode}/policy",
+    response_class=Response,
+    responses={**bytes_answer("The policy as if it served, as safetensors"), **problems(404)},
+)
+async def download_candidate(name: NameDep, episode: Episode, services: ServicesDep) -> Response:
+    """The target policy of a candidate as if it served, to look at it offline."""
+    experiment = await services.experiments.get(name)
+    found = await services.candidates.get(experiment.experiment_id, episode)
+    if not found.is_intact:
+        raise ServiceError("The stored candidate is damaged.")
+    return await policy_answer(experiment, found.blob, f"{name}-candidate-{episode}")
+
+
+def _answer(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "episode": candidate.episode,
+        "sha256": candidate.sha256,
+        "size_bytes": candidate.size_bytes,
+        "is_pinned": candidate.is_pinned,
+        "created_at": candidate.created_at,
+        "verdict": dict(candidate.verdict),
+    }

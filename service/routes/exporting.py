@@ -1,0 +1,32 @@
+"""A policy as a file."""
+
+import asyncio
+import hashlib
+import json
+
+from fastapi import Response
+
+from model.export import exported, manifest_of
+from model.snapshot import SnapshotError
+from service.bodies import MediaType
+from service.errors import ServiceError
+from service.experiment_spec import ExperimentSpec
+from service.records import Experiment
+
+MANIFEST_HEADER = "X-Policy-Manifest"
+
+
+async def policy_answer(experiment: Experiment, snapshot: bytes, name: str) -> Response:
+    """The target policy of a snapshot, for download."""
+    facts = ExperimentSpec.of(experiment).export_facts()
+    try:
+        content = await asyncio.to_thread(exported, snapshot, facts)
+    except SnapshotError as error:
+        raise ServiceError("The stored snapshot is damaged.") from error
+    digest = hashlib.sha256(content).hexdigest()
+    headers = {
+        MANIFEST_HEADER: json.dumps({**manifest_of(content), "sha256": digest}),
+        "Content-Disposition": f'attachment; filename="{name}.safetensors"',
+        "ETag": f'"{digest}"',
+    }
+    return Response(content, headers=headers, media_type=MediaType.BYTES)

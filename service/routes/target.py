@@ -1,0 +1,122 @@
+"""The target side: decisions of the frozen policy alone, and unlabeled contexts ahead of time."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
+
+from service import request_schemas, schemas
+from service.bodies import BINARY, STREAMED, STRUCTURED, TargetSelectBody, decode, media_type
+from service.errors import PayloadTooLarge, UploadStalled
+from service.invalid import check_identifier, refuse
+from service.policies import Served
+from service.records import uuid7
+from service.routes import json_answer, services_of
+from service.routes.decisions import REPLAYED
+from service.routes.documentation import body, problems, stream
+from service.target_contexts import binary_target_rows, target_rows
+from service.target_selecting import TargetAnswer
+from service.upload_decoding import decoder_for
+from service.uploading import Spool
+
+router = APIRouter(prefix="/target", tags=["target"])
+
+Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
+Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
+Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary body")]
+Flag = Annotated[bool, Query(description="with a binary body")]
+
+
+@router.post(
+    "/select",
+    response_model=schemas.TargetSelected,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(request_schemas.TargetSelectRequest, is_binary=True),
+)
+async def target_select(
+    request: Request,
+    experiment: Text = None,
+    request_id: Text = None,
+    confidence_floor: Floor = None,
+    store: Flag = False,
+    eligible_arms: Arms = None,
+) -> Response:
+    """Decide for target contexts with the frozen policy; nothing is learned or explored."""
+    services = await services_of(request)
+    media = media_type(request.headers.get("content-type"), (*STRUCTURED, *BINARY))
+    content = await request.body()
+    if media in BINARY:
+        served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
+        groups = binary_target_rows(served.spec, content, media, eligible_arms)
+    else:
+        asked = decode(content, TargetSelectBody, media)
+        served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
+        groups = target_rows(served.spec, asked, media)
+        confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
+    store_as = _request_id(request_id) if store else None
+    answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
+    return json_answer(_answer(served, answer), headers=_headers(answer))
+
+
+@router.post(
+    "/contexts",
+    status_code=201,
+    response_model=schemas.ContextsStored,
+    responses={
+        200: {"model": schemas.ContextsStored, "description": "They had been stored before"},
+        **problems(404, 409, has_body=True),
+    },
+    openapi_extra=stream(),
+)
+async def upload_contexts(
+    request: Request, experiment: Text = None, request_id: Text = None
+) -> Response:
+    """Store unlabeled target contexts, as many as 10^6 at once; all of them count or none."""
+    services = await services_of(request)
+    media = media_type(request.headers.get("content-type") or "", STREAMED)
+    served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
+    store_as = _request_id(request_id)
+    with Spool(served.spec) as spool:
+        await _receive(request, decoder_for(media, served.spec), spool)
+        if not spool.rows:
+            refuse("There is at least one context.")
+        stored = await services.uploading.store_spooled(served, store_as, spool)
+    return json_answer(
+        stored.answer(served.experiment.name), 201 if stored.appended.created else 200
+    )
+
+
+async def _receive(request: Request, decoder: Any, spool: Spool) -> None:
+    limit = request.app.state.max_upload_bytes
+    received = 0
+    try:
+        async for piece in request.stream():
+            received += len(piece)
+            if received > limit:
+                raise PayloadTooLarge(max_bytes=limit)
+            for contexts in decoder.feed(piece):
+                spool.add(contexts)
+    except (TimeoutError, ClientDisconnect):
+        raise UploadStalled from None
+    for contexts in decoder.finish():
+        spool.add(contexts)
+
+
+def _request_id(given: str | None) -> str:
+    return uuid7() if given is None else check_identifier(given, "#/request_id")
+
+
+def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
+    name = served.experiment.name
+    return {
+        "experiment": name,
+        "policy_version": served.version,
+        "encoder_version": served.policy.version.encoder_version,
+        "decisions": answer.decisions,
+        "stored": None if answer.stored is None else answer.stored.answer(name),
+    }
+
+
+def _headers(answer: TargetAnswer) -> dict[str, str] | None:
+    is_replay = answer.stored is not None and not answer.stored.appended.created
+    return REPLAYED if is_replay else None

@@ -1,0 +1,87 @@
+"""How far the source carries over: judgements by version, the audit trail."""
+
+import asyncio
+from enum import StrEnum
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from service import schemas
+from service.experiment_spec import ExperimentSpec
+from service.loading import LearnerStore
+from service.regret import target_regret
+from service.routes import NameDep, ServicesDep, json_answer
+from service.routes.documentation import problems
+from service.routes.experiments import state_answer
+from service.services import Services
+from service.transfer_history import as_csv, entry, gate_entries, versions
+
+router = APIRouter(prefix="/experiments/{name}", tags=["transfer"])
+
+
+class Format(StrEnum):
+    """How the judgements are written."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+@router.get("/transfer", response_model=schemas.Transfer, responses=problems(404))
+async def show_transfer(
+    name: NameDep, services: ServicesDep, format: Format = Format.JSON
+) -> Response:
+    """The bound's terms, label-free signs, verdicts and the gate's, by encoder version."""
+    found = await transfer_answer(services, name)
+    if format is Format.JSON:
+        return json_answer(found)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-transfer.csv"'}
+    return Response(as_csv(found["versions"]), headers=headers, media_type="text/csv")
+
+
+@router.get("/audit", response_model=schemas.AuditTrail, responses=problems(404))
+async def show_audit(name: NameDep, services: ServicesDep) -> Response:
+    """What happened to the experiment: phases, encoders, promotions and restores, in order."""
+    experiment = await services.experiments.get(name)
+    lifecycle = await services.history.lifecycle(experiment.experiment_id)
+    return json_answer({"experiment": name, "entries": [entry(each) for each in lifecycle]})
+
+
+@router.get(
+    "/report",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/html": {}}, "description": "The report, one self-contained page"},
+        **problems(404),
+    },
+)
+async def show_report(name: NameDep, services: ServicesDep) -> Response:
+    """The transfer report for people: verdict, plots and figures on one page that needs nothing else."""
+    from service.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
+
+    experiment = await services.experiments.get(name)
+    spec = ExperimentSpec.of(experiment)
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    state = state_answer(experiment, newest[0] if newest else None)
+    facts = ReportFacts(spec, await transfer_answer(services, name), state)
+    learner = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
+    page = await asyncio.to_thread(render, facts, learner)
+    return Response(page, media_type="text/html")
+
+
+async def transfer_answer(services: Services, name: str) -> dict[str, Any]:
+    """All that is known of an experiment's transfer."""
+    experiment = await services.experiments.get(name)
+    lifecycle = await services.history.lifecycle(experiment.experiment_id)
+    records = await services.transfers.list(experiment.experiment_id)
+    rewards = await services.history.target_rewards(experiment.experiment_id)
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    judged = versions(records, lifecycle)
+    return {
+        "experiment": name,
+        "phase": experiment.phase.value,
+        "encoder_version": newest[0].encoder_version if newest else 0,
+        "verdict": judged[-1]["verdict"] if judged else None,
+        "versions": judged,
+        "gate": gate_entries(lifecycle),
+        "target_regret": target_regret(lifecycle, rewards),
+    }

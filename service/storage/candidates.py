@@ -1,0 +1,128 @@
+"""Candidates: trained encoders that do not serve, kept for a person to look at."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import StaleEpoch, UnknownCandidate
+from service.records import Candidate
+from service.storage.database import Database
+from service.storage.experiments import lock_experiment
+from service.storage.tables import DatabaseNow, candidates, experiments
+
+COLUMNS = (
+    candidates.c.experiment_id,
+    candidates.c.episode,
+    candidates.c.sha256,
+    candidates.c.size_bytes,
+    candidates.c.is_pinned,
+    candidates.c.created_at,
+    candidates.c.verdict,
+)
+
+
+class Candidates:
+    """One candidate an episode at most; those that the log speaks of are kept for ever."""
+
+    def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
+        self._database = database
+        self._timeout_seconds = timeout_seconds  # blobs are large, and nobody waits for them
+
+    async def save(
+        self,
+        experiment_id: str,
+        episode: int,
+        blob: bytes,
+        verdict: Mapping[str, Any],
+        *,
+        epoch: int,
+        keep: int,
+    ) -> None:
+        """Keep a candidate, and of the others the newest; saving it once more changes nothing."""
+        row = {
+            "experiment_id": experiment_id,
+            "episode": episode,
+            "sha256": hashlib.sha256(blob).hexdigest(),
+            "size_bytes": len(blob),
+            "is_pinned": False,
+            "created_at": DatabaseNow(),
+            "verdict": json.dumps(dict(verdict)),
+            "blob": blob,
+        }
+
+        async def insert(connection: AsyncConnection) -> None:
+            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
+            if held.epoch != epoch:
+                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            is_there = sa.select(sa.exists().where(_is_at(experiment_id, episode)))
+            if not await connection.scalar(is_there):
+                await connection.execute(sa.insert(candidates).values(row))
+                await connection.execute(_surplus(experiment_id, keep))
+
+        await self._database.write(insert, self._timeout_seconds)
+
+    async def get(self, experiment_id: str, episode: int) -> Candidate:
+        """The candidate of an episode, with its bytes; `UnknownCandidate` if it is not kept."""
+        query = sa.select(*COLUMNS, candidates.c.blob).where(_is_at(experiment_id, episode))
+        result = await self._database.read(
+            lambda connection: connection.execute(query), self._timeout_seconds
+        )
+        row = result.one_or_none()
+        if row is None:
+            raise UnknownCandidate
+        return _candidate(row)
+
+    async def list(self, experiment_id: str) -> list[Candidate]:
+        """The candidates that are kept, without their bytes, the newest first."""
+        query = (
+            sa.select(*COLUMNS)
+            .where(candidates.c.experiment_id == experiment_id)
+            .order_by(candidates.c.episode.desc())
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query))
+        return [_candidate(row) for row in rows]
+
+    async def pin(self, experiment_id: str, episode: int) -> None:
+        """Keep a candidate for ever."""
+        statement = sa.update(candidates).where(_is_at(experiment_id, episode))
+        result = await self._database.write(
+            lambda connection: connection.execute(statement.values(is_pinned=True))
+        )
+        if not result.rowcount:
+            raise UnknownCandidate
+
+
+def _is_at(experiment_id: str, episode: int) -> sa.ColumnElement[bool]:
+    return sa.and_(candidates.c.experiment_id == experiment_id, candidates.c.episode == episode)
+
+
+def _surplus(experiment_id: str, keep: int) -> sa.Delete:
+    newest = (
+        sa.select(candidates.c.episode)
+        .where(candidates.c.experiment_id == experiment_id)
+        .order_by(candidates.c.episode.desc())
+        .limit(keep)
+    )
+    return sa.delete(candidates).where(
+        candidates.c.experiment_id == experiment_id,
+        candidates.c.is_pinned.is_(False),
+        candidates.c.episode.not_in(newest),
+    )
+
+
+def _candidate(row: Any) -> Candidate:
+    experiment_id, episode, sha256, size_bytes, is_pinned, created_at, verdict, *blob = row
+    return Candidate(
+        experiment_id,
+        episode,
+        sha256,
+        size_bytes,
+        is_pinned,
+        created_at,
+        json.loads(verdict),
+        *blob,
+    )

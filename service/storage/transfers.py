@@ -1,0 +1,75 @@
+"""Judgements of transfer: one for each encoder version that was judged."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import StaleEpoch
+from service.records import TransferRecord
+from service.storage.database import Database
+from service.storage.experiments import lock_experiment
+from service.storage.tables import DatabaseNow, experiments, transfers
+
+
+class Transfers:
+    """What was said of each encoder version's transfer, when it was said first."""
+
+    def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
+        self._database = database
+        self._timeout_seconds = timeout_seconds
+
+    async def save(
+        self,
+        experiment_id: str,
+        encoder_version: int,
+        offset: int,
+        judgement: Mapping[str, Any],
+        *,
+        epoch: int,
+    ) -> None:
+        """Keep the judgement of an encoder version, unless there is one."""
+        row = {
+            "experiment_id": experiment_id,
+            "encoder_version": encoder_version,
+            "event_offset": offset,
+            "created_at": DatabaseNow(),
+            "judgement": json.dumps(dict(judgement)),
+        }
+        is_there = sa.select(
+            sa.exists().where(
+                transfers.c.experiment_id == experiment_id,
+                transfers.c.encoder_version == encoder_version,
+            )
+        )
+
+        async def insert(connection: AsyncConnection) -> None:
+            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
+            if held.epoch != epoch:
+                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            if not await connection.scalar(is_there):
+                await connection.execute(sa.insert(transfers).values(row))
+
+        await self._database.write(insert, self._timeout_seconds)
+
+    async def list(self, experiment_id: str) -> list[TransferRecord]:
+        """All judgements, the oldest first."""
+        query = (
+            sa.select(
+                transfers.c.encoder_version,
+                transfers.c.event_offset,
+                transfers.c.created_at,
+                transfers.c.judgement,
+            )
+            .where(transfers.c.experiment_id == experiment_id)
+            .order_by(transfers.c.encoder_version)
+        )
+        rows = await self._database.read(
+            lambda connection: connection.execute(query), self._timeout_seconds
+        )
+        return [
+            TransferRecord(version, offset, moment, json.loads(judgement))
+            for version, offset, moment, judgement in rows
+        ]

@@ -1,0 +1,170 @@
+"""The target policy alone: frozen, nothing learned, and it may say that it does not know."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from msgspec import Struct
+
+from model.policy import Policy
+from model.rounds import Booleans, Floats, TargetSelection
+from service.errors import InvalidRequest
+from service.experiment_spec import ExperimentSpec
+from service.metrics import Metrics
+from service.policies import Served
+from service.uploading import Stored, Uploading
+
+T = TypeVar("T")
+INLINE_ROWS = 16  # more are scored in a thread, beside other requests
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRows:
+    """Contexts that share their arms: (n, *shape), or (n, arms, *shape) where arms have their own.
+
+    `rows` are their places in the request.
+    """
+
+    arms: tuple[str, ...]
+    contexts: Floats
+    rows: Sequence[int]
+
+
+class TargetDecision(Struct):
+    """One answer; `probabilities`, `mean` and `bonus` are the policy's, also where it abstained."""
+
+    arm: str | None
+    probabilities: dict[str, float]
+    mean: float
+    bonus: float
+    transfer_confidence: float
+    abstained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAnswer:
+    """The decisions in the order of the request, and what was stored if that was asked for."""
+
+    decisions: list[TargetDecision]
+    stored: Stored | None
+
+
+class TargetSelecting:
+    """Answers for target contexts; the only thing it ever writes are contexts, when asked to."""
+
+    def __init__(self, uploading: Uploading, metrics: Metrics) -> None:
+        self._uploading = uploading
+        self._metrics = metrics
+
+    async def select(
+        self,
+        served: Served,
+        groups: Sequence[TargetRows],
+        floor: float | None,
+        store_as: str | None,
+    ) -> TargetAnswer:
+        """One decision a context; with `store_as`, the contexts are kept under that request id."""
+        selections = [await _selected(served, group) for group in groups]
+        decisions = decided(served.spec, groups, selections, floor)
+        stored = None
+        if store_as is not None:
+            contexts = _in_order(
+                (group.rows, _chosen(served.spec, group, selection))
+                for group, selection in zip(groups, selections, strict=True)
+            )
+            stored = await self._uploading.store(served, store_as, np.stack(contexts))
+        abstained = sum(each.abstained for each in decisions)
+        self._metrics.count_target_selections(served.experiment.name, len(decisions), abstained)
+        return TargetAnswer(decisions, stored)
+
+
+def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
+    """What the policy says of the contexts."""
+    return policy.select_target(group.contexts, _eligible(spec, group))
+
+
+def decided(
+    spec: ExperimentSpec,
+    groups: Sequence[TargetRows],
+    selections: Sequence[TargetSelection],
+    floor: float | None,
+) -> list[TargetDecision]:
+    """The answers in the order of the request."""
+    return _in_order(
+        (group.rows, _decisions(selection, _columns(spec, group), floor, _fallback(spec, group)))
+        for group, selection in zip(groups, selections, strict=True)
+    )
+
+
+def _in_order(parts: Iterable[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
+    placed = {row: item for rows, items in parts for row, item in zip(rows, items, strict=True)}
+    return [placed[row] for row in range(len(placed))]
+
+
+async def _selected(served: Served, group: TargetRows) -> TargetSelection:
+    # Requests are not joined here: products over other batches round differently, and the same
+    # file scored offline must give the same bits.
+    try:
+        if len(group.rows) <= INLINE_ROWS and served.policy.device.type == "cpu":
+            return selected(served.policy, served.spec, group)
+        return await asyncio.to_thread(selected, served.policy, served.spec, group)
+    except ValueError as error:
+        raise InvalidRequest("The model refuses the contexts.") from error
+
+
+def _decisions(
+    selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
+) -> list[TargetDecision]:
+    """The answers; `columns` are the selection's columns of the arms that are answered for."""
+    rows = np.arange(len(selection.arms))
+    names = {column: arm for arm, column in columns.items()}
+    arms = selection.arms.tolist()
+    indexes = list(columns.values())
+    said = zip(
+        arms,
+        selection.probabilities[:, indexes].tolist(),
+        selection.scores.mean[rows, selection.arms].tolist(),
+        selection.scores.bonus[rows, selection.arms].tolist(),
+        selection.confidence.tolist(),
+        strict=True,
+    )
+    least = -1.0 if floor is None else floor
+    return [
+        TargetDecision(
+            fallback if confidence < least else names[arm],
+            dict(zip(columns, probabilities, strict=True)),
+            mean,
+            bonus,
+            confidence,
+            confidence < least,
+        )
+        for arm, probabilities, mean, bonus, confidence in said
+    ]
+
+
+def _columns(spec: ExperimentSpec, group: TargetRows) -> dict[str, int]:
+    if spec.is_per_arm:
+        return {arm: column for column, arm in enumerate(group.arms)}
+    return {arm: spec.arm_indexes[arm] for arm in group.arms}
+
+
+def _eligible(spec: ExperimentSpec, group: TargetRows) -> Booleans | None:
+    if spec.is_per_arm or len(group.arms) == len(spec.arms):
+        return None
+    mask = np.zeros((len(group.rows), len(spec.arms)), dtype=np.bool_)
+    mask[:, list(_columns(spec, group).values())] = True
+    return mask
+
+
+def _fallback(spec: ExperimentSpec, group: TargetRows) -> str | None:
+    """The declared arm, where it is among those that are offered."""
+    return spec.fallback_arm if spec.fallback_arm in group.arms else None
+
+
+def _chosen(spec: ExperimentSpec, group: TargetRows, selection: TargetSelection) -> Floats:
+    """What φ saw of each row: the shared context, or that of the chosen arm."""
+    if not spec.is_per_arm:
+        return group.contexts
+    return np.asarray(group.contexts[np.arange(len(selection.arms)), selection.arms])

@@ -1,0 +1,154 @@
+"""Offline scoring: a policy file, no service, the endpoint's answers bit for bit."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from service.cli import app
+from service.client import Client, Round
+from tests.service_process import ROOT, ServiceProcess, clean_environment
+
+ROWS = np.random.default_rng(2).standard_normal((2300, 4)).astype(np.float32)
+CONFIG = {
+    "episode_length": 32,
+    "latent_size": 8,
+    "hidden_sizes": [16],
+    "steps_per_episode": 8,
+    "batch_size": 16,
+    "holdout_share": 0.4,
+}
+SIDES = {
+    "shared": ["low", "mid", "high"],
+    "per_arm": ["low", "mid"],
+}
+
+
+def daband(*arguments: str) -> str:
+    """What a command prints, in this process: a new one would load everything again."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def taught(client: Client, name: str, kind: str) -> None:
+    """An experiment whose policy rates its decisions."""
+    context = {"kind": kind, "shape": [4]}
+    declared = {"arms": SIDES[kind], "context": context, "seed": 3, "config": CONFIG}
+    client.create_experiment(name=name, fallback_arm="low", **declared)
+    client.upload_contexts(name, ROWS[:200] + 0.2)
+    for start in range(0, 160, 32):
+        rows = ROWS[start : start + 32]
+        sides = [row if kind == "shared" else dict.fromkeys(SIDES[kind], row) for row in rows]
+        selected = client.select_many(name, [Round(source=side) for side in sides])
+        ids = [each.source.decision_id for each in selected if each.source]
+        client.reward_many(dict(zip(ids, (rows[:, 0] > 0).astype(float), strict=True)))
+
+    def is_settled() -> bool:
+        state = client.state(name)
+        is_folded = state.counts["folded_rewards"] == 160 and state.lag == 0
+        return is_folded and not state.model_dump()["is_training"]
+
+    wait_until(is_settled)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+def answers(
+    client: Client, name: str, contexts: Any, version: int, floor: float | None = None
+) -> list[dict[str, Any]]:
+    """What the endpoint says, a thousand contexts a request, all under one policy."""
+    found = []
+    for start in range(0, len(contexts), 1000):
+        answered = client.target_select(name, contexts[start : start + 1000], floor)
+        assert answered.policy_version == version
+        found += [each.model_dump() for each in answered.decisions]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["shared", "per_arm"])
+def test_score_is_bit_equal_to_the_endpoint(service: ServiceProcess, tmp_path: Path, kind: str):
+    name, url = f"doses-{kind}", ("--url", service.url)
+    policy, contexts = tmp_path / "policy.safetensors", tmp_path / "contexts.npy"
+    rows = ROWS if kind == "shared" else np.stack([ROWS, ROWS[::-1]], axis=1)
+    given = rows if kind == "shared" else [dict(zip(SIDES[kind], row, strict=True)) for row in rows]
+    np.save(contexts, rows)
+    with Client(service.url) as client:
+        taught(client, name, kind)
+        version = client.state(name).policy_version
+        wait_until(lambda: client.target_select(name, given[:1]).policy_version == version)
+        said = daband("export", name, "--out", str(policy), *url)
+        rated = [each["transfer_confidence"] for each in answers(client, name, given, version)]
+        floor = float(np.median(rated))  # so that some abstain and some do not
+        expected = answers(client, name, given, version, floor)
+    assert str(policy) in said
+    manifest = json.loads(policy.with_suffix(".json").read_text())
+    assert (manifest["experiment"], manifest["version"]) == (name, version)
+    options = ("--policy", str(policy), "--confidence-floor", repr(floor))
+    printed = daband("score", *options, "--contexts", str(contexts))
+    got = [json.loads(line) for line in printed.splitlines()]
+    assert got == expected
+    assert {each["abstained"] for each in got} == {True, False}
+    lines, out = tmp_path / "contexts.jsonl", tmp_path / "decisions.jsonl"
+    texts = [
+        json.dumps(
+            row.tolist() if kind == "shared" else dict(zip(SIDES[kind], row.tolist(), strict=True))
+        )
+        for row in rows
+    ]
+    lines.write_text("\n".join(texts) + "\n")
+    daband("score", *options, "--contexts", str(lines), "--out", str(out))
+    assert [json.loads(line) for line in out.read_text().splitlines()] == expected
+
+
+def test_scoring_needs_no_service_and_refuses_bad_files(tmp_path: Path):
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(b"no policy")
+    np.save(tmp_path / "contexts.npy", ROWS[:3])
+    command = ["score", "--policy", str(bad), "--contexts", str(tmp_path / "contexts.npy")]
+    done = subprocess.run(
+        [sys.executable, "-m", "service.cli", *command],
+        cwd=ROOT,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "not a policy file\n")
+
+
+def test_report_and_upload_by_command(service: ServiceProcess, tmp_path: Path):
+    url = ("--url", service.url)
+    arms = ("--arm", "a", "--arm", "b", "--shape", "4")
+    daband("experiment", "create", "plain", *arms, *url)
+    np.save(tmp_path / "contexts.npy", ROWS)
+    for status in ("created", "already_recorded"):
+        said = json.loads(daband("upload", "plain", str(tmp_path / "contexts.npy"), *url))
+        assert (said["status"], said["contexts"]) == (status, 2300)
+    page = tmp_path / "report.html"
+    daband("report", "plain", "--out", str(page), *url)
+    assert page.read_text().startswith("<!doctype html>")
+    opened = json.loads(daband("experiment", "open", "plain", "--best-reward", "0.5", *url))
+    assert (opened["phase"], opened["best_reward"]) == ("continued", 0.5)
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
