@@ -174,7 +174,8 @@ class Policy:
         return Scores(empty, empty, empty)
 
     def _moved(self, contexts: Floats) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
+        writable = np.require(contexts, requirements=["C", "W"])  # torch warns of others
+        return torch.from_numpy(writable).to(self.device)
 
     def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any, Any, Any]:
         """φᵀθ, α‖L⁻¹φ‖, their sum, and φ, for numpy arrays and torch tensors alike."""

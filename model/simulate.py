@@ -32,7 +32,8 @@ class ClusterWorld:
     """K classes of two clusters each (so no linear rule is best), one class an arm.
 
     The target is the source rotated, scaled, shifted and bent by `shift` (0 = the same domain,
-    1 = strong). `target_shares` changes the class balance of the target. `graded` rewards pay
+    1 = strong), then moved `gap` away (5 leaves no overlap). With `permuted`, each class of the target
+    pays another arm than in the source. `target_shares` changes the class balance of the target. `graded` rewards pay
     near arms a little instead of 1 for the best and 0 for the others.
     """
 
@@ -43,6 +44,8 @@ class ClusterWorld:
     target_shares: tuple[float, ...] | None = None
     graded: bool = False
     noise: float = 0.35
+    gap: float = 0.0
+    permuted: bool = False
 
     def config_values(self) -> dict[str, object]:
         """The configuration fields that this world fixes."""
@@ -61,6 +64,7 @@ class ClusterWorld:
         contexts = self._centers()[clusters] + self.noise * rng.standard_normal((count, self.size))
         if domain is Domain.TARGET:
             contexts = self._moved(contexts)
+            classes = (classes + self.permuted) % self.arm_count
         return Draw(contexts.astype(np.float32), self._payoffs()[classes])
 
     def reward(self, expected: float, seed: int, *names: object) -> float:
@@ -87,7 +91,9 @@ class ClusterWorld:
         bend = (
             0.3 * self.shift * np.tanh(contexts @ rng.standard_normal((self.size, self.size)) / 2)
         )
-        return np.asarray((contexts @ _rotation(planes, 0.8 * self.shift) + bend) * scale + offset)
+        moved = (contexts @ _rotation(planes, 0.8 * self.shift) + bend) * scale + offset
+        away = generator(self.seed, "gap").standard_normal(self.size)
+        return np.asarray(moved + self.gap * away / np.linalg.norm(away))
 
 
 def _rotation(planes: Doubles, angle: float) -> Doubles:

@@ -177,14 +177,16 @@ class Admission:
 
     async def _read(self, receive: Receive) -> bytes | None:
         """The body; none when the caller has gone away before its end."""
-        body = bytearray()
+        pieces: list[bytes] = []
+        size = 0
         async with asyncio.timeout(self._limits.body_timeout_seconds):
             while (message := await receive())["type"] == "http.request":
-                body += message.get("body", b"")
-                if len(body) > self._limits.max_body_bytes:
+                pieces.append(message.get("body", b""))
+                size += len(pieces[-1])
+                if size > self._limits.max_body_bytes:
                     raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
                 if not message.get("more_body", False):
-                    return bytes(body)
+                    return b"".join(pieces)
         return None
 
 

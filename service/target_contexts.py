@@ -17,7 +17,6 @@ from service.contexts import (
     in_order,
     npy_header,
     numbers_from,
-    raw_numbers,
     side_by_arm,
 )
 from service.decision_codec import CONTEXT_TYPE
@@ -105,7 +104,9 @@ def _raw_rows(body: bytes, shape: tuple[int, ...], pointer: str) -> Floats:
             f"Expected a multiple of {size} bytes: float32 numbers of shape {list(shape)}.", pointer
         )
     _check_count(count, pointer)
-    return raw_numbers(body, (count, *shape))
+    # No copy: nothing here writes to it, and these bodies are large.
+    rows = np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32, copy=False)
+    return rows.reshape(count, *shape)
 
 
 def _npy_rows(body: bytes, shape: tuple[int, ...]) -> Floats:

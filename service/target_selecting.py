@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.json import Encoder
 
 from model.policy import Policy
 from model.rounds import Booleans, Floats, TargetSelection
@@ -17,6 +18,7 @@ from service.policies import Served
 from service.uploading import Stored, Uploading
 
 T = TypeVar("T")
+_encode = Encoder().encode
 INLINE_ROWS = 16  # more are scored in a thread, beside other requests
 
 
@@ -32,11 +34,14 @@ class TargetRows:
     rows: Sequence[int]
 
 
-class TargetDecision(Struct):
-    """One answer; `probabilities`, `mean` and `bonus` are the policy's, also where it abstained."""
+class TargetDecision(Struct, gc=False):
+    """One answer; `probabilities`, `mean` and `bonus` are the policy's, also where it abstained.
+
+    The probabilities are encoded already: nearly all rows of an arm share them.
+    """
 
     arm: str | None
-    probabilities: dict[str, float]
+    probabilities: Raw
     mean: float
     bonus: float
     transfer_confidence: float
@@ -71,11 +76,13 @@ class TargetSelecting:
         stored = None
         if store_as is not None:
             contexts = _in_order(
-                (group.rows, _chosen(served.spec, group, selection))
-                for group, selection in zip(groups, selections, strict=True)
+                [
+                    (group.rows, _chosen(served.spec, group, selection))
+                    for group, selection in zip(groups, selections, strict=True)
+                ]
             )
             stored = await self._uploading.store(served, store_as, np.stack(contexts))
-        abstained = sum(each.abstained for each in decisions)
+        abstained = 0 if floor is None else sum([each.abstained for each in decisions])
         self._metrics.count_target_selections(served.experiment.name, len(decisions), abstained)
         return TargetAnswer(decisions, stored)
 
@@ -93,12 +100,19 @@ def decided(
 ) -> list[TargetDecision]:
     """The answers in the order of the request."""
     return _in_order(
-        (group.rows, _decisions(selection, _columns(spec, group), floor, _fallback(spec, group)))
-        for group, selection in zip(groups, selections, strict=True)
+        [
+            (
+                group.rows,
+                _decisions(selection, _columns(spec, group), floor, _fallback(spec, group)),
+            )
+            for group, selection in zip(groups, selections, strict=True)
+        ]
     )
 
 
-def _in_order(parts: Iterable[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
+def _in_order(parts: Sequence[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
+    if len(parts) == 1:
+        return list(parts[0][1])
     placed = {row: item for rows, items in parts for row, item in zip(rows, items, strict=True)}
     return [placed[row] for row in range(len(placed))]
 
@@ -119,29 +133,40 @@ def _decisions(
 ) -> list[TargetDecision]:
     """The answers; `columns` are the selection's columns of the arms that are answered for."""
     rows = np.arange(len(selection.arms))
-    names = {column: arm for arm, column in columns.items()}
-    arms = selection.arms.tolist()
-    indexes = list(columns.values())
     said = zip(
-        arms,
-        selection.probabilities[:, indexes].tolist(),
+        selection.arms.tolist(),
+        _encoded_probabilities(selection, columns),
         selection.scores.mean[rows, selection.arms].tolist(),
         selection.scores.bonus[rows, selection.arms].tolist(),
         selection.confidence.tolist(),
         strict=True,
     )
+    names = {column: arm for arm, column in columns.items()}
     least = -1.0 if floor is None else floor
     return [
-        TargetDecision(
-            fallback if confidence < least else names[arm],
-            dict(zip(columns, probabilities, strict=True)),
-            mean,
-            bonus,
-            confidence,
-            confidence < least,
-        )
-        for arm, probabilities, mean, bonus, confidence in said
+        TargetDecision(names[arm], chances, mean, bonus, confidence, False)
+        if confidence >= least
+        else TargetDecision(fallback, chances, mean, bonus, confidence, True)
+        for arm, chances, mean, bonus, confidence in said
     ]
+
+
+def _encoded_probabilities(selection: TargetSelection, columns: dict[str, int]) -> list[Raw]:
+    """The probabilities of each row by arm, as JSON; those of an arm without ties are made once."""
+    indexes = list(columns.values())
+    certain = {
+        index: _encoded({arm: float(column == index) for arm, column in columns.items()})
+        for index in set(selection.arms.tolist())
+    }
+    found = [certain[arm] for arm in selection.arms.tolist()]
+    for row in np.flatnonzero(selection.probabilities.max(axis=1) < 1.0).tolist():
+        chances = selection.probabilities[row, indexes].tolist()
+        found[row] = _encoded(dict(zip(columns, chances, strict=True)))
+    return found
+
+
+def _encoded(chances: dict[str, float]) -> Raw:
+    return Raw(_encode(chances))
 
 
 def _columns(spec: ExperimentSpec, group: TargetRows) -> dict[str, int]:

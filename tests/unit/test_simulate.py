@@ -120,3 +120,15 @@ def test_rewards_of_a_linear_world_have_their_expectation():
     assert set(rewards) == {0.0, 1.0}
     assert np.mean(rewards) == pytest.approx(0.3, abs=0.015)
     assert LinearWorld(seed=0).reward(0.3, 0, 5) == rewards[5]
+
+
+def test_a_gap_leaves_no_overlap_and_a_permutation_changes_what_pays():
+    plain = ClusterWorld(seed=3, shift=0.0)
+    moved = ClusterWorld(seed=3, shift=0.0, gap=5.0, permuted=True)
+    first, second = plain.draw(Domain.TARGET, 200, "a"), moved.draw(Domain.TARGET, 200, "a")
+    steps = second.contexts - first.contexts
+    assert np.linalg.norm(steps, axis=1) == pytest.approx(np.full(200, 5.0), abs=1e-4)
+    assert (second.best_arms == (first.best_arms + 1) % plain.arm_count).all()
+    source = moved.draw(Domain.SOURCE, 200, "a")
+    np.testing.assert_array_equal(source.contexts, plain.draw(Domain.SOURCE, 200, "a").contexts)
+    assert (source.best_arms == plain.draw(Domain.SOURCE, 200, "a").best_arms).all()

@@ -1,0 +1,150 @@
+"""What `/target/select` costs over the bare model call, as ratios measured in one run.
+
+`python -m benchmarks.target_speed [--repeats 60]`: a batch of 1,000 vectors in one request, answered in this
+process by the whole app (routing, middleware, decoding, checks, answer) and, interleaved, by the
+policy alone. CPU times of the process, medians.
+"""
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from benchmarks.lab import use_one_thread
+from model.config import ContextKind
+from model.learner import Learner
+from model.policy import Policy
+from model.rounds import Domain, Round
+from model.systems import system_config
+from service.app import create_app
+from service.experiment_spec import ExperimentSpec
+from service.policies import Served
+from service.settings import Settings
+
+BATCH = 1000
+ARMS = 10
+CALLS = 10
+SHAPES = {"d=784, 256 hidden": (784, (256,)), "d=32, 128·128 hidden": (32, (128, 128))}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=60)
+    options = parser.parse_args(arguments)
+    use_one_thread()
+    for name, (size, hidden) in SHAPES.items():
+        whole, bare = asyncio.run(measured(size, hidden, options.repeats))
+        print(f"{name}: request {whole:.1f} ms, policy {bare:.1f} ms, ratio {whole / bare:.2f}")
+
+
+async def measured(size: int, hidden: tuple[int, ...], repeats: int) -> tuple[float, float]:
+    """Milliseconds of CPU of a request and of the policy alone, medians."""
+    policy = _policy(size, hidden)
+    contexts = np.random.default_rng(1).standard_normal((BATCH, size)).astype(np.float32)
+    content = contexts.tobytes()
+    async with _served(policy, size) as app:
+
+        async def request() -> None:
+            assert await _posted(app, "/target/select", b"experiment=speed", content) == 200
+
+        async def bare() -> None:
+            policy.select_target(contexts)
+
+        pairs = [(await _cpu(request), await _cpu(bare)) for _ in range(repeats + 3)][3:]
+    bare_ms = 1e3 * statistics.median(alone for _, alone in pairs)
+    return bare_ms * statistics.median(whole / alone for whole, alone in pairs), bare_ms
+
+
+async def _cpu(work: Callable[[], Awaitable[None]]) -> float:
+    """Of one call, from some in a row: what the other side left in the caches is paid for once."""
+    started = time.process_time()
+    for _ in range(CALLS):
+        await work()
+    return (time.process_time() - started) / CALLS
+
+
+def _policy(size: int, hidden: tuple[int, ...]) -> Policy:
+    """A policy that has learned something and rates its decisions."""
+    config = system_config(
+        "nlinucb",
+        arm_count=ARMS,
+        context_shape=(size,),
+        hidden_sizes=hidden,
+        episode_length=256,
+        steps_per_episode=1,
+        holdout_share=0.5,
+        gate_margin=1.0,
+        gate_rank=1.0,
+    )
+    learner = Learner(config, seed=1)
+    rng = np.random.default_rng(0)
+    for t, context in enumerate(rng.standard_normal((512, size)).astype(np.float32)):
+        learner.observe_context(t, Domain.TARGET, context)
+        learner.observe(Round(t, Domain.SOURCE, context, t % ARMS, float(t % 2)))
+        learner.train()
+    assert learner.confidence is not None
+    return learner.policy(1)
+
+
+@asynccontextmanager
+async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
+    """The app in this process, serving the policy."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(
+            database_url=f"sqlite:///{folder}/daband.db",
+            trainer_inside=False,
+            poll_seconds=3600,  # only the requests shall cost
+        )
+        app = create_app(settings)
+        async with app.router.lifespan_context(app) as state:
+            assert state is not None
+            services = state["services"]
+
+            async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
+                await app({**scope, "state": {"services": services}}, receive, send)
+
+            arms = tuple(f"arm-{number}" for number in range(ARMS))
+            spec = ExperimentSpec("speed", arms, ContextKind.SHARED, (size,))
+            experiment = await services.experiments.create(spec.name, spec.to_json())
+            services.policies._served["speed"] = Served(experiment, spec, policy)
+            yield with_state
+
+
+async def _posted(app: ASGIApp, path: str, query: bytes, content: bytes) -> int:
+    """The status of a request that is handed to the app as a server does; no client's cost."""
+    statuses = []
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query,
+        "root_path": "",
+        "headers": [(b"content-type", b"application/octet-stream")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    await app(scope, receive, send)
+    return int(statuses[0])
+
+
+if __name__ == "__main__":
+    main()
