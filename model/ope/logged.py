@@ -74,9 +74,10 @@ class LoggedRounds:
         )
 
     def parts(self, size: int) -> Iterator["LoggedRounds"]:
-        """The rounds in order, `size` at a time."""
-        for start in range(0, len(self), size):
-            yield self.rows(start, start + size)
+        """The rounds in order, `size` at a time; what was seen after the last is in the last."""
+        for start in range(0, max(1, len(self)), size):
+            is_last = start + size >= len(self)
+            yield self.rows(start, len(self) + 1 if is_last else start + size)
 
     def check(self) -> None:
         """ValueError unless the propensities and rewards can be weighted."""
