@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 from fastapi import FastAPI
 
+from service.evaluating.jobs import EvaluationJobs
+from service.evaluating.running import EvaluationStores
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.policies import Policies
@@ -15,7 +17,7 @@ from service.problems import Problems
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
-from service.routes import decisions, experiments, ops, snapshots
+from service.routes import decisions, evaluations, experiments, ops, snapshots
 from service.routes.documentation import describe
 from service.scorer import Scorer
 from service.selecting import Selecting
@@ -24,6 +26,7 @@ from service.settings import Settings
 from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.storage import migrate
 from service.storage.database import Database, DatabaseOptions
+from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
@@ -67,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.readiness = readiness
     # The hot routes come first: routes are tried in order.
-    for module in (decisions, experiments, snapshots, ops):
+    for module in (decisions, experiments, snapshots, evaluations, ops):
         app.include_router(module.router)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
     _add_middleware(app, settings, metrics, readiness)
@@ -116,12 +119,14 @@ async def running_services(
         if settings.trainer_inside:
             training = _supervise(stack, metrics, readiness)
             training.start("trainer", _trainer(stores, settings, metrics).run())
+            training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         recent = RecentDecisions()
         yield Services(
             database=database,
             experiments=stores.experiments,
             event_log=stores.event_log,
             snapshots=stores.snapshots,
+            evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
             selecting=Selecting(scorer, stores.event_log, recent, metrics),
@@ -137,13 +142,14 @@ async def running_trainer(
 ) -> AsyncIterator[None]:
     """A trainer alone, running."""
     async with AsyncExitStack() as stack:
-        stores, _ = await _open_stores(stack, settings, metrics)
+        stores, database = await _open_stores(stack, settings, metrics)
         supervisor = _supervise(stack, metrics, readiness)
         supervisor.start("bus", stores.bus.run())
         supervisor.start("event-log", _outliving(stores.event_log.run()))
         stack.push_async_callback(stores.event_log.close)
         training = _supervise(stack, metrics, readiness)
         training.start("trainer", _trainer(stores, settings, metrics).run())
+        training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         yield
 
 
@@ -221,3 +227,10 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         kept_snapshots=settings.kept_snapshots,
     )
     return Trainer(stores, options, metrics)
+
+
+def _evaluation_jobs(
+    stores: TrainerStores, database: Database, settings: Settings
+) -> EvaluationJobs:
+    read = EvaluationStores(stores.experiments, stores.event_log, stores.snapshots)
+    return EvaluationJobs(read, Evaluations(database), settings.poll_seconds)

@@ -9,6 +9,7 @@ from service.rewarding import Rewarding
 from service.selecting import Selecting
 from service.snapshot_bus import SnapshotBus
 from service.storage.database import Database
+from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
@@ -22,6 +23,7 @@ class Services:
     experiments: Experiments
     event_log: EventLog
     snapshots: Snapshots
+    evaluations: Evaluations
     bus: SnapshotBus
     policies: Policies
     selecting: Selecting

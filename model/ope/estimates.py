@@ -171,6 +171,12 @@ class Tally:
         """The sums that the intervals of weighted rewards are made of."""
         return Moments(*self._weights.tolist(), *self._weighted.tolist())
 
+    @property
+    def robust_value(self) -> float | None:
+        """DR by now."""
+        count, total = float(self._weights[0]), float(self._robust[0])
+        return total / count if count else None
+
     def support(self) -> Support:
         """How much the log says about the policy by now."""
         sums = self.moments

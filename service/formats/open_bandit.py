@@ -6,8 +6,8 @@ so that a row is written again as it was. Logs that came from elsewhere are writ
 context numbers as user features; the format has no place for arm names and probabilities.
 """
 
+import codecs
 import csv
-import io
 from collections.abc import Iterable, Iterator
 from typing import IO
 
@@ -79,8 +79,7 @@ class _Layout:
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     """A log from csv."""
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    rows = csv.reader(text)
+    rows = csv.reader(codecs.iterdecode(file, "utf-8"))
     try:
         layout = _Layout(next(rows))
     except StopIteration:
@@ -93,8 +92,7 @@ def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision
     """Write a log; the number of its decisions."""
     if header.is_per_arm:
         raise LogFormatError("Open Bandit csv has no place for a context an arm")
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     count = 0
     for decision in decisions:
         kept = decision.extra.get("open_bandit")
@@ -102,7 +100,6 @@ def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision
             writer.writerow(_names(header, is_kept=kept is not None))
         writer.writerow(_cells(decision, header, count) if kept is None else kept)
         count += 1
-    text.detach()
     return count
 
 
