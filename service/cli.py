@@ -11,7 +11,7 @@ from rich.table import Table
 from service.app import opened_database, running_trainer
 from service.client_commands import demo, experiment_app, fail
 from service.command_tools import DataDir, Device, run, settings_from
-from service.evaluation_commands import evaluate, export_log, import_log, replay_counterfactual
+from service.evaluation_commands import evaluate, log_app, replay_counterfactual
 from service.metrics import Metrics
 from service.readiness import Readiness
 from service.replay import ReplayReport
@@ -33,10 +33,9 @@ app = typer.Typer(
     help="Decisions by domain-adaptive contextual bandits.",
 )
 app.add_typer(experiment_app, name="experiment")
+app.add_typer(log_app, name="log")
 app.command()(demo)
 app.command()(evaluate)
-app.command("export")(export_log)
-app.command("import")(import_log)
 
 
 def main() -> None:

@@ -40,6 +40,8 @@ Pages = AsyncIterator[list[tuple[int, LoggedDecision]]]
 PATIENT = CommitOptions(timeout_seconds=60.0)
 CORRECTIONS = ("rejection", "weighting")
 
+log_app = typer.Typer(no_args_is_help=True, help="Logs of experiments as files.")
+
 Format = Annotated[
     str | None, typer.Option("--format", help="jsonl, parquet, dsjson or csv; else by the name")
 ]
@@ -92,6 +94,7 @@ def evaluate(
     _show(result, json_file, html_file)
 
 
+@log_app.command("export")
 def export_log(
     experiment: str,
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
@@ -106,6 +109,7 @@ def export_log(
     typer.echo(f"{count} decisions written to {file}")
 
 
+@log_app.command("import")
 def import_log(
     experiment: str,
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],

@@ -70,7 +70,7 @@ def test_candidates_are_compared(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "dsjson", "jsonl.gz"])
 def test_a_log_is_exported_and_evaluated_the_same(folder: Path, tmp_path: Path, suffix: str):
     file, direct, again = tmp_path / f"log.{suffix}", tmp_path / "a.json", tmp_path / "b.json"
-    assert f"{2 * ROUNDS} decisions" in done(folder, "export", "lab", str(file))
+    assert f"{2 * ROUNDS} decisions" in done(folder, "log", "export", "lab", str(file))
     candidates = ("--candidate", "arm:mid", "--candidate", "uniform")
     done(folder, "evaluate", "lab", *candidates, "--json", str(direct))
     done(
@@ -82,12 +82,14 @@ def test_a_log_is_exported_and_evaluated_the_same(folder: Path, tmp_path: Path, 
 
 def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
     file, back = tmp_path / "log.parquet", tmp_path / "back.parquet"
-    done(folder, "export", "lab", str(file))
+    done(folder, "log", "export", "lab", str(file))
     config = json.dumps({"latent_size": 4, "hidden_sizes": [8]})
     for _ in range(2):  # an import that broke off can be run again
-        told = done(folder, "import", "twin", str(file), "--method", "linucb", "--config", config)
+        told = done(
+            folder, "log", "import", "twin", str(file), "--method", "linucb", "--config", config
+        )
         assert f"{2 * ROUNDS} decisions and {ROUNDS} rewards are in twin" in told
-    done(folder, "export", "twin", str(back))
+    done(folder, "log", "export", "twin", str(back))
     with reading(file) as ours, reading(back) as theirs:
         for first, second in zip(ours, theirs, strict=True):
             assert second.decision_id.endswith(first.decision_id)
@@ -101,7 +103,7 @@ def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
                 "domain",
             ):
                 assert getattr(first, name) == getattr(second, name)
-    other = daband(folder, "import", "twin", str(file), "--method", "nlinucb")
+    other = daband(folder, "log", "import", "twin", str(file), "--method", "nlinucb")
     assert other.exit_code == 2
     assert "exists already" in other.output
 
@@ -109,7 +111,7 @@ def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(("name", "count"), [("vw.dsjson", 13), ("open_bandit.csv", 300)])
 def test_foreign_logs_become_experiments(folder: Path, tmp_path: Path, name: str, count: int):
     config = json.dumps({"latent_size": 4, "hidden_sizes": [8]})
-    told = done(folder, "import", "foreign", str(DATA / name), "--config", config)
+    told = done(folder, "log", "import", "foreign", str(DATA / name), "--config", config)
     assert f"{count} decisions" in told
     result = tmp_path / "result.json"
     done(folder, "evaluate", "foreign", "--candidate", "uniform", "--json", str(result))
@@ -148,10 +150,10 @@ def test_the_past_is_replayed_with_other_choices(folder: Path):
         (("evaluate", "--log", "none.csv"), "No such file"),
         (("evaluate", "--log", "none.txt"), "none of"),
         (("evaluate", "--log", "none.csv", "--format", "xml"), "--format is one of"),
-        (("export", "nobody", "x.jsonl"), "no experiment of this name"),
-        (("import", "new", "none.csv"), "No such file"),
-        (("import", "new", "none.csv", "--config", "{"), "no JSON"),
-        (("import", "new", "none.csv", "--config", "[]"), "JSON object"),
+        (("log", "export", "nobody", "x.jsonl"), "no experiment of this name"),
+        (("log", "import", "new", "none.csv"), "No such file"),
+        (("log", "import", "new", "none.csv", "--config", "{"), "no JSON"),
+        (("log", "import", "new", "none.csv", "--config", "[]"), "JSON object"),
         (("replay", "lab", "--with", "alpha"), "name=value"),
         (("replay", "lab", "--with", "alpha=-1"), "#/config/alpha"),
         (("replay", "lab", "--with", "method=nothing"), "#/method"),
@@ -178,6 +180,6 @@ def folder_once(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory)
 
 def test_target_decisions_without_rewards_are_contexts(folder: Path, tmp_path: Path):
     file = tmp_path / "log.jsonl"
-    assert f"{ROUNDS} decisions" in done(folder, "export", "lab", str(file), "--rewarded")
+    assert f"{ROUNDS} decisions" in done(folder, "log", "export", "lab", str(file), "--rewarded")
     with reading(file) as reader:
         assert {each.domain for each in reader} == {Domain.SOURCE}
