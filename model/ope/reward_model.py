@@ -11,6 +11,7 @@ from model.ope.logged import LoggedRounds
 from model.randomness import generator
 from model.rounds import Doubles, Floats
 
+SHORTEST, LONGEST = 32, 4096  # rounds between two fits
 MOST_FEATURES = 64  # wider contexts are projected at random: the cost of a round stays bounded
 
 
@@ -22,10 +23,22 @@ class RidgeRewards:
         self._model_count = 1 if is_per_arm else arm_count
         self._ridge = ridge
         self._seed = seed
+        self._seen = 0
         self._projection: Doubles | None = None
         self._gram: Doubles = np.zeros((0, 0, 0))
         self._cross: Doubles = np.zeros((0, 0))
         self._theta: Doubles = np.zeros((0, 0))
+
+    def predict_then_learn(self, rounds: LoggedRounds) -> Doubles:
+        """q̂ of every arm (n, K), each round's from earlier rounds; refitted as these double."""
+        found, start = [], 0
+        while start < len(rounds):
+            stop = start + min(max(self._seen, SHORTEST), LONGEST)
+            part = rounds.rows(start, stop)
+            found.append(self.predict(part))
+            self.learn(part)
+            start = stop
+        return np.concatenate(found) if found else np.zeros(rounds.eligible.shape)
 
     def predict(self, rounds: LoggedRounds) -> Doubles:
         """q̂ of every arm (n, K), clipped to [0, 1]; ½ before anything was seen."""
@@ -38,6 +51,7 @@ class RidgeRewards:
     def learn(self, rounds: LoggedRounds) -> None:
         """Take in rounds that were already predicted."""
         features = self._features(rounds.contexts, rounds)
+        self._seen += len(rounds)
         if not self._gram.size:
             self._start(features.shape[-1])
         if self._is_per_arm:

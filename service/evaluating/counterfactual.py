@@ -51,14 +51,13 @@ class CounterfactualReplay:
     def add(self, rounds: LoggedRounds) -> None:
         """Live through further rounds."""
         rounds.check()
-        predicted = self._model.predict(rounds)
+        predicted = self._model.predict_then_learn(rounds)
         if self._is_rejection:
             policy, weights = self._rejection.play(rounds)
             self._tally.add(rounds, policy, predicted, weights)
         else:
             self._tally.add(rounds, self._candidate.probabilities(rounds), predicted)
         if len(rounds):
-            self._model.learn(rounds)
             ends = self._tally.sequence.interval
             self._curve.add((self._tally.support().rounds, self._tally.robust_value, *ends))
         self._reward_sum += float(rounds.rewards.sum())

@@ -99,11 +99,9 @@ class Evaluation:
     def add(self, rounds: LoggedRounds) -> None:
         """Take rounds in; `ValueError` where they cannot be weighted."""
         rounds.check()
-        predicted = self._model.predict(rounds)
+        predicted = self._model.predict_then_learn(rounds)
         for entrant in self._entrants:
             entrant.add(rounds, predicted)
-        if len(rounds):
-            self._model.learn(rounds)
         if self._sample is not None:
             self._sample.add(rounds)
         self.rounds += len(rounds)

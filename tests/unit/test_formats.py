@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,29 @@ def test_batches_of_the_target_are_its_rounds():
     batches = Batches(SHARED, Domain.TARGET)
     assert list(batches.of(decisions)) == []
     assert batches.passed_count == len(decisions)
+
+
+@pytest.mark.parametrize("name", ["jsonl", "parquet", "dsjson"])
+def test_a_long_log_passes_in_bounded_memory(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parquet, "ROWS", 512)
+
+    def repeated(times: int) -> Iterator[LoggedDecision]:
+        some = made(SHARED, 500)
+        for _ in range(times):
+            yield from some
+
+    def peak(times: int) -> int:
+        path = tmp_path / f"log.{name}"
+        tracemalloc.start()
+        write_log(path, SHARED, repeated(times))
+        with reading(path) as reader:
+            count = sum(len(batch) for batch in Batches(SHARED, size=512).of(reader))
+        assert count == times * 400
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(1)
+    assert peak(12) < 1.25 * peak(6)

@@ -169,6 +169,20 @@ def test_the_reward_model_predicts_from_earlier_rounds_alone():
     assert model.predict(later)[:, 1].mean() == pytest.approx(0.8, abs=0.1)
 
 
+def test_the_reward_model_is_fitted_early_and_from_the_past():
+    rounds = uniform_log(1000)
+    changed = logged_rounds(rounds.arms, 1 - rounds.rewards, rounds.probabilities, rounds.contexts)  # type: ignore[arg-type]
+    first, second = (RidgeRewards(4, False).predict_then_learn(each) for each in (rounds, changed))
+    assert (first[:32] == 0.5).all()
+    assert (first[32:64] != second[32:64]).any()
+    assert abs(first[500:, 1].mean() - 0.8) < 0.1
+    half = RidgeRewards(4, False)
+    joined = [
+        half.predict_then_learn(part) for part in (rounds.rows(0, 512), rounds.rows(512, 1000))
+    ]
+    assert np.concatenate(joined) == pytest.approx(first)
+
+
 def test_wide_contexts_are_projected():
     rounds = uniform_log(300, size=MOST_FEATURES + 1)
     model = RidgeRewards(4, False)
