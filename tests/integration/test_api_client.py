@@ -48,3 +48,10 @@ async def test_experiments_are_managed(client: AsyncClient):
     assert await client.snapshots("doses") == []
     with pytest.raises(ProblemError, match="unknown-snapshot"):
         await client.restore("doses", 1)
+
+
+async def test_evaluations_are_queued_shown_and_cancelled(client: AsyncClient):
+    job = await client.evaluate("doses", [{"kind": "uniform"}], confidence=0.9)
+    assert (job.status, job.request["confidence"]) == ("queued", 0.9)
+    assert (await client.evaluation(job.evaluation_id)).evaluation_id == job.evaluation_id
+    assert (await client.cancel_evaluation(job.evaluation_id)).status == "cancelled"
