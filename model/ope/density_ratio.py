@@ -1,8 +1,9 @@
 """How much more probable a latent is in the target than in the source, ρ(z) = p_T(z) / p_S(z).
 
-Two estimators that share nothing: a discriminator's odds, and uLSIF (Kanamori 2009), a least-squares
-fit of Gaussian bumps to the ratio itself. Both predict each half of the source from a fit on the
-other half, and both are scaled to mean 1 over the source, as a density ratio has.
+Two estimators: the odds of a discriminator, a network, and those of a logistic regression on latents
+and their squares, which is exact for normal distributions and cannot follow much else. Both
+predict each half of the source from a fit on the other half, and both are scaled to mean 1 over
+the source, as a density ratio has.
 """
 
 import copy
@@ -19,9 +20,9 @@ from model.rounds import Doubles
 _STEPS = 400
 _LOOK = 5  # steps between two looks at what is held out
 _WORSE = 0.02  # a held-out loss this much above the best one ends the fit
-_CENTERS = 100
-_WIDTHS = (0.5, 1.0, 2.0)
-_RIDGES = (0.001, 0.01, 0.1, 1.0)
+_RIDGES = (0.1, 1.0, 10.0, 100.0)
+_NEWTON_STEPS = 50
+_FARTHEST = 30.0  # log odds beyond it are no longer told apart
 
 
 def discriminator_ratio(source: Doubles, target: Doubles, seed: int) -> tuple[Doubles, float]:
@@ -36,12 +37,15 @@ def discriminator_ratio(source: Doubles, target: Doubles, seed: int) -> tuple[Do
     return scaled(found), float(np.mean(right)) / 2
 
 
-def least_squares_ratio(source: Doubles, target: Doubles, seed: int) -> Doubles:
-    """ρ of each source latent by uLSIF, (n,)."""
+def logistic_ratio(source: Doubles, target: Doubles, seed: int) -> Doubles:
+    """ρ of each source latent by logistic regression on the latents and their squares, (n,)."""
+    rng = generator(seed, "logistic ratio")
+    source_order, target_order = rng.permutation(len(source)), rng.permutation(len(target))
     found = np.zeros(len(source))
     for fold in (0, 1):
-        ratio = _LeastSquaresRatio.chosen(source[fold::2], target[fold::2], seed)
-        found[1 - fold :: 2] = ratio(source[1 - fold :: 2])
+        own, other = source_order[fold::2], source_order[1 - fold :: 2]
+        weights = _chosen_logistic(_features(source[own]), _features(target[target_order[fold::2]]))
+        found[other] = np.exp(np.clip(_features(source[other]) @ weights, -_FARTHEST, _FARTHEST))
     return scaled(found)
 
 
@@ -101,57 +105,38 @@ def _logits(fitted: Discriminator, latents: Doubles) -> Doubles:
     return found
 
 
-class _LeastSquaresRatio:
-    """ρ(z) = Σ_l α_l exp(−‖z − c_l‖² / 2σ²), α ≥ 0, fitted to minimise ½E_S[ρ²] − E_T[ρ]."""
-
-    def __init__(self, centers: Doubles, width: float, weights: Doubles) -> None:
-        self._centers = centers
-        self._width = width
-        self._weights = weights
-
-    def __call__(self, latents: Doubles) -> Doubles:
-        return np.asarray(_bumps(latents, self._centers, self._width) @ self._weights)
-
-    @classmethod
-    def chosen(cls, source: Doubles, target: Doubles, seed: int) -> "_LeastSquaresRatio":
-        """The fit of the width and ridge that do best on rounds held out from it."""
-        rng = generator(seed, "centers")
-        picked = rng.permutation(len(target))[:_CENTERS]
-        centers = target[picked]
-        typical = float(np.median(_distances(centers, centers)[~np.eye(len(centers), dtype=bool)]))
-        options = [(w * max(typical, 1e-6) ** 0.5, r) for w in _WIDTHS for r in _RIDGES]
-        halves = (source[0::2], target[0::2]), (source[1::2], target[1::2])
-        losses = [_held_out_loss(*halves, centers, *each) for each in options]
-        width, ridge = options[int(np.argmin(losses))]
-        return cls(centers, width, _fitted(source, target, centers, width, ridge))
+def _features(latents: Doubles) -> Doubles:
+    return np.concatenate([np.ones((len(latents), 1)), latents, latents**2], axis=1)
 
 
-def _held_out_loss(
-    fit: tuple[Doubles, Doubles],
-    judge: tuple[Doubles, Doubles],
-    centers: Doubles,
-    width: float,
-    ridge: float,
-) -> float:
-    ratio = _LeastSquaresRatio(centers, width, _fitted(*fit, centers, width, ridge))
-    return float(0.5 * (ratio(judge[0]) ** 2).mean() - ratio(judge[1]).mean())
+def _chosen_logistic(source: Doubles, target: Doubles) -> Doubles:
+    """The weights (p,) of the ridge that does best on a quarter held out from the fit."""
+    held_out = [_logistic_loss(source, target, ridge) for ridge in _RIDGES]
+    return _logistic(source, target, _RIDGES[int(np.argmin(held_out))])
 
 
-def _fitted(
-    source: Doubles, target: Doubles, centers: Doubles, width: float, ridge: float
-) -> Doubles:
-    bumps = _bumps(source, centers, width)
-    second = bumps.T @ bumps / len(source)
-    first = _bumps(target, centers, width).mean(axis=0)
-    weights = np.linalg.solve(second + ridge * np.eye(len(centers)), first)
-    return np.asarray(weights.clip(0.0))
+def _logistic_loss(source: Doubles, target: Doubles, ridge: float) -> float:
+    is_held = [np.arange(len(each)) % 4 == 3 for each in (source, target)]
+    weights = _logistic(source[~is_held[0]], target[~is_held[1]], ridge)
+    logits = source[is_held[0]] @ weights, target[is_held[1]] @ weights
+    return float(np.logaddexp(0, logits[0]).mean() + np.logaddexp(0, -logits[1]).mean())
 
 
-def _bumps(latents: Doubles, centers: Doubles, width: float) -> Doubles:
-    return np.asarray(np.exp(-_distances(latents, centers) / (2.0 * width**2)))
-
-
-def _distances(first: Doubles, second: Doubles) -> Doubles:
-    """Squared distances (n, m)."""
-    squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1)
-    return np.asarray(np.maximum(squares - 2.0 * first @ second.T, 0.0))
+def _logistic(source: Doubles, target: Doubles, ridge: float) -> Doubles:
+    """Newton's method; both domains weigh the same, the constant is not shrunk."""
+    features = np.concatenate([source, target])
+    labels = np.repeat([0.0, 1.0], [len(source), len(target)])
+    shares = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])
+    penalty = np.full(features.shape[1], ridge / len(features))
+    penalty[0] = 1e-9
+    weights = np.zeros(features.shape[1])
+    for _ in range(_NEWTON_STEPS):
+        chances = 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -_FARTHEST, _FARTHEST)))
+        slope = features.T @ (shares * (chances - labels)) + penalty * weights
+        curvature = shares * chances * (1.0 - chances)
+        hessian = (features * curvature[:, None]).T @ features + np.diag(penalty)
+        step = np.linalg.solve(hessian, slope)
+        weights = weights - step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from model.ope.density_ratio import discriminator_ratio, least_squares_ratio
+from model.ope.density_ratio import discriminator_ratio, logistic_ratio
 from model.ope.estimates import LEAST_EFFECTIVE
 from model.ope.intervals import Interval
 from model.randomness import generator
@@ -65,7 +65,7 @@ def target_value(
 ) -> TargetValue:
     """Value a policy on target contexts: their latents (m, d) and the policy's choices (m, K)."""
     ratio, accuracy = discriminator_ratio(source.latents, target_latents, seed)
-    other = least_squares_ratio(source.latents, target_latents, seed)
+    other = logistic_ratio(source.latents, target_latents, seed)
     logged = source.policy[np.arange(len(source.arms)), source.arms] / source.propensities
     residual, direct = _cross_fitted(source, target_latents, target_policy)
     weights = ratio * logged
