@@ -12,8 +12,9 @@ from service.formats.files import reading
 from service.records import Domain
 from service.storage.database import Database
 from service.storage.experiments import Experiments
+from tests.api_tools import running_api
 from tests.evaluation_tools import played
-from tests.storage_tools import PATIENT, opened_log, sqlite_url
+from tests.storage_tools import PATIENT, eventually, opened_log, sqlite_url
 
 DATA = Path(__file__).parents[1] / "data"
 ROUNDS = 300
@@ -183,3 +184,28 @@ def test_target_decisions_without_rewards_are_contexts(folder: Path, tmp_path: P
     assert f"{ROUNDS} decisions" in done(folder, "log", "export", "lab", str(file), "--rewarded")
     with reading(file) as reader:
         assert {each.domain for each in reader} == {Domain.SOURCE}
+
+
+def test_the_trainer_learns_from_an_imported_log(folder: Path, tmp_path: Path):
+    file = tmp_path / "log.jsonl"
+    done(folder, "log", "export", "lab", str(file))
+    done(folder, "log", "import", "twin", str(file), "--method", "linucb")
+    counts = asyncio.run(_folded(sqlite_url(folder / "daband.db"), "twin"))
+    assert counts["folded_rewards"] == ROUNDS
+    assert counts["target_contexts"] == ROUNDS
+
+
+async def _folded(url: str, name: str) -> dict[str, int]:
+    async with running_api(url, trainer_inside=True) as api:
+
+        async def counts() -> dict[str, int]:
+            found: dict[str, int] = (await api.http.get(f"/experiments/{name}/state")).json()[
+                "counts"
+            ]
+            return found
+
+        async def is_folded() -> bool:
+            return (await counts())["folded_rewards"] == ROUNDS
+
+        await eventually(is_folded, seconds=60)
+        return await counts()
