@@ -10,6 +10,7 @@ from prometheus_client import Metric
 from model.config import BanditConfig
 from service.app import create_app
 from service.errors import problem_types
+from service.formats import jsonl
 from service.metrics import Metrics
 from service.settings import Settings, markdown_table
 
@@ -21,6 +22,7 @@ KINDS = {"counter": "_total", "histogram": "", "gauge": ""}
 def main() -> None:
     """Write the OpenAPI description and fill the marked parts of the pages."""
     (FOLDER / "openapi.json").write_text(openapi())
+    (FOLDER / "log.schema.json").write_text(log_schema())
     for page in FOLDER.glob("*.md"):
         page.write_text(filled(page.read_text()))
 
@@ -28,6 +30,11 @@ def main() -> None:
 def openapi() -> str:
     """The OpenAPI description as it is stored."""
     return json.dumps(create_app(Settings()).openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+def log_schema() -> str:
+    """The JSON Schema of a log's lines as it is stored."""
+    return json.dumps(jsonl.schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def filled(text: str) -> str:

@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 from fastapi import FastAPI
 
+from service.evaluating.jobs import EvaluationJobs
+from service.evaluating.running import EvaluationStores
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.policies import Policies
@@ -15,7 +17,16 @@ from service.problems import Problems
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
-from service.routes import candidates, decisions, experiments, ops, snapshots, target, transfer
+from service.routes import (
+    candidates,
+    decisions,
+    evaluations,
+    experiments,
+    ops,
+    snapshots,
+    target,
+    transfer,
+)
 from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
 from service.scorer import Scorer
@@ -26,6 +37,7 @@ from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotB
 from service.storage import migrate
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
+from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
@@ -75,7 +87,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.readiness = readiness
     app.state.max_upload_bytes = settings.max_upload_bytes
     # The hot routes come first: routes are tried in order.
-    for module in (decisions, target, experiments, snapshots, candidates, transfer, ops):
+    modules = (decisions, target, experiments, snapshots, candidates, transfer, evaluations, ops)
+    for module in modules:
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -130,6 +143,7 @@ async def running_services(
         if settings.trainer_inside:
             training = _supervise(stack, metrics, readiness)
             training.start("trainer", _trainer(stores, settings, metrics).run())
+            training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         recent = RecentDecisions()
         uploading = Uploading(stores.event_log, stores.bus, metrics)
         yield Services(
@@ -140,6 +154,7 @@ async def running_services(
             candidates=stores.candidates,
             transfers=stores.transfers,
             history=History(database),
+            evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
             selecting=Selecting(scorer, stores.event_log, recent, metrics),
@@ -157,13 +172,14 @@ async def running_trainer(
 ) -> AsyncIterator[None]:
     """A trainer alone, running."""
     async with AsyncExitStack() as stack:
-        stores, _ = await _open_stores(stack, settings, metrics)
+        stores, database = await _open_stores(stack, settings, metrics)
         supervisor = _supervise(stack, metrics, readiness)
         supervisor.start("bus", stores.bus.run())
         supervisor.start("event-log", _outliving(stores.event_log.run()))
         stack.push_async_callback(stores.event_log.close)
         training = _supervise(stack, metrics, readiness)
         training.start("trainer", _trainer(stores, settings, metrics).run())
+        training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         yield
 
 
@@ -243,3 +259,10 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         kept_snapshots=settings.kept_snapshots,
     )
     return Trainer(stores, options, metrics)
+
+
+def _evaluation_jobs(
+    stores: TrainerStores, database: Database, settings: Settings
+) -> EvaluationJobs:
+    read = EvaluationStores(stores.experiments, stores.event_log, stores.snapshots)
+    return EvaluationJobs(read, Evaluations(database), settings.poll_seconds)

@@ -1,20 +1,17 @@
 """The command line, `daband`."""
 
 import asyncio
-from collections.abc import Coroutine
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import prometheus_client
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from service import logs
-from service.app import OutdatedSchemaError, opened_database, running_trainer
+from service.app import opened_database, running_trainer
 from service.client_commands import demo, experiment_app, export, fail, report, score, upload
-from service.errors import ServiceError
+from service.command_tools import DataDir, Device, run, settings_from
+from service.evaluation_commands import evaluate, log_app, replay_counterfactual
 from service.metrics import Metrics
 from service.readiness import Readiness
 from service.replay import ReplayReport
@@ -30,8 +27,6 @@ from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from service.workers import serve_with_workers
 
-T = TypeVar("T")
-
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -39,11 +34,9 @@ app = typer.Typer(
     help="Decisions by domain-adaptive contextual bandits.",
 )
 app.add_typer(experiment_app, name="experiment")
-for command in (report, export, score, upload, demo):
+app.add_typer(log_app, name="log")
+for command in (report, export, score, upload, evaluate, demo):
     app.command()(command)
-
-DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
 
 
 def main() -> None:
@@ -63,7 +56,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    settings = _settings(
+    settings = settings_from(
         host=host,
         port=port,
         data_dir=data_dir,
@@ -71,7 +64,7 @@ def serve(
         workers=workers,
         trainer_inside=trainer_inside,
     )
-    _run(_check_database(settings))
+    run(_check_database(settings))
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -88,27 +81,45 @@ def serve(
 @app.command()
 def train(data_dir: DataDir = None, device: Device = None) -> None:
     """Train in a process of its own, beside `serve --no-trainer`."""
-    settings = _settings(data_dir=data_dir, device=device)
+    settings = settings_from(data_dir=data_dir, device=device)
     readiness = Readiness()
-    _run(_train(settings, readiness))
+    run(_train(settings, readiness))
     raise typer.Exit(0 if readiness.dead_task is None else 1)
 
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
     """Bring the database to the schema that this version needs."""
-    settings = _settings(data_dir=data_dir)
-    before, after = _run(_migrate(settings))
+    settings = settings_from(data_dir=data_dir)
+    before, after = run(_migrate(settings))
     typer.echo(
         f"schema {after}, nothing to do" if before == after else f"schema {before} → {after}"
     )
 
 
 @app.command()
-def replay(experiment: str, data_dir: DataDir = None, device: Device = None) -> None:
-    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ."""
-    settings = _settings(data_dir=data_dir, device=device)
-    report = _run(_replay(settings, experiment))
+def replay(
+    experiment: str,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: what would have been then?"),
+    ] = None,
+    correction: Annotated[
+        str, typer.Option(help="rejection or weighting; how --with corrects the log")
+    ] = "rejection",
+    as_json: Annotated[bool, typer.Option("--json", help="print --with's result as JSON")] = False,
+    data_dir: DataDir = None,
+    device: Device = None,
+) -> None:
+    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ.
+
+    With changes, replay the log through a fresh learner that has them instead.
+    """
+    settings = settings_from(data_dir=data_dir, device=device)
+    if with_:
+        replay_counterfactual(settings, experiment, with_, correction, as_json)
+        return
+    report = run(_replay(settings, experiment))
     typer.echo(f"offset   {report.offset}\nstored   {report.stored_hash}")
     typer.echo(f"replayed {report.replayed_hash}\n{'equal' if report.is_equal else 'different'}")
     raise typer.Exit(0 if report.is_equal else 1)
@@ -117,30 +128,13 @@ def replay(experiment: str, data_dir: DataDir = None, device: Device = None) -> 
 @app.command()
 def settings() -> None:
     """All settings: their values, defaults and meanings."""
-    values = _settings().model_dump()
+    values = settings_from().model_dump()
     table = Table()
     for title in ("variable", "value", "default", "meaning"):
         table.add_column(title, overflow="fold")
     for (name, default, meaning), value in zip(described(), values.values(), strict=True):
         table.add_row(name, "" if value is None else str(value), default, meaning)
     Console().print(table)
-
-
-def _settings(**options: Any) -> Settings:
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        found = Settings(**given)
-    except ValidationError as error:
-        # Only the rules, not the values: a URL may hold a password.
-        fail("\n".join(_place(each) for each in error.errors()))
-    logs.configure(found.log_level, found.log_format)
-    return found
-
-
-def _place(error: Any) -> str:
-    where = ".".join(map(str, error["loc"]))
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
 
 
 def _banner(settings: Settings, url: str) -> str:
@@ -156,13 +150,6 @@ def _banner(settings: Settings, url: str) -> str:
             "  Ctrl-C drains and stops",
         )
     )
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        return asyncio.run(work)
-    except (OutdatedSchemaError, ServiceError) as error:
-        fail(str(error))
 
 
 async def _check_database(settings: Settings) -> None:

@@ -7,14 +7,14 @@ decision's id, and creating an experiment that exists already, just as wanted, i
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
 
 from service import client_calls as calls
-from service import request_schemas, schemas
+from service import evaluation_calls, evaluation_schemas, request_schemas, schemas
 from service.client_calls import ProblemError, Result, Round, Sendable
 
 __all__ = ["AsyncClient", "Client", "ProblemError", "Retries", "Round"]
@@ -104,6 +104,20 @@ class Client:
     def experiment(self, name: str) -> schemas.Experiment:
         """An experiment as declared."""
         return self.send(calls.experiment(name))
+
+    def evaluate(
+        self, experiment: str, candidates: Sequence[Mapping[str, Any]], **options: Any
+    ) -> evaluation_schemas.EvaluationJob:
+        """Queue an offline evaluation of candidates on an experiment's log."""
+        return self.send(evaluation_calls.evaluate(experiment, candidates, options))
+
+    def evaluation(self, evaluation_id: str) -> evaluation_schemas.EvaluationJob:
+        """Where an evaluation stands, with its result once it is done."""
+        return self.send(evaluation_calls.evaluation(evaluation_id))
+
+    def cancel_evaluation(self, evaluation_id: str) -> evaluation_schemas.EvaluationJob:
+        """Stop an evaluation; one that has ended stays as it is."""
+        return self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
     def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
         """Pause (`paused`) or resume (`active`)."""
@@ -247,6 +261,20 @@ class AsyncClient:
     async def experiment(self, name: str) -> schemas.Experiment:
         """An experiment as declared."""
         return await self.send(calls.experiment(name))
+
+    async def evaluate(
+        self, experiment: str, candidates: Sequence[Mapping[str, Any]], **options: Any
+    ) -> evaluation_schemas.EvaluationJob:
+        """Queue an offline evaluation of candidates on an experiment's log."""
+        return await self.send(evaluation_calls.evaluate(experiment, candidates, options))
+
+    async def evaluation(self, evaluation_id: str) -> evaluation_schemas.EvaluationJob:
+        """Where an evaluation stands, with its result once it is done."""
+        return await self.send(evaluation_calls.evaluation(evaluation_id))
+
+    async def cancel_evaluation(self, evaluation_id: str) -> evaluation_schemas.EvaluationJob:
+        """Stop an evaluation; one that has ended stays as it is."""
+        return await self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
     async def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
         """Pause (`paused`) or resume (`active`)."""

@@ -83,6 +83,22 @@ class UnknownCandidate(ServiceError):
     status = 404
 
 
+class UnknownEvaluation(ServiceError):
+    """There is no evaluation with this id."""
+
+    slug = "unknown-evaluation"
+    title = "Unknown evaluation"
+    status = 404
+
+
+class EvaluationUnfinished(ServiceError):
+    """The evaluation has no result: it is not done yet, failed or was cancelled."""
+
+    slug = "evaluation-unfinished"
+    title = "Evaluation unfinished"
+    status = 409
+
+
 class ExperimentExists(ServiceError):
     """An experiment of this name exists already."""
 

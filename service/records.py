@@ -17,6 +17,8 @@ __all__ = [
     "Appended",
     "Candidate",
     "Domain",
+    "Evaluation",
+    "EvaluationStatus",
     "EventKind",
     "Experiment",
     "Lease",
@@ -261,3 +263,39 @@ class Lease:
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line."""
         return {"holder": self.holder, "epoch": self.epoch}
+
+
+class EvaluationStatus(StrEnum):
+    """Where an evaluation stands; the last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing will change any more."""
+        return self in (self.DONE, self.FAILED, self.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An offline evaluation as a job; `request` and `result` are JSON text."""
+
+    evaluation_id: str
+    experiment_id: str
+    request_id: str | None
+    request: str
+    status: EvaluationStatus
+    done: int
+    total: int
+    created_at: datetime
+    ended_at: datetime | None
+    problem: str | None
+    result: str | None
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log line."""
+        return {"evaluation_id": self.evaluation_id, "status": self.status.value}

@@ -10,6 +10,7 @@ from service.selecting import Selecting
 from service.snapshot_bus import SnapshotBus
 from service.storage.candidates import Candidates
 from service.storage.database import Database
+from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.history import History
@@ -30,6 +31,7 @@ class Services:
     candidates: Candidates
     transfers: Transfers
     history: History
+    evaluations: Evaluations
     bus: SnapshotBus
     policies: Policies
     selecting: Selecting

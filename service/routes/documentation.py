@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service import request_schemas, schemas
+from service import evaluation_schemas, request_schemas, schemas
 from service.bodies import BINARY, STREAMED, STRUCTURED, MediaType
 from service.problems import MEDIA_TYPE
 
@@ -23,6 +23,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     request_schemas.RewardBatchRequest,
     request_schemas.AuditRequest,
     request_schemas.PhaseRequest,
+    evaluation_schemas.EvaluationRequest,
+    evaluation_schemas.CancelRequest,
     schemas.Problem,
 )
 MEANINGS: Mapping[int, str] = {

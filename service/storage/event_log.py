@@ -148,6 +148,17 @@ class EventLog:
         )
         return {decision.event_key: decision for decision in found}
 
+    async def find_rewards(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
+        """The rewards of these decisions, by the decision's id."""
+        keys = list(decision_ids)
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.REWARD, keys, with_context=False
+            ),
+            PAGE_TIMEOUT_SECONDS,
+        )
+        return {reward.event_key: reward for reward in found}
+
     async def find_decision(self, decision_id: str) -> StoredEvent | None:
         """The decision that has this id, without its context."""
         return (await self.find_decisions([decision_id])).get(decision_id)

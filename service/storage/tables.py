@@ -184,6 +184,30 @@ snapshots = sa.Table(
     sa.Column("blob", sa.LargeBinary, nullable=False),
 )
 
+evaluations = sa.Table(
+    "evaluations",
+    metadata,
+    sa.Column("evaluation_id", sa.String(64), primary_key=True),
+    sa.Column(
+        "experiment_id",
+        sa.String(64),
+        sa.ForeignKey("experiments.experiment_id"),
+        nullable=False,
+    ),
+    sa.Column("request_id", sa.String(255)),
+    sa.Column("request", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("done", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("total", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("holder", sa.String(255)),
+    sa.Column("expires_at", UtcDateTime),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("ended_at", UtcDateTime),
+    sa.Column("problem", sa.Text),
+    sa.Column("result", sa.Text),
+    sa.UniqueConstraint("experiment_id", "request_id"),
+)
+
 
 def padded(values: Sequence[Value]) -> list[Value]:
     """The same set of values, repeated up to a power of two.

@@ -72,3 +72,10 @@ async def test_the_target_side_is_used(client: AsyncClient):
         await client.promote("doses", 1)
     with pytest.raises(ProblemError, match="unknown-snapshot"):
         await client.policy("doses", 1)
+
+
+async def test_evaluations_are_queued_shown_and_cancelled(client: AsyncClient):
+    job = await client.evaluate("doses", [{"kind": "uniform"}], confidence=0.9)
+    assert (job.status, job.request["confidence"]) == ("queued", 0.9)
+    assert (await client.evaluation(job.evaluation_id)).evaluation_id == job.evaluation_id
+    assert (await client.cancel_evaluation(job.evaluation_id)).status == "cancelled"

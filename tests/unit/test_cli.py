@@ -13,7 +13,7 @@ from tests.servers import free_port
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.cli.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.logs.configure", lambda *_: None)
 
 
 def daband(*arguments: str, **settings: str) -> Result:

@@ -21,7 +21,13 @@ def routes() -> list[tuple[str, str]]:
 
 
 def filled(path: str) -> str:
-    known = {"name": "doses", "version": "1", "episode": "1", "slug": "overloaded"}
+    known = {
+        "name": "doses",
+        "version": "1",
+        "episode": "1",
+        "slug": "overloaded",
+        "evaluation_id": "none",
+    }
     return re.sub(r"{(\w+)}", lambda match: known[match[1]], path)
 
 

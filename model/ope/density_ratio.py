@@ -1,0 +1,142 @@
+"""How much more probable a latent is in the target than in the source, ρ(z) = p_T(z) / p_S(z).
+
+Two estimators: the odds of a discriminator, a network, and those of a logistic regression on latents
+and their squares, which is exact for normal distributions and cannot follow much else. Both
+predict each half of the source from a fit on the other half, and both are scaled to mean 1 over
+the source, as a density ratio has.
+"""
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.discriminator import Discriminator
+from model.randomness import derived_seed, generator
+from model.rounds import Doubles
+
+_STEPS = 400
+_LOOK = 5  # steps between two looks at what is held out
+_WORSE = 0.02  # a held-out loss this much above the best one ends the fit
+_RIDGES = (0.1, 1.0, 10.0, 100.0)
+_NEWTON_STEPS = 50
+_FARTHEST = 30.0  # log odds beyond it are no longer told apart
+
+
+def discriminator_ratio(source: Doubles, target: Doubles, seed: int) -> tuple[Doubles, float]:
+    """ρ of each source latent (n,), and the discriminator's balanced held-out accuracy."""
+    found = np.zeros(len(source))
+    right = []
+    for fold in (0, 1):
+        fitted = _fitted_discriminator(source[fold::2], target[fold::2], seed)
+        logits = _logits(fitted, source[1 - fold :: 2])
+        found[1 - fold :: 2] = np.exp(logits)
+        right.append((logits <= 0).mean() + (_logits(fitted, target[1 - fold :: 2]) > 0).mean())
+    return scaled(found), float(np.mean(right)) / 2
+
+
+def logistic_ratio(source: Doubles, target: Doubles, seed: int) -> Doubles:
+    """ρ of each source latent by logistic regression on the latents and their squares, (n,)."""
+    rng = generator(seed, "logistic ratio")
+    source_order, target_order = rng.permutation(len(source)), rng.permutation(len(target))
+    found = np.zeros(len(source))
+    for fold in (0, 1):
+        own, other = source_order[fold::2], source_order[1 - fold :: 2]
+        weights = _chosen_logistic(_features(source[own]), _features(target[target_order[fold::2]]))
+        found[other] = np.exp(np.clip(_features(source[other]) @ weights, -_FARTHEST, _FARTHEST))
+    return scaled(found)
+
+
+def scaled(ratios: Doubles) -> Doubles:
+    """The ratios with mean 1 over the source."""
+    mean = ratios.mean()
+    return np.asarray(ratios / mean if mean > 0 else np.zeros_like(ratios))
+
+
+def _fitted_discriminator(source: Doubles, target: Doubles, seed: int) -> Discriminator:
+    """The discriminator at the step that did best on a quarter held out from it.
+
+    Odds of an overfitted discriminator are extreme. It starts from even odds, which stand where
+    nothing better is found.
+    """
+    s, t = torch.from_numpy(source).float(), torch.from_numpy(target).float()
+    (s_fit, s_held), (t_fit, t_held) = _quartered(s), _quartered(t)
+    fitted = _even_odds(source.shape[1], seed)
+    optimiser = torch.optim.Adam(fitted.parameters(), lr=3e-3, weight_decay=1e-3)
+    best, least = copy.deepcopy(fitted), _domain_loss(fitted, s_held, t_held).item()
+    for step in range(1, _STEPS + 1):
+        optimiser.zero_grad()
+        _domain_loss(fitted, s_fit, t_fit).backward()
+        optimiser.step()
+        if step % _LOOK == 0:
+            with torch.no_grad():
+                loss = _domain_loss(fitted, s_held, t_held).item()
+            if loss < least:
+                best, least = copy.deepcopy(fitted), loss
+            elif loss > least + _WORSE:
+                break
+    return best
+
+
+def _even_odds(size: int, seed: int) -> Discriminator:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed(seed, "ratio"))
+        made = Discriminator(size, hidden_size=32)
+    with torch.no_grad():
+        for parameter in list(made.parameters())[-2:]:  # the last layer's
+            parameter.zero_()
+    return made
+
+
+def _domain_loss(fitted: Discriminator, source: Tensor, target: Tensor) -> Tensor:
+    return functional.softplus(fitted(source)).mean() + functional.softplus(-fitted(target)).mean()
+
+
+def _quartered(latents: Tensor) -> tuple[Tensor, Tensor]:
+    is_held = torch.arange(len(latents)) % 4 == 3
+    return latents[~is_held], latents[is_held]
+
+
+def _logits(fitted: Discriminator, latents: Doubles) -> Doubles:
+    with torch.no_grad():
+        found: Doubles = fitted(torch.from_numpy(latents).float()).double().numpy()
+    return found
+
+
+def _features(latents: Doubles) -> Doubles:
+    return np.concatenate([np.ones((len(latents), 1)), latents, latents**2], axis=1)
+
+
+def _chosen_logistic(source: Doubles, target: Doubles) -> Doubles:
+    """The weights (p,) of the ridge that does best on a quarter held out from the fit."""
+    held_out = [_logistic_loss(source, target, ridge) for ridge in _RIDGES]
+    return _logistic(source, target, _RIDGES[int(np.argmin(held_out))])
+
+
+def _logistic_loss(source: Doubles, target: Doubles, ridge: float) -> float:
+    is_held = [np.arange(len(each)) % 4 == 3 for each in (source, target)]
+    weights = _logistic(source[~is_held[0]], target[~is_held[1]], ridge)
+    logits = source[is_held[0]] @ weights, target[is_held[1]] @ weights
+    return float(np.logaddexp(0, logits[0]).mean() + np.logaddexp(0, -logits[1]).mean())
+
+
+def _logistic(source: Doubles, target: Doubles, ridge: float) -> Doubles:
+    """Newton's method; both domains weigh the same, the constant is not shrunk."""
+    features = np.concatenate([source, target])
+    labels = np.repeat([0.0, 1.0], [len(source), len(target)])
+    shares = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])
+    penalty = np.full(features.shape[1], ridge / len(features))
+    penalty[0] = 1e-9
+    weights = np.zeros(features.shape[1])
+    for _ in range(_NEWTON_STEPS):
+        chances = 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -_FARTHEST, _FARTHEST)))
+        slope = features.T @ (shares * (chances - labels)) + penalty * weights
+        curvature = shares * chances * (1.0 - chances)
+        hessian = (features * curvature[:, None]).T @ features + np.diag(penalty)
+        step = np.linalg.solve(hessian, slope)
+        weights = weights - step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights

@@ -1,0 +1,89 @@
+"""Logged rounds as columns, the one thing that all estimators read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.rounds import Booleans, Doubles, Floats, Integers, Keys
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRounds:
+    """n rounds in log order, each with the reward of the arm that was chosen.
+
+    `contexts` is (n, *shape), or (n, K, *shape) where arms have their own. `eligible` and
+    `probabilities` are (n, K); a log that kept only the chosen arm's propensity has no
+    `probabilities`. Everything else is (n,): `keys` seed draws, `references` point into the log,
+    `segments` say where an arm was shown, for logs that tell. `unlabeled` (m, *shape) are target
+    contexts; each was seen before the round that `unlabeled_before` (m,) numbers.
+    """
+
+    contexts: Floats
+    arms: Integers
+    rewards: Doubles
+    propensities: Doubles
+    eligible: Booleans
+    probabilities: Doubles | None
+    versions: Integers
+    references: Integers
+    keys: Keys
+    segments: Integers
+    unlabeled: Floats
+    unlabeled_before: Integers
+
+    def __len__(self) -> int:
+        return len(self.arms)
+
+    @property
+    def arm_counts(self) -> Integers:
+        """How many arms were eligible, (n,)."""
+        return np.asarray(self.eligible.sum(axis=1))
+
+    @property
+    def logged_probabilities(self) -> Doubles | None:
+        """The logger's whole distribution (n, K); known also where it was uniform."""
+        if self.probabilities is not None:
+            return self.probabilities
+        counts = self.arm_counts
+        if np.allclose(self.propensities * counts, 1.0, rtol=0.0, atol=1e-9):
+            return np.asarray(self.eligible / counts[:, None])
+        return None
+
+    def at_chosen(self, values: Doubles) -> Doubles:
+        """The logged arm's entry of values (n, K)."""
+        return np.asarray(values[np.arange(len(self)), self.arms])
+
+    def rows(self, start: int, stop: int) -> "LoggedRounds":
+        """The rounds from `start` on, before `stop`, with the target contexts seen among them."""
+        part = slice(start, stop)
+        seen = (self.unlabeled_before >= start) & (self.unlabeled_before < stop)
+        return LoggedRounds(
+            self.contexts[part],
+            self.arms[part],
+            self.rewards[part],
+            self.propensities[part],
+            self.eligible[part],
+            None if self.probabilities is None else self.probabilities[part],
+            self.versions[part],
+            self.references[part],
+            self.keys[part],
+            self.segments[part],
+            self.unlabeled[seen],
+            self.unlabeled_before[seen] - start,
+        )
+
+    def parts(self, size: int) -> Iterator["LoggedRounds"]:
+        """The rounds in order, `size` at a time; what was seen after the last is in the last."""
+        for start in range(0, max(1, len(self)), size):
+            is_last = start + size >= len(self)
+            yield self.rows(start, len(self) + 1 if is_last else start + size)
+
+    def check(self) -> None:
+        """ValueError unless the propensities and rewards can be weighted."""
+        if not ((self.propensities > 0) & (self.propensities <= 1)).all():
+            raise ValueError("propensity: must lie in (0, 1]")
+        if not ((self.rewards >= 0) & (self.rewards <= 1)).all():
+            raise ValueError("reward: must lie in [0, 1]")
+        if not self.eligible[np.arange(len(self)), self.arms].all():
+            raise ValueError("arm: the logged arm is not eligible")

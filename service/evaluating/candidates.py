@@ -1,0 +1,214 @@
+"""Candidates as they are named: `uniform`, `arm:low`, `version:12`, `system:nlinucb,alpha=0.2`, `file:…`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from model.learner import Learner
+from model.ope.candidates import (
+    Candidate,
+    FixedArmCandidate,
+    FrozenCandidate,
+    LearningCandidate,
+    TableCandidate,
+    UniformCandidate,
+)
+from model.restoring import restore_policy
+from model.rounds import Domain, Doubles
+from model.snapshot import SnapshotError
+from service.experiment_spec import ExperimentSpec
+from service.formats.records import LogHeader
+
+
+class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be evaluated; each kind reads its own field."""
+
+    kind: Literal["uniform", "arm", "version", "system", "file"]
+    arm: str | None = None
+    version: int | None = None
+    method: str | None = None
+    config: dict[str, Any] = {}
+    path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The candidate in one word."""
+        told = {"arm": self.arm, "version": self.version, "system": self.method, "file": self.path}
+        parts = [self.kind] if self.kind == "uniform" else [f"{self.kind}:{told[self.kind]}"]
+        return ",".join([*parts, *(f"{key}={_plain(self.config[key])}" for key in self.config)])
+
+    def missing(self) -> str | None:
+        """The field that this kind needs and does not have."""
+        needed = {"arm": "arm", "version": "version", "system": "method", "file": "path"}
+        field = needed.get(self.kind)
+        return field if field is not None and getattr(self, field) is None else None
+
+
+class UnfitCandidateError(ValueError):
+    """A candidate that cannot be evaluated on this log."""
+
+
+def parsed(text: str) -> CandidateSpec:
+    """A candidate from the command line."""
+    kind, _, rest = text.partition(":")
+    value, *changes = rest.split(",")
+    if kind == "file":
+        return CandidateSpec(kind="file", path=rest)
+    if kind == "uniform" and not rest:
+        return CandidateSpec(kind="uniform")
+    if not value:
+        raise UnfitCandidateError(
+            f"candidate {text!r}: one of uniform, arm:…, version:…, system:…, file:…"
+        )
+    if kind == "arm":
+        return CandidateSpec(kind="arm", arm=rest)
+    if kind == "version" and rest.isdecimal():
+        return CandidateSpec(kind="version", version=int(rest))
+    if kind == "system":
+        return CandidateSpec(kind="system", method=value, config=changed_values(changes))
+    raise UnfitCandidateError(
+        f"candidate {text!r}: one of uniform, arm:…, version:…, system:…, file:…"
+    )
+
+
+def changed_values(changes: list[str]) -> dict[str, Any]:
+    """`alpha=0.2` and the like as values: JSON where it is JSON, text otherwise."""
+    found: dict[str, Any] = {}
+    for change in changes:
+        name, separator, value = change.partition("=")
+        if not separator or not name:
+            raise UnfitCandidateError(f"{change!r}: expected name=value")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A candidate ready to be asked; a stored version knows the rounds it was trained on."""
+
+    candidate: Candidate
+    trained_offset: int | None = None
+    blob: bytes | None = None
+    domain_free: bool = False  # whether it can be asked about target contexts as well
+
+
+class CandidateMaker:
+    """Makes candidates for one log; `spec` is the experiment's, where there is one."""
+
+    def __init__(
+        self,
+        header: LogHeader,
+        domain: Domain,
+        spec: ExperimentSpec | None,
+        segments: dict[str, int],
+    ) -> None:
+        self._header = header
+        self._domain = domain
+        self._spec = spec
+        self._segments = segments
+
+    def make(self, wanted: CandidateSpec, blob: bytes | None = None) -> Made:
+        """The candidate; a version brings its snapshot's bytes."""
+        match wanted.kind:
+            case "uniform":
+                return Made(UniformCandidate(), domain_free=True)
+            case "arm":
+                return Made(FixedArmCandidate(self._column(wanted.arm or "")), domain_free=True)
+            case "system":
+                return Made(self._learning(wanted))
+            case "version":
+                return self._frozen(blob or b"")
+            case "file":
+                return self._from_file(Path(wanted.path or ""))
+
+    def _column(self, arm: str) -> int:
+        if arm not in self._header.arms:
+            raise UnfitCandidateError(f"arm: the log has no arm of the name {arm!r}")
+        return self._header.arms.index(arm)
+
+    def _learning(self, wanted: CandidateSpec) -> LearningCandidate:
+        return LearningCandidate(
+            fresh_learner(self._header, self._spec, wanted.method or "", wanted.config)
+        )
+
+    def _frozen(self, blob: bytes) -> Made:
+        try:
+            policy = restore_policy(blob)
+        except SnapshotError as error:
+            raise UnfitCandidateError(f"policy: {error}") from error
+        config = policy.config
+        fits = config.context_shape == self._header.context_shape
+        fits &= config.context_kind is self._header.context_kind
+        fits &= config.is_joint or config.arm_count == len(self._header.arms)
+        if not fits:
+            raise UnfitCandidateError("policy: its arms or contexts are not those of the log")
+        made = FrozenCandidate(policy, self._domain)
+        return Made(made, policy.version.offset, blob)
+
+    def _from_file(self, path: Path) -> Made:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UnfitCandidateError(f"file: {error.strerror}") from error
+        if path.suffix == ".json":
+            return Made(self._table(content), domain_free=False)
+        made = self._frozen(content)
+        return Made(made.candidate, None, made.blob)
+
+    def _table(self, content: bytes) -> TableCandidate:
+        try:
+            rows = msgspec.json.decode(content, type=PolicyTable).rows
+        except msgspec.DecodeError as error:
+            raise UnfitCandidateError(f"policy: no table of probabilities: {error}") from error
+        found: dict[int, Doubles] = {}
+        for segment, row in rows.items():
+            code = self._segments.setdefault("" if segment == "*" else segment, len(self._segments))
+            found[code] = self._row(row)
+        return TableCandidate(found)
+
+    def _row(self, row: Mapping[str, float]) -> Doubles:
+        values = np.zeros(len(self._header.arms))
+        for arm, probability in row.items():
+            values[self._column(arm)] = probability
+        if (values < 0).any() or abs(values.sum() - 1.0) > 1e-6:
+            raise UnfitCandidateError("policy: probabilities must lie in [0, 1] and sum to 1")
+        return values
+
+
+class PolicyTable(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="daband-policy-table"
+):
+    """A policy without context: probabilities of the arms by segment; `*` where there are none."""
+
+    rows: dict[str, dict[str, float]]
+
+
+def fresh_learner(
+    header: LogHeader, spec: ExperimentSpec | None, method: str, changes: Mapping[str, Any]
+) -> Learner:
+    """A learner that has seen nothing, as the experiment declares it but for the changes."""
+    base = spec or ExperimentSpec("log", header.arms, header.context_kind, header.context_shape)
+    wanted = ExperimentSpec(
+        name=base.name,
+        arms=base.arms,
+        context_kind=base.context_kind,
+        context_shape=base.context_shape,
+        method=method or base.method,
+        seed=base.seed,
+        config={**base.config, **changes},
+    )
+    wanted.check()
+    return Learner(wanted.bandit_config(), wanted.seed)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,99 @@
+"""Counterfactual replay: what an experiment would have looked like with other choices."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model.ope.candidates import LearningCandidate
+from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.logged import LoggedRounds
+from model.ope.rejection import RejectionReplay
+from model.ope.reward_model import RidgeRewards
+from service.evaluating.candidates import fresh_learner
+from service.evaluating.evaluation import Curve
+from service.evaluating.experiment_log import decisions_of, header_of, is_imported, weight_bound
+from service.experiment_spec import ExperimentSpec
+from service.formats.batches import Batches
+from service.records import Experiment
+from service.storage.event_log import EventLog
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactual:
+    """What is changed, and how the log is corrected for not having been made that way.
+
+    `rejection`: the learner sees only rounds that it would have chosen itself. `weighting`: it
+    sees all rounds, as if it had been advised by the log, and each is weighted by π/p.
+    """
+
+    changes: Mapping[str, Any]
+    correction: str = "rejection"
+    confidence: float = 0.95
+
+
+class CounterfactualReplay:
+    """A fresh learner on its way through an experiment's log."""
+
+    def __init__(self, spec: ExperimentSpec, wanted: Counterfactual, bound: float | None) -> None:
+        header = header_of(spec)
+        changes = dict(wanted.changes)
+        method = changes.pop("method", spec.method)
+        self._learner = fresh_learner(header, spec, method, changes)
+        self._rejection = RejectionReplay(self._learner)
+        self._candidate = LearningCandidate(self._learner)
+        self._is_rejection = wanted.correction == "rejection"
+        self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=spec.seed)
+        self._tally = Tally(EvaluationOptions(wanted.confidence, bound, spec.seed))
+        self._curve = Curve()
+        self._reward_sum = 0.0
+
+    def add(self, rounds: LoggedRounds) -> None:
+        """Live through further rounds."""
+        rounds.check()
+        predicted = self._model.predict_then_learn(rounds)
+        if self._is_rejection:
+            policy, weights = self._rejection.play(rounds)
+            self._tally.add(rounds, policy, predicted, weights)
+        else:
+            self._tally.add(rounds, self._candidate.probabilities(rounds), predicted)
+        if len(rounds):
+            ends = self._tally.sequence.interval
+            self._curve.add((self._tally.support().rounds, self._tally.robust_value, *ends))
+        self._reward_sum += float(rounds.rewards.sum())
+
+    def result(self) -> dict[str, Any]:
+        """What would have been earned, beside what was."""
+        found = self._tally.valuation().as_dict()
+        rounds = found["support"]["rounds"]
+        return {
+            "rounds": rounds,
+            "kept_rounds": self._rejection.kept_count if self._is_rejection else rounds,
+            "encoder_version": self._learner.encoder_version,
+            "logged": {"value": self._reward_sum / rounds if rounds else None},
+            **found,
+            "curve": [list(point) for point in self._curve.points],
+        }
+
+
+async def replay_with(
+    experiment: Experiment, event_log: EventLog, wanted: Counterfactual
+) -> dict[str, Any]:
+    """Replay an experiment's log through a learner with the changes."""
+    spec = ExperimentSpec.of(experiment)
+    bound = None if await is_imported(experiment, event_log) else weight_bound(spec)
+    replay = await asyncio.to_thread(CounterfactualReplay, spec, wanted, bound)
+    batches = Batches(header_of(spec))
+    async for page in decisions_of(experiment, event_log, experiment.head_offset):
+        for offset, decision in page:
+            if (batch := batches.add(decision, offset)) is not None:
+                await asyncio.to_thread(replay.add, batch)
+    if (batch := batches.rest()) is not None:
+        await asyncio.to_thread(replay.add, batch)
+    result = await asyncio.to_thread(replay.result)
+    return {
+        "experiment": experiment.name,
+        "changes": dict(wanted.changes),
+        "correction": wanted.correction,
+        **result,
+    }

@@ -1,0 +1,133 @@
+"""One pass over a log for any number of candidates; what comes out is plain values, fit for JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.intervals import clopper_pearson
+from model.ope.logged import LoggedRounds
+from model.ope.reward_model import RidgeRewards
+from model.rounds import Domain
+from service.evaluating.candidates import Made
+from service.evaluating.target_sample import TargetSample
+from service.formats.records import LogHeader
+
+CURVE_POINTS = 120
+
+
+@dataclass
+class Curve:
+    """Value and confidence sequence as the log grows; thinned so that it stays short."""
+
+    points: list[tuple[int, float | None, float, float]] = field(default_factory=list)
+    _stride: int = 1
+    _seen: int = 0
+
+    def add(self, point: tuple[int, float | None, float, float]) -> None:
+        """Note a point, now and then."""
+        self._seen += 1
+        if self._seen % self._stride:
+            return
+        self.points.append(point)
+        if len(self.points) >= CURVE_POINTS:
+            self.points, self._stride = self.points[1::2], 2 * self._stride
+
+
+@dataclass
+class Entrant:
+    """A candidate with what the log has said about it so far."""
+
+    name: str
+    made: Made
+    tally: Tally
+    curve: Curve = field(default_factory=Curve)
+    trained_on: int = 0
+
+    def add(self, rounds: LoggedRounds, predicted: Any) -> None:
+        """Take rounds in."""
+        policy = self.made.candidate.probabilities(rounds)
+        self.tally.add(rounds, policy, predicted)
+        if self.made.trained_offset is not None:
+            self.trained_on += int((rounds.references <= self.made.trained_offset).sum())
+        if len(rounds):
+            ends = self.tally.sequence.interval
+            self.curve.add((self.tally.support().rounds, self.tally.robust_value, *ends))
+
+    def result(self, target: dict[str, Any] | None) -> dict[str, Any]:
+        """The valuation with what stands beside it in reports."""
+        found = self.tally.valuation().as_dict()
+        bootstrap = self.tally.bootstrap()
+        if self.trained_on:
+            found["warnings"] = (
+                *found["warnings"],
+                f"{self.trained_on} of the rounds had been used to train this version:"
+                " its value may be flattered",
+            )
+        return {
+            "name": self.name,
+            **found,
+            "bootstrap": None if bootstrap is None else list(bootstrap),
+            "trained_on": self.trained_on,
+            "target": target,
+            "curve": [list(point) for point in self.curve.points],
+        }
+
+
+class Evaluation:
+    """Takes the log in, batch by batch, and says what it has to say about each candidate."""
+
+    def __init__(
+        self,
+        header: LogHeader,
+        candidates: Mapping[str, Made],
+        options: EvaluationOptions,
+        domain: Domain = Domain.SOURCE,
+        sample: TargetSample | None = None,
+    ) -> None:
+        self.rounds = 0
+        self._header = header
+        self._options = options
+        self._domain = domain
+        self._sample = sample
+        self._reward_sum = 0.0
+        self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=options.seed)
+        self._entrants = [Entrant(name, made, Tally(options)) for name, made in candidates.items()]
+
+    def add(self, rounds: LoggedRounds) -> None:
+        """Take rounds in; `ValueError` where they cannot be weighted."""
+        rounds.check()
+        predicted = self._model.predict_then_learn(rounds)
+        for entrant in self._entrants:
+            entrant.add(rounds, predicted)
+        if self._sample is not None:
+            self._sample.add(rounds)
+        self.rounds += len(rounds)
+        self._reward_sum += float(rounds.rewards.sum())
+
+    def result(self) -> dict[str, Any]:
+        """Everything, fit for JSON; the candidates of the highest value first."""
+        found = [each.result(self._target(each)) for each in self._entrants]
+        found.sort(key=lambda each: -np.inf if each["value"] is None else -each["value"])
+        return {
+            "domain": self._domain.value,
+            "rounds": self.rounds,
+            "confidence": self._options.confidence,
+            "max_weight": self._options.max_weight,
+            "logged": self._logged(),
+            "candidates": found,
+        }
+
+    def _logged(self) -> dict[str, Any]:
+        """What the log itself earned."""
+        if not self.rounds:
+            return {"value": None, "interval": None}
+        ends = clopper_pearson(self._reward_sum, self.rounds, self._options.confidence)
+        return {"value": self._reward_sum / self.rounds, "interval": list(ends)}
+
+    def _target(self, entrant: Entrant) -> dict[str, Any] | None:
+        if self._sample is None:
+            return None
+        return self._sample.value(entrant.made, self._options)

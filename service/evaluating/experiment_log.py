@@ -1,0 +1,70 @@
+"""An experiment's log as decisions with their rewards, page by page."""
+
+from collections.abc import AsyncIterator
+
+from service.decision_codec import payload_of
+from service.experiment_spec import ExperimentSpec
+from service.formats.records import LoggedDecision, LogHeader
+from service.records import Domain, EventKind, Experiment, StoredEvent
+from service.storage.event_log import EventLog
+
+PAGE = 2048
+IMPORTED = -1  # the encoder version of decisions that no policy of ours made
+
+
+def header_of(spec: ExperimentSpec) -> LogHeader:
+    """The header of an experiment's log."""
+    return LogHeader(
+        arms=spec.arms, context_kind=spec.context_kind, context_shape=spec.context_shape
+    )
+
+
+def weight_bound(spec: ExperimentSpec) -> float | None:
+    """The largest weight that any policy can have on this log, K/ε; none where there is no floor."""
+    epsilon = spec.bandit_config().epsilon
+    return len(spec.arms) / epsilon if spec.arms and epsilon > 0 else None
+
+
+async def is_imported(experiment: Experiment, event_log: EventLog) -> bool:
+    """Whether the log began elsewhere: then its first decision was not one of ours."""
+    first = await event_log.read(experiment.experiment_id, 0, 1)
+    return bool(first) and first[0].kind is EventKind.DECISION and is_foreign(first[0])
+
+
+def is_foreign(decision: StoredEvent) -> bool:
+    """Whether a decision was imported."""
+    return payload_of(decision).encoder_version == IMPORTED
+
+
+async def decisions_of(
+    experiment: Experiment, event_log: EventLog, up_to: int
+) -> AsyncIterator[list[tuple[int, LoggedDecision]]]:
+    """Pages of (offset, decision) up to an offset, in order, each decision with its reward."""
+    offset = 0
+    while offset < up_to:
+        events = await event_log.read(experiment.experiment_id, offset, PAGE, up_to=up_to)
+        if not events:
+            return
+        offset = events[-1].offset
+        made = [each for each in events if each.kind is EventKind.DECISION]
+        rewards = await event_log.find_rewards(each.event_key for each in made)
+        yield [(each.offset, logged(each, rewards.get(each.event_key))) for each in made]
+
+
+def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:
+    """A stored decision as log files have it."""
+    said = payload_of(event)
+    arm = event.arm or ""
+    is_whole = not is_foreign(event) or abs(sum(said.probabilities) - 1.0) < 1e-3
+    return LoggedDecision(
+        decision_id=event.event_key,
+        arms=said.arms,
+        arm=arm,
+        propensity=said.probability(arm),
+        probabilities=said.probabilities if is_whole else None,
+        reward=None if reward is None else reward.reward,
+        context=event.context or b"",
+        domain=event.domain or Domain.SOURCE,
+        policy_version=event.policy_version or 0,
+        time=event.created_at.isoformat(),
+    )

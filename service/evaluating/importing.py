@@ -1,0 +1,100 @@
+"""Foreign logs as experiments: a log with propensities is folded as if it had been ours."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from service.decision_codec import DecisionPayload
+from service.errors import ExperimentExists
+from service.evaluating.experiment_log import IMPORTED
+from service.experiment_spec import ExperimentSpec
+from service.formats.records import LoggedDecision
+from service.invalid import check_identifier
+from service.records import Domain, EventKind, Experiment, NewEvent
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+
+EVENTS = 512  # in one append
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How much of a log has come in; what was there before counts as well.
+
+    Rewards of target decisions are left out: a new experiment is in the zero-shot phase.
+    """
+
+    decisions: int
+    rewards: int
+    left_out: int
+
+
+class Importer:
+    """Writes decisions and their rewards to a new experiment's log.
+
+    A decision's id is made of the experiment's and its own, so that an import which broke off
+    can be run again: what is there already is not written twice.
+    """
+
+    def __init__(self, experiments: Experiments, event_log: EventLog) -> None:
+        self._experiments = experiments
+        self._event_log = event_log
+
+    async def run(self, spec: ExperimentSpec, decisions: Iterable[LoggedDecision]) -> Imported:
+        """Create the experiment, or go on with one declared alike, and write the log."""
+        experiment = await self._experiment(spec)
+        count = rewards = left_out = 0
+        remaining = iter(decisions)
+        while some := list(islice(remaining, EVENTS // 2)):
+            await self._event_log.append([*_events(experiment, some)])
+            count += len(some)
+            rewards += sum(_is_rewarded(each) for each in some)
+            left_out += sum(each.reward is not None and not _is_rewarded(each) for each in some)
+        return Imported(count, rewards, left_out)
+
+    async def _experiment(self, spec: ExperimentSpec) -> Experiment:
+        spec.check()
+        try:
+            return await self._experiments.create(spec.name, spec.to_json())
+        except ExperimentExists:
+            found = await self._experiments.get(spec.name)
+            if json.loads(found.spec) != json.loads(spec.to_json()):
+                raise
+            return found
+
+
+def _events(experiment: Experiment, decisions: Iterable[LoggedDecision]) -> Iterator[NewEvent]:
+    for decision in decisions:
+        check_identifier(decision.decision_id, "#/decision_id")
+        key = f"{experiment.experiment_id}:{decision.decision_id}"
+        payload = DecisionPayload(
+            decision.arms,
+            decision.probabilities or _only_chosen(decision),
+            (0.0,) * len(decision.arms),
+            (0.0,) * len(decision.arms),
+            IMPORTED,
+        )
+        yield NewEvent(
+            experiment.experiment_id,
+            EventKind.DECISION,
+            key,
+            payload=msgspec.json.encode(payload),
+            context=decision.context,
+            domain=decision.domain,
+            arm=decision.arm,
+            policy_version=decision.policy_version,
+        )
+        if _is_rewarded(decision):
+            yield NewEvent(experiment.experiment_id, EventKind.REWARD, key, reward=decision.reward)
+
+
+def _is_rewarded(decision: LoggedDecision) -> bool:
+    return decision.reward is not None and decision.domain is Domain.SOURCE
+
+
+def _only_chosen(decision: LoggedDecision) -> tuple[float, ...]:
+    """The propensity at its place; that the sum is not 1 tells that the others are unknown."""
+    return tuple(decision.propensity if arm == decision.arm else 0.0 for arm in decision.arms)

@@ -1,0 +1,48 @@
+"""What an evaluation is asked for, and its checks."""
+
+import json
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from model.rounds import Domain
+from service.evaluating.candidates import CandidateSpec
+from service.invalid import refuse
+
+MAX_CANDIDATES = 32
+
+
+class EvaluationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /evaluations, and what is stored of it."""
+
+    experiment: str
+    candidates: Annotated[tuple[CandidateSpec, ...], Meta(min_length=1, max_length=MAX_CANDIDATES)]
+    confidence: Annotated[float, Meta(gt=0, lt=1)] = 0.95
+    domain: Domain = Domain.SOURCE
+    target: bool = False
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot be evaluated, whatever the log says."""
+        for index, candidate in enumerate(self.candidates):
+            pointer = f"#/candidates/{index}"
+            if candidate.kind == "file":
+                refuse("A file is evaluated on the command line.", f"{pointer}/kind")
+            if (missing := candidate.missing()) is not None:
+                refuse("This kind of candidate needs it.", f"{pointer}/{missing}")
+        names = [candidate.name for candidate in self.candidates]
+        if len(set(names)) != len(names):
+            refuse("A candidate is named twice.", "#/candidates")
+        if self.target and self.domain is not Domain.SOURCE:
+            refuse("A target value is estimated from rounds of the source.", "#/target")
+
+    def to_json(self) -> str:
+        """The text that the database keeps; equal requests give equal text."""
+        return json.dumps(msgspec.to_builtins(self), sort_keys=True)
+
+
+def stored_request(text: str) -> EvaluationRequest:
+    """The request that `to_json` wrote."""
+    return msgspec.json.decode(text, type=EvaluationRequest)

@@ -1,0 +1,126 @@
+"""Evaluations of an experiment's log: read page by page, weighed in a thread."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from model.ope.estimates import EvaluationOptions
+from model.ope.logged import LoggedRounds
+from model.rounds import Domain
+from service.errors import UnknownSnapshot
+from service.evaluating.candidates import (
+    CandidateMaker,
+    CandidateSpec,
+    Made,
+    UnfitCandidateError,
+)
+from service.evaluating.evaluation import Evaluation
+from service.evaluating.experiment_log import decisions_of, header_of, is_imported, weight_bound
+from service.evaluating.request import EvaluationRequest
+from service.evaluating.target_sample import TargetSample
+from service.experiment_spec import ExperimentSpec
+from service.formats.batches import Batches
+from service.records import Experiment
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+
+# Told events done and in all after each page; raises to stop.
+Progress = Callable[[int, int], Awaitable[None]]
+
+
+async def _tell_nobody(done: int, total: int) -> None:
+    """Nobody asked to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationStores:
+    """Where experiments, their logs and their versions are."""
+
+    experiments: Experiments
+    event_log: EventLog
+    snapshots: Snapshots
+
+
+class ExperimentEvaluation:
+    """One request on its way through an experiment's log, up to the offset it had at the start."""
+
+    def __init__(
+        self, stores: EvaluationStores, experiment: Experiment, request: EvaluationRequest
+    ) -> None:
+        self._stores = stores
+        self._experiment = experiment
+        self._request = request
+        self._spec = ExperimentSpec.of(experiment)
+        self._header = header_of(self._spec)
+        self._batches = Batches(self._header, request.domain)
+
+    async def run(self, progress: Progress = _tell_nobody) -> dict[str, Any]:
+        """The result, fit for JSON."""
+        blobs = await self._blobs()
+        bound = await self._bound()
+        evaluation = await asyncio.to_thread(self._prepared, blobs, bound)
+        total = self._experiment.head_offset
+        async for page in decisions_of(self._experiment, self._stores.event_log, total):
+            for offset, decision in page:
+                if (batch := self._batches.add(decision, offset)) is not None:
+                    await asyncio.to_thread(evaluation.add, batch)
+            await progress(page[-1][0] if page else 0, total)
+        await self._add_rest(evaluation, self._batches.rest())
+        found = await asyncio.to_thread(evaluation.result)
+        await progress(total, total)
+        return {
+            "experiment": self._experiment.name,
+            "offset": total,
+            "unrewarded": self._batches.passed_count,
+            **found,
+        }
+
+    async def _add_rest(self, evaluation: Evaluation, rest: LoggedRounds | None) -> None:
+        if rest is not None:
+            await asyncio.to_thread(evaluation.add, rest)
+
+    async def _bound(self) -> float | None:
+        """Foreign rounds may have been chosen with any probability: no bound is known for them."""
+        imported = await is_imported(self._experiment, self._stores.event_log)
+        return None if imported else weight_bound(self._spec)
+
+    async def _blobs(self) -> dict[int, bytes]:
+        """The snapshots of all versions that are asked for, and under 0 the newest one."""
+        found: dict[int, bytes] = {}
+        experiment_id = self._experiment.experiment_id
+        for candidate in self._request.candidates:
+            if candidate.version is not None:
+                found[candidate.version] = await self._blob(candidate.version)
+        if self._request.target:
+            newest = await self._stores.snapshots.latest(experiment_id)
+            if newest is not None and newest.is_intact:
+                found[0] = newest.blob
+        return found
+
+    async def _blob(self, version: int) -> bytes:
+        try:
+            stored = await self._stores.snapshots.get(self._experiment.experiment_id, version)
+        except UnknownSnapshot as error:
+            raise UnfitCandidateError(
+                f"version {version}: it does not exist or was pruned"
+            ) from error
+        if not stored.is_intact:
+            raise UnfitCandidateError(f"version {version}: its stored bytes are damaged")
+        return stored.blob
+
+    def _prepared(self, blobs: Mapping[int, bytes], bound: float | None) -> Evaluation:
+        request = self._request
+        maker = CandidateMaker(self._header, request.domain, self._spec, self._batches.segments)
+        made = {each.name: self._made(maker, each, blobs) for each in request.candidates}
+        sample = TargetSample(blobs.get(0), self._header.is_per_arm) if request.target else None
+        options = EvaluationOptions(request.confidence, bound, request.seed)
+        return Evaluation(self._header, made, options, request.domain, sample)
+
+    def _made(
+        self, maker: CandidateMaker, wanted: CandidateSpec, blobs: Mapping[int, bytes]
+    ) -> Made:
+        if wanted.kind == "system" and self._request.domain is Domain.TARGET:
+            raise UnfitCandidateError("a system learns from the source: evaluate it there")
+        return maker.make(wanted, blobs.get(wanted.version or 0))

@@ -1,0 +1,68 @@
+"""An evaluation as a table in the terminal."""
+
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from service.evaluating.html_report import interval, number
+
+TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max weight", "overlap")
+
+
+def shown(result: dict[str, Any]) -> Group:
+    """The table with what must stand beside it."""
+    table = Table()
+    for index, title in enumerate(TITLES):
+        table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
+    for each in result["candidates"]:
+        table.add_row(*_cells(each))
+    return Group(Text(_summary(result)), table, *map(Text, _notes(result)))
+
+
+def print_result(result: dict[str, Any]) -> None:
+    """Print it."""
+    Console().print(shown(result))
+
+
+def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
+    support, found = candidate["support"], candidate["estimates"]
+    overlap = support["overlap"]
+    return (
+        candidate["name"],
+        number(candidate["value"]),
+        interval(found["dr"]["interval"]),
+        number(found["snips"]["value"]),
+        number(found["ips"]["value"]),
+        f"{support['effective_rounds']:,.0f}",
+        f"{support['max_weight']:.1f}",
+        "unknown" if overlap is None else f"{overlap:.1%}",
+    )
+
+
+def _summary(result: dict[str, Any]) -> str:
+    logged = result["logged"]
+    return (
+        f"{result['rounds']:,} rounds, {result['domain']}; the log itself earned"
+        f" {number(logged['value'])} {interval(logged['interval'])};"
+        f" values by DR, intervals by Cressie-Read at {result['confidence']:.0%}"
+    )
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    notes = [
+        f"! {each['name']}: {told}" for each in result["candidates"] for told in each["warnings"]
+    ]
+    targets = ((each["name"], each.get("target")) for each in result["candidates"])
+    notes += [f"  {name} in the target: {_target(told)}" for name, told in targets if told]
+    if result.get("bad_lines"):
+        notes.append(f"! {result['bad_lines']:,} bad lines were passed over; the first:")
+        notes += [f"    line {bad['line']}: {bad['reason']}" for bad in result["first_bad_lines"]]
+    return notes
+
+
+def _target(target: dict[str, Any]) -> str:
+    if not target["is_identifiable"]:
+        return f"not identifiable: {target['reason']}"
+    return f"{number(target['value'])} {interval(target['interval'])}"

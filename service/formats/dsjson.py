@@ -1,0 +1,221 @@
+"""Vowpal Wabbit's dsjson: one decision a line, costs are negative rewards.
+
+Lines of other people have named features: these become hashed vectors an arm, and the line's own
+fields are kept in `extra`, from which it is written again. Lines of ours carry their vectors as
+arrays that VW reads as features, and under `daband` what dsjson has no place for.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+
+from model.config import ContextKind
+from model.rounds import Domain
+from service.formats.hashing import SIZE, hashed, tokens
+from service.formats.jsonl import CONTEXT_TYPE, packed
+from service.formats.records import (
+    BadLine,
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    checked,
+    reason_of,
+)
+
+OWN = "daband"
+# What a line says again and is made anew when it is written.
+DERIVED = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "EventId", "p")
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
+    """A log from dsjson; lines that only observe rewards are no decisions and are passed over."""
+    first = file.readline()
+    header = _header(first)
+    return LogReader(header, _lines(first, file, header), skip_bad)
+
+
+def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
+    """Write a log; the number of its decisions."""
+    count = 0
+    for decision in decisions:
+        foreign = decision.extra.get("dsjson")
+        line = _own_line(decision, header) if foreign is None else _foreign_line(decision, foreign)
+        file.write(_encode(line) + b"\n")
+        count += 1
+    return count
+
+
+def _header(first: bytes) -> LogHeader:
+    foreign = LogHeader(arms=(), context_kind=ContextKind.PER_ARM, context_shape=(SIZE,))
+    try:
+        own = _decode(first).get(OWN) if first.strip() else None
+        return foreign if own is None else msgspec.convert(own["header"], LogHeader)
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, msgspec.DecodeError):
+            return foreign  # reported with its number when the line is read
+        raise LogFormatError(f"line 1: {reason_of(error)}") from error
+
+
+def _lines(first: bytes, rest: IO[bytes], header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
+    number = 0
+    line = first
+    while line:
+        number += 1
+        if line.strip():
+            found = _read_line(line, number, header)
+            if found is not None:
+                yield found
+        line = rest.readline()
+
+
+def _read_line(line: bytes, number: int, header: LogHeader) -> LoggedDecision | BadLine | None:
+    try:
+        told = _decode(line)
+        if "RewardValue" in told and "c" not in told:
+            return None
+        return checked(_own(told, header) if OWN in told else _foreign(told), header)
+    except (ValueError, KeyError, TypeError) as error:
+        return BadLine(number, reason_of(error))
+
+
+def _foreign(told: dict[str, Any]) -> LoggedDecision:
+    context = told["c"]
+    if "_slots" in context or "_outcomes" in told or "_label_ca" in told:
+        raise ValueError("c: slots and continuous actions are not read")
+    choices = context["_multi"]
+    arms = _arm_names(choices)
+    if "_label_Action" not in told:
+        raise ValueError("_label_Action: missing; the line has no chosen action")
+    chosen = told["_label_Action"] - 1
+    if not 0 <= chosen < len(arms) or told.get("_labelIndex", chosen) != chosen:
+        raise ValueError("_label_Action: is not one of the actions, or differs from _labelIndex")
+    if told.get("pdrop", 0) != 0:
+        raise ValueError("pdrop: logs that dropped events cannot be weighted")
+    cost = None if told.get("_skipLearn") else told.get("_label_cost")
+    return LoggedDecision(
+        decision_id=told["EventId"],
+        arms=arms,
+        arm=arms[chosen],
+        propensity=told["_label_probability"],
+        probabilities=_in_arm_order(told, len(arms)),
+        reward=None if cost is None else -cost,
+        context=_hashed_contexts(context, choices, arms),
+        time=told.get("Timestamp"),
+        extra={"dsjson": {name: told[name] for name in told if name not in DERIVED}},
+    )
+
+
+def _arm_names(choices: list[dict[str, Any]]) -> tuple[str, ...]:
+    tags = [each.get("_tag") for each in choices]
+    if all(isinstance(tag, str) for tag in tags) and len(set(tags)) == len(tags):
+        return tuple(tag for tag in tags if isinstance(tag, str))
+    return tuple(str(number) for number in range(1, len(choices) + 1))
+
+
+def _in_arm_order(told: dict[str, Any], count: int) -> tuple[float, ...] | None:
+    ranked, given = told.get("a"), told.get("p")
+    if ranked is None or given is None:
+        return None
+    if sorted(ranked) != list(range(1, count + 1)) or len(given) != count:
+        raise ValueError("a, p: must rank every action once")
+    found = [0.0] * count
+    for number, probability in zip(ranked, given, strict=True):
+        found[number - 1] = probability
+    return tuple(found)
+
+
+def _hashed_contexts(
+    context: dict[str, Any], choices: list[dict[str, Any]], arms: tuple[str, ...]
+) -> bytes:
+    shared = list(tokens(context))
+    rows = []
+    for arm, choice in zip(arms, choices, strict=True):
+        # One model serves all arms: what they share tells only together with the arm.
+        crossed = [(f"{arm}&{name}", value) for name, value in shared]
+        rows.append(hashed([*tokens(choice), *crossed]))
+    return np.stack(rows).astype(CONTEXT_TYPE).tobytes()
+
+
+def _foreign_line(decision: LoggedDecision, kept: dict[str, Any]) -> dict[str, Any]:
+    chosen = decision.arms.index(decision.arm)
+    line: dict[str, Any] = {}
+    if decision.reward is not None:
+        line["_label_cost"] = -decision.reward
+    line |= {
+        "_label_probability": decision.propensity,
+        "_label_Action": chosen + 1,
+        "_labelIndex": chosen,
+        "EventId": decision.decision_id,
+        **kept,
+    }
+    if decision.probabilities is not None and "a" in kept:
+        line["p"] = [decision.probabilities[number - 1] for number in kept["a"]]
+    return line
+
+
+def _own(told: dict[str, Any], header: LogHeader) -> LoggedDecision:
+    own, context = told[OWN], told["c"]
+    rows = (
+        [each["context"] for each in context["_multi"]] if header.is_per_arm else context["context"]
+    )
+    arms = tuple(each["_tag"] for each in context["_multi"])
+    cost = told.get("_label_cost")
+    return LoggedDecision(
+        decision_id=told["EventId"],
+        arms=arms,
+        arm=arms[told["_labelIndex"]],
+        propensity=told["_label_probability"],
+        probabilities=_in_arm_order(told, len(arms)),
+        reward=None if cost is None else -cost,
+        context=packed(rows),
+        domain=Domain(own["domain"]),
+        policy_version=own["policy_version"],
+        time=told.get("Timestamp"),
+        segment=own["segment"],
+        extra=own["extra"],
+    )
+
+
+def _own_line(decision: LoggedDecision, header: LogHeader) -> dict[str, Any]:
+    chosen = decision.arms.index(decision.arm)
+    line: dict[str, Any] = {}
+    if decision.reward is not None:
+        line["_label_cost"] = -decision.reward
+    line |= {
+        "_label_probability": decision.propensity,
+        "_label_Action": chosen + 1,
+        "_labelIndex": chosen,
+        "Timestamp": decision.time,
+        "Version": "1",
+        "EventId": decision.decision_id,
+    }
+    if decision.probabilities is not None:
+        ranked = [chosen, *(each for each in range(len(decision.arms)) if each != chosen)]
+        line["a"] = [each + 1 for each in ranked]
+        line["p"] = [decision.probabilities[each] for each in ranked]
+    line["c"] = _own_context(decision, header)
+    line["VWState"] = {"m": str(decision.policy_version)}
+    line[OWN] = {
+        "header": header,
+        "domain": decision.domain,
+        "policy_version": decision.policy_version,
+        "segment": decision.segment,
+        "extra": decision.extra,
+    }
+    return line
+
+
+def _own_context(decision: LoggedDecision, header: LogHeader) -> dict[str, Any]:
+    numbers = np.frombuffer(decision.context, CONTEXT_TYPE)
+    choices: list[dict[str, Any]] = [{"_tag": arm, "arm": {arm: 1}} for arm in decision.arms]
+    if not header.is_per_arm:
+        return {"context": numbers.tolist(), "_multi": choices}
+    for choice, row in zip(choices, numbers.reshape(len(choices), -1).tolist(), strict=True):
+        choice["context"] = row
+    return {"_multi": choices}

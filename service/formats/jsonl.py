@@ -1,0 +1,119 @@
+"""Our own JSON lines: a header line, then one decision a line.
+
+`docs/log.schema.json` is the JSON Schema of both kinds of line.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from model.rounds import Domain
+from service.formats.records import (
+    BadLine,
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    Numbers,
+    checked,
+    reason_of,
+)
+
+CONTEXT_TYPE = np.dtype("<f4")
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A decision as it is written; `arms` is absent where all declared ones were eligible."""
+
+    decision_id: str
+    time: str | None = None
+    domain: Domain = Domain.SOURCE
+    policy_version: int = 0
+    segment: str = ""
+    arm: str
+    propensity: float
+    reward: float | None = None
+    arms: tuple[str, ...] | None = None
+    probabilities: Numbers | None = None
+    context: Any
+    extra: dict[str, Any] = {}
+
+
+_encode = msgspec.json.Encoder().encode
+_header = msgspec.json.Decoder(LogHeader).decode
+_line = msgspec.json.Decoder(Line).decode
+
+
+def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
+    """A log from JSON lines."""
+    try:
+        header = _header(file.readline())
+    except msgspec.DecodeError as error:
+        raise LogFormatError(f"line 1: no header of a daband-log: {error}") from error
+    return LogReader(header, _lines(file, header), skip_bad)
+
+
+def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
+    """Write a log; the number of its decisions."""
+    file.write(_encode(header) + b"\n")
+    count = 0
+    for decision in decisions:
+        file.write(_encode(_written(decision, header)) + b"\n")
+        count += 1
+    return count
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a line: the header or a decision."""
+    (first, second), parts = msgspec.json.schema_components(
+        (LogHeader, Line), ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A line of a daband log",
+        "anyOf": [first, second],
+        "$defs": parts,
+    }
+
+
+def _lines(file: IO[bytes], header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
+    for number, line in enumerate(file, start=2):
+        if not line.strip():
+            continue
+        try:
+            yield checked(_decision(_line(line), header), header)
+        except (ValueError, TypeError) as error:
+            yield BadLine(number, reason_of(error))
+
+
+def _decision(line: Line, header: LogHeader) -> LoggedDecision:
+    fields = {name: getattr(line, name) for name in Line.__struct_fields__}
+    fields["arms"] = header.arms if line.arms is None else line.arms
+    fields["context"] = packed(line.context)
+    return LoggedDecision(**fields)
+
+
+def _written(decision: LoggedDecision, header: LogHeader) -> Line:
+    fields = {name: getattr(decision, name) for name in LoggedDecision.__struct_fields__}
+    fields["arms"] = None if decision.arms == header.arms else decision.arms
+    shape = header.context_shape
+    leading = (len(decision.arms),) if header.is_per_arm else ()
+    fields["context"] = (
+        np.frombuffer(decision.context, CONTEXT_TYPE).reshape(*leading, *shape).tolist()
+    )
+    return Line(**fields)
+
+
+def packed(numbers: Any) -> bytes:
+    """Nested lists of numbers as float32 bytes; ValueError where they are none, or not finite."""
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "fiu":
+        raise ValueError("context: not an array of numbers")
+    with np.errstate(over="ignore"):
+        single = array.astype(CONTEXT_TYPE)
+    if not np.isfinite(single).all():
+        raise ValueError("context: holds NaN, infinity or a value beyond float32")
+    return single.tobytes()

@@ -1,0 +1,138 @@
+"""Open Bandit Dataset csv: one shown item a row.
+
+The context of a row is its user's four hashed categories (8 places each), the user's affinity to
+every item and the position; the position is also the decision's segment. Cells are kept as text,
+so that a row is written again as it was. Logs that came from elsewhere are written with their
+context numbers as user features; the format has no place for arm names and probabilities.
+"""
+
+import codecs
+import csv
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import numpy as np
+
+from model.config import ContextKind
+from service.formats.hashing import hashed
+from service.formats.jsonl import CONTEXT_TYPE, packed
+from service.formats.records import (
+    BadLine,
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    checked,
+    reason_of,
+)
+
+FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
+USER = "user_feature_"
+AFFINITY = "user-item_affinity_"
+PLACES = 8  # of one hashed category
+POSITIONS = 3
+
+
+class _Layout:
+    """Where the columns of a file are."""
+
+    def __init__(self, names: list[str]) -> None:
+        missing = [name for name in FIXED if name not in names]
+        if missing or not any(name.startswith(AFFINITY) for name in names):
+            what = missing[0] or "the row number" if missing else f"{AFFINITY}0"
+            raise LogFormatError(f"line 1: column {what} is missing")
+        self.names = names
+        self.users = [i for i, name in enumerate(names) if name.startswith(USER)]
+        self.affinities = [i for i, name in enumerate(names) if name.startswith(AFFINITY)]
+        self.fixed = {name: names.index(name) for name in FIXED}
+
+    def header(self) -> LogHeader:
+        size = PLACES * len(self.users) + len(self.affinities) + POSITIONS
+        arms = tuple(str(item) for item in range(len(self.affinities)))
+        return LogHeader(arms=arms, context_kind=ContextKind.SHARED, context_shape=(size,))
+
+    def decision(self, cells: list[str], arms: tuple[str, ...]) -> LoggedDecision:
+        if len(cells) != len(self.names):
+            raise ValueError(f"expected {len(self.names)} columns, got {len(cells)}")
+        at = {name: cells[index] for name, index in self.fixed.items()}
+        position = int(at["position"])
+        if not 1 <= position <= POSITIONS:
+            raise ValueError(f"position: must lie between 1 and {POSITIONS}")
+        return LoggedDecision(
+            decision_id=at[""],
+            arms=arms,
+            arm=at["item_id"],
+            propensity=float(at["propensity_score"]),
+            reward=float(at["click"]),
+            context=self._context(cells, position),
+            time=at["timestamp"],
+            segment=at["position"],
+            extra={"open_bandit": cells},
+        )
+
+    def _context(self, cells: list[str], position: int) -> bytes:
+        users = [hashed([(cells[index], 1.0)], PLACES) for index in self.users]
+        affinities = [float(cells[index]) for index in self.affinities]
+        where = np.eye(POSITIONS)[position - 1]
+        return packed(np.concatenate([*users, affinities, where]))
+
+
+def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
+    """A log from csv."""
+    rows = csv.reader(codecs.iterdecode(file, "utf-8"))
+    try:
+        layout = _Layout(next(rows))
+    except StopIteration:
+        raise LogFormatError("line 1: there is no header") from None
+    header = layout.header()
+    return LogReader(header, _lines(rows, layout, header), skip_bad)
+
+
+def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
+    """Write a log; the number of its decisions."""
+    if header.is_per_arm:
+        raise LogFormatError("Open Bandit csv has no place for a context an arm")
+    writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
+    count = 0
+    for decision in decisions:
+        kept = decision.extra.get("open_bandit")
+        if count == 0:
+            writer.writerow(_names(header, is_kept=kept is not None))
+        writer.writerow(_cells(decision, header, count) if kept is None else kept)
+        count += 1
+    return count
+
+
+def _lines(
+    rows: Iterator[list[str]], layout: _Layout, header: LogHeader
+) -> Iterator[LoggedDecision | BadLine]:
+    number = 1
+    while True:
+        number += 1
+        try:
+            cells = next(rows)
+            yield checked(layout.decision(cells, header.arms), header)
+        except StopIteration:
+            return
+        except (ValueError, csv.Error) as error:
+            yield BadLine(number, reason_of(error))
+
+
+def _names(header: LogHeader, is_kept: bool) -> list[str]:
+    count = len(header.arms)
+    size = header.context_size
+    users = (size - count - POSITIONS) // PLACES if is_kept else size
+    return [
+        *FIXED,
+        *(f"{USER}{index}" for index in range(users)),
+        *(f"{AFFINITY}{index}" for index in range(count)),
+    ]
+
+
+def _cells(decision: LoggedDecision, header: LogHeader, number: int) -> list[str]:
+    if decision.reward is None:
+        raise LogFormatError("Open Bandit csv has no place for a decision without a reward")
+    item = header.arms.index(decision.arm)
+    numbers = np.frombuffer(decision.context, CONTEXT_TYPE).tolist()
+    values = (number, decision.time or "", item, 1, decision.reward, decision.propensity)
+    return [*map(str, values), *map(repr, numbers), *("0.0" for _ in header.arms)]

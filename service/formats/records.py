@@ -1,0 +1,129 @@
+"""What every log format is read into and written from."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from model.config import ContextKind
+from model.rounds import Domain
+
+Numbers = tuple[float, ...]
+
+
+class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daband-log"):
+    """What all decisions of a log share; `arms` is empty where any arms may come."""
+
+    version: Literal[1] = 1
+    arms: tuple[str, ...]
+    context_kind: ContextKind
+    context_shape: tuple[int, ...]
+
+    @property
+    def is_per_arm(self) -> bool:
+        """Whether each arm has a context of its own."""
+        return self.context_kind is ContextKind.PER_ARM
+
+    @property
+    def context_size(self) -> int:
+        """How many numbers one context has."""
+        size = 1
+        for each in self.context_shape:
+            size *= each
+        return size
+
+
+class LoggedDecision(Struct, frozen=True, kw_only=True):
+    """One decision with its reward, if it has one.
+
+    `arms` are the eligible ones; `probabilities` are in their order and absent where the log
+    kept only the chosen arm's `propensity`. `context` is float32, little-endian, row-major: one
+    context, or one for each arm in order. `extra` is what only a foreign format knows.
+    """
+
+    decision_id: str
+    arms: tuple[str, ...]
+    arm: str
+    propensity: float
+    probabilities: Numbers | None = None
+    reward: float | None = None
+    context: bytes
+    domain: Domain = Domain.SOURCE
+    policy_version: int = 0
+    time: str | None = None
+    segment: str = ""
+    extra: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no decision: its number (1 is the first) and why."""
+
+    number: int
+    reason: str
+
+
+class LogFormatError(ValueError):
+    """The file, or one line of it, is not what its format says."""
+
+
+@dataclass
+class LogReader:
+    """A log being read: its header, then its decisions; bad lines stop it or are counted."""
+
+    header: LogHeader
+    lines: Iterable[LoggedDecision | BadLine]
+    skip_bad: bool = False
+    bad_count: int = 0
+    first_bad: list[BadLine] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[LoggedDecision]:
+        for line in self.lines:
+            if isinstance(line, LoggedDecision):
+                yield line
+                continue
+            if not self.skip_bad:
+                raise LogFormatError(f"line {line.number}: {line.reason}")
+            self.bad_count += 1
+            if len(self.first_bad) < 10:
+                self.first_bad.append(line)
+
+
+def checked(decision: LoggedDecision, header: LogHeader) -> LoggedDecision:
+    """The decision if it can be used; a ValueError says why not."""
+    if decision.arm not in decision.arms:
+        raise ValueError("arm: the chosen arm is not among the eligible ones")
+    if len(set(decision.arms)) != len(decision.arms):
+        raise ValueError("arms: an arm is named twice")
+    if header.arms and not set(decision.arms) <= set(header.arms):
+        raise ValueError("arms: an arm is not declared in the header")
+    if not 0.0 < decision.propensity <= 1.0:
+        raise ValueError("propensity: must lie in (0, 1]")
+    if decision.reward is not None and not 0.0 <= decision.reward <= 1.0:
+        raise ValueError("reward: must lie in [0, 1]")
+    _check_probabilities(decision)
+    contexts = len(decision.arms) if header.is_per_arm else 1
+    if len(decision.context) != 4 * contexts * header.context_size:
+        raise ValueError(f"context: expected {contexts} of shape {list(header.context_shape)}")
+    return decision
+
+
+def _check_probabilities(decision: LoggedDecision) -> None:
+    given = decision.probabilities
+    if given is None:
+        return
+    if len(given) != len(decision.arms):
+        raise ValueError("probabilities: one is needed for each eligible arm")
+    if not all(0.0 <= each <= 1.0 for each in given) or abs(sum(given) - 1.0) > 1e-3:
+        raise ValueError("probabilities: must lie in [0, 1] and sum to 1")
+
+
+def reason_of(error: Exception) -> str:
+    """Why a line could not be read, in one line and without its content."""
+    if isinstance(error, msgspec.DecodeError):
+        return f"no such JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"{error.args[0]}: missing"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,127 @@
+"""Offline evaluations: queue, follow, cancel, read."""
+
+import json
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from service import evaluation_schemas
+from service.errors import EvaluationUnfinished, InvalidRequest
+from service.evaluating.html_report import page
+from service.evaluating.request import EvaluationRequest
+from service.experiment_spec import ExperimentSpec
+from service.invalid import check_identifier, refuse
+from service.records import Evaluation
+from service.routes import ServicesDep, body_of, json_answer
+from service.routes.documentation import body, problems
+
+router = APIRouter(prefix="/evaluations", tags=["evaluations"])
+
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+    """POST /evaluations/{evaluation_id}/cancel."""
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=evaluation_schemas.EvaluationJob,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(evaluation_schemas.EvaluationRequest),
+)
+async def create_evaluation(request: Request, services: ServicesDep) -> Response:
+    """Queue an offline evaluation of candidates on an experiment's log."""
+    told = await body_of(request, EvaluationRequest)
+    told.check()
+    if told.request_id is not None:
+        check_identifier(told.request_id, "#/request_id")
+    experiment = await services.experiments.get(told.experiment)
+    _check_candidates(told, ExperimentSpec.of(experiment))
+    job, _ = await services.evaluations.create(
+        experiment.experiment_id, told.to_json(), told.request_id
+    )
+    return json_answer(_answer(job), 202)
+
+
+@router.get("", response_model=evaluation_schemas.EvaluationList, responses=problems())
+async def list_evaluations(services: ServicesDep, limit: Limit = 100) -> Response:
+    """The newest evaluations first, without their results."""
+    found = await services.evaluations.list(limit)
+    return json_answer({"evaluations": [_answer(each) for each in found]})
+
+
+@router.get(
+    "/{evaluation_id}",
+    response_model=evaluation_schemas.EvaluationJob,
+    responses=problems(404),
+)
+async def show_evaluation(evaluation_id: str, services: ServicesDep) -> Response:
+    """An evaluation: where it stands, and its result once it is done."""
+    return json_answer(_answer(await services.evaluations.get(evaluation_id)))
+
+
+@router.post(
+    "/{evaluation_id}/cancel",
+    status_code=202,
+    response_model=evaluation_schemas.EvaluationJob,
+    responses=problems(404, has_body=True),
+    openapi_extra=body(evaluation_schemas.CancelRequest, is_required=False),
+)
+async def cancel_evaluation(
+    evaluation_id: str, request: Request, services: ServicesDep
+) -> Response:
+    """Stop an evaluation; one that has ended stays as it is."""
+    if await request.body():
+        await body_of(request, CancelBody)
+    return json_answer(_answer(await services.evaluations.cancel(evaluation_id)), 202)
+
+
+@router.get(
+    "/{evaluation_id}/report",
+    response_class=Response,
+    responses={
+        200: {"description": "A page with tables and plots", "content": {"text/html": {}}},
+        **problems(404, 409),
+    },
+)
+async def show_report(evaluation_id: str, services: ServicesDep) -> Response:
+    """A finished evaluation as an HTML page."""
+    found = await services.evaluations.get(evaluation_id)
+    if found.result is None:
+        raise EvaluationUnfinished
+    return Response(page(json.loads(found.result)), media_type="text/html")
+
+
+def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec) -> None:
+    for index, candidate in enumerate(told.candidates):
+        pointer = f"#/candidates/{index}"
+        if candidate.kind == "arm" and candidate.arm not in spec.arms:
+            refuse("The experiment has no arm of this name.", f"{pointer}/arm")
+        if candidate.kind != "system":
+            continue
+        config = {**spec.config, **candidate.config}
+        try:
+            replace(spec, method=candidate.method or "", config=config).check()
+        except InvalidRequest as error:
+            places = error.members.get("errors", [])
+            moved = [{**each, "pointer": pointer + each["pointer"][1:]} for each in places]
+            raise InvalidRequest(errors=moved) from error
+
+
+def _answer(job: Evaluation) -> dict[str, Any]:
+    request = json.loads(job.request)
+    return {
+        "evaluation_id": job.evaluation_id,
+        "experiment": request["experiment"],
+        "status": job.status.value,
+        "progress": {"done": job.done, "total": job.total},
+        "created_at": job.created_at,
+        "ended_at": job.ended_at,
+        "problem": job.problem,
+        "request": request,
+        "result": None if job.result is None else json.loads(job.result),
+    }

@@ -1,0 +1,203 @@
+"""Evaluations as durable jobs: queued, claimed by one process at a time, ended once.
+
+A process that dies while it works lets its claim expire, and another one starts over: an
+evaluation is a function of the log, so nothing is lost but time.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import RequestConflict, UnknownEvaluation
+from service.records import Evaluation, EvaluationStatus, uuid7
+from service.storage.database import Database
+from service.storage.tables import DatabaseNow, evaluations
+
+COLUMNS = (
+    evaluations.c.evaluation_id,
+    evaluations.c.experiment_id,
+    evaluations.c.request_id,
+    evaluations.c.request,
+    evaluations.c.status,
+    evaluations.c.done,
+    evaluations.c.total,
+    evaluations.c.created_at,
+    evaluations.c.ended_at,
+    evaluations.c.problem,
+    evaluations.c.result,
+)
+OPEN = (EvaluationStatus.QUEUED.value, EvaluationStatus.RUNNING.value)
+RESULT_TIMEOUT_SECONDS = 10.0
+
+
+class Evaluations:
+    """The queue and the archive of evaluations."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self, experiment_id: str, request: str, request_id: str | None
+    ) -> tuple[Evaluation, bool]:
+        """The new job, or the one that the same request made before (then the second is false)."""
+
+        async def insert(connection: AsyncConnection) -> tuple[Evaluation, bool]:
+            if request_id is not None:
+                same = sa.and_(
+                    evaluations.c.experiment_id == experiment_id,
+                    evaluations.c.request_id == request_id,
+                )
+                found = await _find(connection, same)
+                if found is not None:
+                    if found.request != request:
+                        raise RequestConflict
+                    return found, False
+            evaluation_id = uuid7()
+            await connection.execute(
+                sa.insert(evaluations).values(
+                    evaluation_id=evaluation_id,
+                    experiment_id=experiment_id,
+                    request_id=request_id,
+                    request=request,
+                    status=EvaluationStatus.QUEUED.value,
+                    created_at=DatabaseNow(),
+                )
+            )
+            return await _get(connection, evaluation_id), True
+
+        return await self._database.write(insert)
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        """The evaluation; `UnknownEvaluation` if there is none."""
+        return await self._database.read(
+            lambda connection: _get(connection, evaluation_id), RESULT_TIMEOUT_SECONDS
+        )
+
+    async def list(self, limit: int) -> list[Evaluation]:
+        """The newest evaluations, without their results."""
+        columns = [*COLUMNS[:-1], sa.null().label("result")]
+        query = (
+            sa.select(*columns)
+            .order_by(evaluations.c.created_at.desc(), evaluations.c.evaluation_id.desc())
+            .limit(limit)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query))
+        return [_evaluation(row) for row in rows]
+
+    async def claim(self, holder: str, ttl_seconds: float) -> Evaluation | None:
+        """The oldest job that nobody works at, now the holder's for a while; none when idle."""
+
+        async def take(connection: AsyncConnection) -> Evaluation | None:
+            now = await _now(connection)
+            is_abandoned = sa.and_(
+                evaluations.c.status == EvaluationStatus.RUNNING.value,
+                evaluations.c.expires_at < now,
+            )
+            query = (
+                sa.select(evaluations.c.evaluation_id)
+                .where(sa.or_(evaluations.c.status == EvaluationStatus.QUEUED.value, is_abandoned))
+                .order_by(evaluations.c.created_at, evaluations.c.evaluation_id)
+                .limit(1)
+                .with_for_update(skip_locked=True)
+            )
+            found = await connection.scalar(query)
+            if found is None:
+                return None
+            await connection.execute(
+                _change(found).values(
+                    status=EvaluationStatus.RUNNING.value,
+                    holder=holder,
+                    expires_at=now + timedelta(seconds=ttl_seconds),
+                )
+            )
+            return await _get(connection, found)
+
+        return await self._database.write(take)
+
+    async def advance(
+        self, evaluation_id: str, holder: str, progress: tuple[int, int], ttl_seconds: float
+    ) -> bool:
+        """Note progress and keep the claim; false once it was cancelled or is another's."""
+
+        async def note(connection: AsyncConnection) -> bool:
+            now = await _now(connection)
+            done, total = progress
+            changed = await connection.execute(
+                _own(evaluation_id, holder).values(
+                    done=done, total=total, expires_at=now + timedelta(seconds=ttl_seconds)
+                )
+            )
+            return changed.rowcount == 1
+
+        return await self._database.write(note)
+
+    async def finish(self, evaluation_id: str, holder: str, result: str) -> bool:
+        """Store the result; false once it was cancelled or is another's."""
+        return await self._end(evaluation_id, holder, EvaluationStatus.DONE, result=result)
+
+    async def fail(self, evaluation_id: str, holder: str, problem: str) -> bool:
+        """Store why there is no result."""
+        return await self._end(evaluation_id, holder, EvaluationStatus.FAILED, problem=problem)
+
+    async def cancel(self, evaluation_id: str) -> Evaluation:
+        """Stop a job that has not ended; one that has ended stays as it is."""
+
+        async def stop(connection: AsyncConnection) -> Evaluation:
+            await connection.execute(
+                _change(evaluation_id)
+                .where(evaluations.c.status.in_(OPEN))
+                .values(status=EvaluationStatus.CANCELLED.value, ended_at=DatabaseNow())
+            )
+            return await _get(connection, evaluation_id)
+
+        return await self._database.write(stop)
+
+    async def _end(
+        self, evaluation_id: str, holder: str, status: EvaluationStatus, **values: str
+    ) -> bool:
+        async def end(connection: AsyncConnection) -> bool:
+            changed = await connection.execute(
+                _own(evaluation_id, holder).values(
+                    status=status.value, ended_at=DatabaseNow(), **values
+                )
+            )
+            return changed.rowcount == 1
+
+        return await self._database.write(end, RESULT_TIMEOUT_SECONDS)
+
+
+def _change(evaluation_id: str) -> Any:
+    return sa.update(evaluations).where(evaluations.c.evaluation_id == evaluation_id)
+
+
+def _own(evaluation_id: str, holder: str) -> Any:
+    return _change(evaluation_id).where(
+        evaluations.c.holder == holder, evaluations.c.status == EvaluationStatus.RUNNING.value
+    )
+
+
+async def _now(connection: AsyncConnection) -> Any:
+    return await connection.scalar(sa.select(DatabaseNow()))
+
+
+async def _get(connection: AsyncConnection, evaluation_id: str) -> Evaluation:
+    found = await _find(connection, evaluations.c.evaluation_id == evaluation_id)
+    if found is None:
+        raise UnknownEvaluation
+    return found
+
+
+async def _find(
+    connection: AsyncConnection, condition: sa.ColumnElement[bool]
+) -> Evaluation | None:
+    row = (await connection.execute(sa.select(*COLUMNS).where(condition))).one_or_none()
+    return None if row is None else _evaluation(row)
+
+
+def _evaluation(row: Any) -> Evaluation:
+    evaluation_id, experiment_id, request_id, request, status, *rest = row
+    return Evaluation(
+        evaluation_id, experiment_id, request_id, request, EvaluationStatus(status), *rest
+    )
