@@ -7,77 +7,25 @@ With w = π(a|x)/p, q̂ the reward model and q̂_π = Σ_a π(a|x) q̂(x, a), a 
 and replay (Li 2011) keeps the rounds whose logged arm the policy would have chosen.
 """
 
-import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from model.ope.intervals import Blocks, Interval, Moments, clopper_pearson, cressie_read
 from model.ope.logged import LoggedRounds
 from model.ope.sequence import ValueSequence
+from model.ope.valuation import (
+    LEAST_EFFECTIVE,
+    Estimate,
+    Support,
+    Valuation,
+    standard_error,
+    warnings_of,
+)
 from model.randomness import KeyedUniforms
 from model.rounds import Doubles
 
-LEAST_EFFECTIVE = 30.0  # below this effective sample size no interval is stated
 SWITCHES = np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, np.inf])
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """One estimator's value with its interval for this number of rounds, if one can be stated."""
-
-    estimator: str
-    value: float | None
-    standard_error: float | None = None
-    interval: Interval | None = None
-    method: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Support:
-    """How much the log says about the policy.
-
-    `overlap` is the share of the policy's choices that the log could have made at all; `None`
-    where the log keeps only the chosen arm's propensity.
-    """
-
-    rounds: int
-    effective_rounds: float
-    mean_weight: float
-    max_weight: float
-    overlap: float | None
-    is_uniform_log: bool
-    version_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Valuation:
-    """All that the log says about one policy."""
-
-    support: Support
-    estimates: dict[str, Estimate]
-    headline: str
-    sequence: Interval | None
-    sequence_bound: float | None
-    switch: float
-    warnings: tuple[str, ...]
-
-    @property
-    def value(self) -> float | None:
-        """The headline's value."""
-        return self.estimates[self.headline].value
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
-        found = asdict(self)
-        for each in (*found["estimates"].values(), found):
-            for name in ("interval", "sequence"):
-                if each.get(name) is not None:
-                    each[name] = list(each[name])
-        found["switch"] = None if np.isinf(self.switch) else self.switch
-        found["value"] = self.value
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +158,7 @@ class Tally:
             sequence=self.sequence.interval if is_stated else None,
             sequence_bound=self.options.max_weight,
             switch=float(self._switches[index]),
-            warnings=_warnings(support, self.moments),
+            warnings=warnings_of(support, self.moments),
         )
 
     def _replay(self, support: Support) -> Estimate:
@@ -218,7 +166,7 @@ class Tally:
         if not support.is_uniform_log or not count:
             return Estimate("replay", None)
         value = total / count
-        error = _standard_error(total, squares, count)
+        error = standard_error(total, squares, count)
         if count < LEAST_EFFECTIVE:
             return Estimate("replay", value, error)
         interval = clopper_pearson(total, count, self.options.confidence)
@@ -228,7 +176,7 @@ class Tally:
         sums = self.moments
         if not sums.n:
             return Estimate("ips", None)
-        value, error = sums.y / sums.n, _standard_error(sums.y, sums.y2, sums.n)
+        value, error = sums.y / sums.n, standard_error(sums.y, sums.y2, sums.n)
         if support.effective_rounds < LEAST_EFFECTIVE:
             return Estimate("ips", value, error)
         # wr/w_max lies in [0, 1]: n trials, whose successes are worth w_max each. (Counting
@@ -254,7 +202,7 @@ class Tally:
         sums = Moments(*self._weights.tolist(), *self._robust.tolist())
         if not sums.n:
             return Estimate("dr", None)
-        value, error = sums.y / sums.n, _standard_error(sums.y, sums.y2, sums.n)
+        value, error = sums.y / sums.n, standard_error(sums.y, sums.y2, sums.n)
         if support.effective_rounds < LEAST_EFFECTIVE:
             return Estimate("dr", value, error)
         predicted = float(self._direct[0]) / sums.n
@@ -289,31 +237,4 @@ def _mean(name: str, sums: Doubles, n: float) -> Estimate:
     if not n:
         return Estimate(name, None)
     total, squares = sums.tolist()
-    return Estimate(name, total / n, _standard_error(total, squares, n))
-
-
-def _standard_error(total: float, squares: float, n: float) -> float | None:
-    if n < 2:
-        return None
-    return math.sqrt(max(0.0, squares - total**2 / n) / (n - 1.0) / n)
-
-
-def _warnings(support: Support, sums: Moments) -> tuple[str, ...]:
-    found = []
-    if support.effective_rounds < LEAST_EFFECTIVE:
-        found.append(
-            f"the effective sample size {support.effective_rounds:.1f} is below"
-            f" {LEAST_EFFECTIVE:.0f}: no interval is stated"
-        )
-    if support.overlap is not None and support.overlap < 1.0 - 1e-9:
-        found.append(
-            f"the log could not have made {1.0 - support.overlap:.1%} of the policy's choices:"
-            " their value is unknown and the estimates are biased"
-        )
-    error = _standard_error(sums.w, sums.w2, sums.n)
-    if error and abs(support.mean_weight - 1.0) > 4.0 * error:
-        found.append(
-            f"the mean weight {support.mean_weight:.3f} is far from 1: the propensities are not"
-            " those of the log, or the policy chooses what the log never did"
-        )
-    return tuple(found)
+    return Estimate(name, total / n, standard_error(total, squares, n))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from model.ope.density_ratio import discriminator_ratio, logistic_ratio
-from model.ope.estimates import LEAST_EFFECTIVE
 from model.ope.intervals import Interval
+from model.ope.valuation import LEAST_EFFECTIVE
 from model.randomness import generator
 from model.rounds import Doubles, Integers
 

@@ -1,0 +1,95 @@
+"""What an evaluation says: estimates, how much supports them, and what to beware of."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from model.ope.intervals import Interval, Moments
+
+LEAST_EFFECTIVE = 30.0  # below this effective sample size no interval is stated
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One estimator's value with its interval for this number of rounds, if one can be stated."""
+
+    estimator: str
+    value: float | None
+    standard_error: float | None = None
+    interval: Interval | None = None
+    method: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How much the log says about the policy.
+
+    `overlap` is the share of the policy's choices that the log could have made at all; `None`
+    where the log keeps only the chosen arm's propensity.
+    """
+
+    rounds: int
+    effective_rounds: float
+    mean_weight: float
+    max_weight: float
+    overlap: float | None
+    is_uniform_log: bool
+    version_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Valuation:
+    """All that the log says about one policy."""
+
+    support: Support
+    estimates: dict[str, Estimate]
+    headline: str
+    sequence: Interval | None
+    sequence_bound: float | None
+    switch: float
+    warnings: tuple[str, ...]
+
+    @property
+    def value(self) -> float | None:
+        """The headline's value."""
+        return self.estimates[self.headline].value
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, fit for JSON."""
+        found = asdict(self)
+        for each in (*found["estimates"].values(), found):
+            for name in ("interval", "sequence"):
+                if each.get(name) is not None:
+                    each[name] = list(each[name])
+        found["switch"] = None if math.isinf(self.switch) else self.switch
+        found["value"] = self.value
+        return found
+
+
+def standard_error(total: float, squares: float, n: float) -> float | None:
+    """Of a mean of n values, from their sum and the sum of their squares."""
+    if n < 2:
+        return None
+    return math.sqrt(max(0.0, squares - total**2 / n) / (n - 1.0) / n)
+
+
+def warnings_of(support: Support, sums: Moments) -> tuple[str, ...]:
+    """What a reader must know before believing the estimates."""
+    found = []
+    if support.effective_rounds < LEAST_EFFECTIVE:
+        found.append(
+            f"the effective sample size {support.effective_rounds:.1f} is below"
+            f" {LEAST_EFFECTIVE:.0f}: no interval is stated"
+        )
+    if support.overlap is not None and support.overlap < 1.0 - 1e-9:
+        found.append(
+            f"the log could not have made {1.0 - support.overlap:.1%} of the policy's choices:"
+            " their value is unknown and the estimates are biased"
+        )
+    error = standard_error(sums.w, sums.w2, sums.n)
+    if error and abs(support.mean_weight - 1.0) > 4.0 * error:
+        found.append(
+            f"the mean weight {support.mean_weight:.3f} is far from 1: the propensities are not"
+            " those of the log, or the policy chooses what the log never did"
+        )
+    return tuple(found)
