@@ -60,6 +60,15 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
     return bytes(save_arrays(kept, metadata={"manifest": text}))
 
 
+def is_policy_file(content: bytes) -> bool:
+    """Whether this is a policy file, as against a whole snapshot."""
+    try:
+        manifest_of(content)
+    except SnapshotError:
+        return False
+    return True
+
+
 def manifest_of(content: bytes) -> dict[str, Any]:
     """The manifest of a policy file."""
     try:

@@ -75,6 +75,14 @@ class Policy:
         # Scores are of the order of the largest possible bonus, α/√γ, or 1.
         self._tolerance = TIE_TOLERANCE * max(1.0, config.alpha / config.ridge**0.5)
 
+    def latents(self, contexts: Floats, domain: Domain) -> Floats:
+        """φ of contexts (n, *shape), (n, d) on the host."""
+        if self._on_cpu:
+            return np.asarray(self._forward[domain](contexts))
+        with torch.inference_mode():
+            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
+            return np.asarray(self._forward[domain](moved).cpu())
+
     def score_many(
         self, contexts: object, domain: Domain, eligible: Booleans | None = None
     ) -> Scores:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from model.export import is_policy_file, open_exported
 from model.learner import Learner
 from model.ope.candidates import (
     Candidate,
@@ -19,6 +20,7 @@ from model.ope.candidates import (
     TableCandidate,
     UniformCandidate,
 )
+from model.policy import Policy
 from model.restoring import restore_policy
 from model.rounds import Domain, Doubles
 from model.snapshot import SnapshotError
@@ -97,7 +99,7 @@ class Made:
 
     candidate: Candidate
     trained_offset: int | None = None
-    blob: bytes | None = None
+    policy: Policy | None = None
     domain_free: bool = False  # whether it can be asked about target contexts as well
 
 
@@ -142,7 +144,7 @@ class CandidateMaker:
 
     def _frozen(self, blob: bytes) -> Made:
         try:
-            policy = restore_policy(blob)
+            policy = open_exported(blob).policy if is_policy_file(blob) else restore_policy(blob)
         except SnapshotError as error:
             raise UnfitCandidateError(f"policy: {error}") from error
         config = policy.config
@@ -152,7 +154,7 @@ class CandidateMaker:
         if not fits:
             raise UnfitCandidateError("policy: its arms or contexts are not those of the log")
         made = FrozenCandidate(policy, self._domain)
-        return Made(made, policy.version.offset, blob)
+        return Made(made, policy.version.offset, policy)
 
     def _from_file(self, path: Path) -> Made:
         try:
@@ -162,7 +164,7 @@ class CandidateMaker:
         if path.suffix == ".json":
             return Made(self._table(content), domain_free=False)
         made = self._frozen(content)
-        return Made(made.candidate, None, made.blob)
+        return Made(made.candidate, None, made.policy)
 
     def _table(self, content: bytes) -> TableCandidate:
         try:

@@ -12,7 +12,12 @@ from model.ope.rejection import RejectionReplay
 from model.ope.reward_model import RidgeRewards
 from service.evaluating.candidates import fresh_learner
 from service.evaluating.evaluation import Curve
-from service.evaluating.experiment_log import decisions_of, header_of, is_imported, weight_bound
+from service.evaluating.experiment_log import (
+    decisions_and_contexts_of,
+    header_of,
+    is_imported,
+    weight_bound,
+)
 from service.experiment_spec import ExperimentSpec
 from service.formats.batches import Batches
 from service.records import Experiment
@@ -84,7 +89,7 @@ async def replay_with(
     bound = None if await is_imported(experiment, event_log) else weight_bound(spec)
     replay = await asyncio.to_thread(CounterfactualReplay, spec, wanted, bound)
     batches = Batches(header_of(spec))
-    async for page in decisions_of(experiment, event_log, experiment.head_offset):
+    async for page in decisions_and_contexts_of(experiment, event_log, experiment.head_offset):
         for offset, decision in page:
             if (batch := batches.add(decision, offset)) is not None:
                 await asyncio.to_thread(replay.add, batch)

@@ -2,7 +2,11 @@
 
 from collections.abc import AsyncIterator
 
-from service.decision_codec import payload_of
+import numpy as np
+
+from model.rounds import Floats
+from service.context_codec import StoredSet, completed, part_contexts
+from service.decision_codec import CONTEXT_TYPE, payload_of
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision, LogHeader
 from service.records import Domain, EventKind, Experiment, StoredEvent
@@ -36,19 +40,64 @@ def is_foreign(decision: StoredEvent) -> bool:
     return payload_of(decision).encoder_version == IMPORTED
 
 
+Page = list[tuple[int, LoggedDecision]]
+
+
 async def decisions_of(
     experiment: Experiment, event_log: EventLog, up_to: int
-) -> AsyncIterator[list[tuple[int, LoggedDecision]]]:
+) -> AsyncIterator[Page]:
     """Pages of (offset, decision) up to an offset, in order, each decision with its reward."""
+    async for events in _events(experiment, event_log, up_to):
+        yield await _decisions(events, event_log)
+
+
+async def decisions_and_contexts_of(
+    experiment: Experiment, event_log: EventLog, up_to: int
+) -> AsyncIterator[Page]:
+    """The same with stored target contexts in their places, as target decisions without a reward."""
+    spec = ExperimentSpec.of(experiment)
+    async for events in _events(experiment, event_log, up_to):
+        first = 0
+        for place, event in enumerate(events):
+            if (said := completed(event)) is not None:
+                yield await _decisions(events[first:place], event_log)
+                first = place
+                async for page in _stored_contexts(event, said, event_log, spec):
+                    yield page
+        yield await _decisions(events[first:], event_log)
+
+
+async def _events(
+    experiment: Experiment, event_log: EventLog, up_to: int
+) -> AsyncIterator[list[StoredEvent]]:
     offset = 0
     while offset < up_to:
         events = await event_log.read(experiment.experiment_id, offset, PAGE, up_to=up_to)
         if not events:
             return
         offset = events[-1].offset
-        made = [each for each in events if each.kind is EventKind.DECISION]
-        rewards = await event_log.find_rewards(each.event_key for each in made)
-        yield [(each.offset, logged(each, rewards.get(each.event_key))) for each in made]
+        yield events
+
+
+async def _decisions(events: list[StoredEvent], event_log: EventLog) -> Page:
+    made = [each for each in events if each.kind is EventKind.DECISION]
+    rewards = await event_log.find_rewards(each.event_key for each in made)
+    return [(each.offset, logged(each, rewards.get(each.event_key))) for each in made]
+
+
+async def _stored_contexts(
+    event: StoredEvent, said: StoredSet, event_log: EventLog, spec: ExperimentSpec
+) -> AsyncIterator[Page]:
+    for number in range(said.parts):
+        part = await event_log.contexts_part(event.experiment_id, said.request_id, number)
+        yield [(event.offset, _unlabeled(context)) for context in part_contexts(part, spec)]
+
+
+def _unlabeled(context: Floats) -> LoggedDecision:
+    content = np.ascontiguousarray(context, dtype=CONTEXT_TYPE).tobytes()
+    return LoggedDecision(
+        decision_id="", arms=("",), arm="", propensity=1.0, context=content, domain=Domain.TARGET
+    )
 
 
 def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:

@@ -16,7 +16,13 @@ from service.evaluating.candidates import (
     UnfitCandidateError,
 )
 from service.evaluating.evaluation import Evaluation
-from service.evaluating.experiment_log import decisions_of, header_of, is_imported, weight_bound
+from service.evaluating.experiment_log import (
+    decisions_and_contexts_of,
+    decisions_of,
+    header_of,
+    is_imported,
+    weight_bound,
+)
 from service.evaluating.request import EvaluationRequest
 from service.evaluating.target_sample import TargetSample
 from service.experiment_spec import ExperimentSpec
@@ -62,11 +68,15 @@ class ExperimentEvaluation:
         bound = await self._bound()
         evaluation = await asyncio.to_thread(self._prepared, blobs, bound)
         total = self._experiment.head_offset
-        async for page in decisions_of(self._experiment, self._stores.event_log, total):
+        # Contexts of the target are nothing to evaluate on there: they have no rewards.
+        is_source = self._request.domain is Domain.SOURCE
+        read = decisions_and_contexts_of if is_source else decisions_of
+        async for page in read(self._experiment, self._stores.event_log, total):
             for offset, decision in page:
                 if (batch := self._batches.add(decision, offset)) is not None:
                     await asyncio.to_thread(evaluation.add, batch)
-            await progress(page[-1][0] if page else 0, total)
+            if page:
+                await progress(page[-1][0], total)
         await self._add_rest(evaluation, self._batches.rest())
         found = await asyncio.to_thread(evaluation.result)
         await progress(total, total)

@@ -7,7 +7,6 @@ import numpy as np
 
 from model.ope.candidates import FrozenCandidate
 from model.ope.estimates import EvaluationOptions
-from model.ope.latents import StoredEncoder
 from model.ope.logged import LoggedRounds
 from model.ope.target import SourceRounds, target_value
 from model.restoring import restore_policy
@@ -42,25 +41,25 @@ class TargetSample:
             return {"is_identifiable": False, "reason": reason, "value": None, "interval": None}
         rounds = self._rounds
         assert rounds is not None  # noqa: S101 - `_obstacle` has seen to it
-        encoder = StoredEncoder(made.blob or self._blob or b"")
+        encoder = made.policy or restore_policy(self._blob or b"")
         target = np.stack(self._contexts)
         source = SourceRounds(
-            encoder.latents(rounds.contexts, Domain.SOURCE),
+            encoder.latents(rounds.contexts, Domain.SOURCE).astype(np.float64),
             made.candidate.probabilities(rounds),
             rounds.arms,
             rounds.rewards,
             rounds.propensities,
         )
-        latents = encoder.latents(target, Domain.TARGET)
+        latents = encoder.latents(target, Domain.TARGET).astype(np.float64)
         policy = _target_choices(made, rounds, target)
         return target_value(source, latents, policy, options.seed, options.confidence).as_dict()
 
     def _obstacle(self, made: Made) -> str | None:
         if self._is_per_arm:
             return "target values need one context for all arms"
-        if made.blob is None and not made.domain_free:
+        if made.policy is None and not made.domain_free:
             return "a candidate that learns or knows segments alone has no fixed target policy"
-        if made.blob is None and self._blob is None:
+        if made.policy is None and self._blob is None:
             return "there is no snapshot whose encoder could compare the domains"
         if self._rounds is None or min(len(self._rounds), len(self._contexts)) < LEAST:
             return f"at least {LEAST} source rounds and target contexts are needed"
@@ -109,6 +108,6 @@ def _target_choices(made: Made, rounds: LoggedRounds, target: np.ndarray) -> Dou
         keys=np.zeros(count, dtype=np.uint64),
         segments=zeros,
     )
-    if made.blob is None:
+    if made.policy is None:
         return made.candidate.probabilities(asked)
-    return FrozenCandidate(restore_policy(made.blob), Domain.TARGET).probabilities(asked)
+    return FrozenCandidate(made.policy, Domain.TARGET).probabilities(asked)

@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
 from model.snapshot import to_bytes
 from service.evaluating.evaluation import Evaluation
+from service.evaluating.experiment_log import decisions_and_contexts_of
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.experiment_spec import ExperimentSpec
@@ -101,6 +103,27 @@ async def test_a_stored_version_is_evaluated_and_says_what_it_was_trained_on(
     for each in done["result"]["candidates"]:
         assert each["target"]["target_contexts"] == ROUNDS
         assert each["target"]["is_identifiable"] == (each["target"]["reason"] is None)
+
+
+async def test_uploaded_contexts_stand_for_the_target_too(lab: Api, jobs: EvaluationJobs):
+    rows = np.random.default_rng(0).standard_normal((3000, 4)).astype(np.float32)
+    uploaded = await lab.http.post(
+        "/target/contexts",
+        params={"experiment": "lab", "request_id": "u-1"},
+        content=rows.tobytes(),
+        headers={"Content-Type": "application/octet-stream"},
+    )
+    assert uploaded.status_code == 201, uploaded.text
+    job = await queued(lab, UNIFORM)
+    await jobs.run_next()
+    result = (await shown(lab, job))["result"]
+    assert (result["rounds"], result["unrewarded"]) == (ROUNDS, 0)
+    experiment = await lab.services.experiments.get("lab")
+    pages = decisions_and_contexts_of(experiment, lab.services.event_log, experiment.head_offset)
+    seen = [decision async for page in pages for _, decision in page]
+    contexts = [each.context for each in seen if each.decision_id == ""]
+    assert b"".join(contexts) == rows.tobytes()
+    assert len(seen) == 2 * ROUNDS + len(rows)
 
 
 async def test_the_report_is_a_page(lab: Api, jobs: EvaluationJobs):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from model.config import ContextKind
+from model.export import exported
 from model.learner import Learner
 from model.ope.candidates import UniformCandidate
 from model.ope.estimates import EvaluationOptions
@@ -75,8 +76,12 @@ def test_a_fresh_learner_has_the_experiments_choices_but_for_the_changes():
 
 def test_a_snapshot_file_must_fit_the_log(tmp_path: Path):
     path = tmp_path / "policy.daband"
-    path.write_bytes(to_bytes(Learner(small_config(), 1), 1, with_contexts=False))
-    assert maker().make(CandidateSpec(kind="file", path=str(path))).blob is not None
+    snapshot = to_bytes(Learner(small_config(), 1), 1, with_contexts=False)
+    for content in (snapshot, exported(snapshot, {})):
+        path.write_bytes(content)
+        made = maker().make(CandidateSpec(kind="file", path=str(path)))
+        assert made.policy is not None
+        assert made.trained_offset is None
     path.write_bytes(to_bytes(Learner(small_config(arm_count=2), 1), 1, with_contexts=False))
     for content in (path.read_bytes(), b"nothing"):
         path.write_bytes(content)
