@@ -26,7 +26,14 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-@router.get("/transfer", response_model=schemas.Transfer, responses=problems(404))
+@router.get(
+    "/transfer",
+    response_model=schemas.Transfer,
+    responses={
+        200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
+        **problems(404),
+    },
+)
 async def show_transfer(
     name: NameDep, services: ServicesDep, format: Format = Format.JSON
 ) -> Response:
