@@ -1,5 +1,7 @@
 """Continued training: the target opens for rewards, and the head start shows as less regret."""
 
+import time
+
 import numpy as np
 
 from benchmarks.datasets.task import TransferTask, as_floats
@@ -27,8 +29,11 @@ def play_from_scratch(
     on_rounds: OnRounds = ignore,
 ) -> tuple[Run, Doubles]:
     """The same target rounds for a learner to which the target is the only domain there is."""
+    started = time.perf_counter()
     run = new_run(config, seed, device)
-    return run, _play(run, task, seed, rounds, Domain.SOURCE, on_rounds)
+    regret = _play(run, task, seed, rounds, Domain.SOURCE, on_rounds)
+    run.seconds = time.perf_counter() - started
+    return run, regret
 
 
 def _play(

@@ -74,10 +74,9 @@ class Session:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the service did not learn {self.played} rounds: {state}")
             time.sleep(_WAIT_SECONDS)
-        training = _noted(state, "last_training")
-        if self.played // self.episode_length > self.updates:
-            self.updates += 1
-            self.refusals += not training["verdict"]["is_accepted"]
+        if (episode := _noted(state, "episode")) > self.updates:
+            self.updates = episode
+            self.refusals += not _noted(state, "last_training")["verdict"]["is_accepted"]
 
     def _is_learned(self, state: State) -> bool:
         is_folded = state.lag == 0 and state.counts.get("folded_rewards") == self.played

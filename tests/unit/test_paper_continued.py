@@ -30,8 +30,9 @@ def greedy_linucb(task: TransferTask) -> BanditConfig:
 
 def test_regret_from_scratch_is_what_a_hand_made_case_says(task):
     # θ = 0 for all arms: arm 0 is tried, pays 0 and stays at θ = 0, so it is chosen for ever.
-    _, regret = play_from_scratch(task, greedy_linucb(task), seed=0, rounds=ROUNDS)
+    run, regret = play_from_scratch(task, greedy_linucb(task), seed=0, rounds=ROUNDS)
     assert regret.tolist() == [1.0] * ROUNDS
+    assert run.seconds > 0
 
 
 def test_regret_after_the_source_is_what_a_hand_made_case_says(task):
