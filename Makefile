@@ -4,10 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup serve test check docs demo bench clean
+.PHONY: help setup serve test check docs demo bench paper paper-quick clean
 
 help:
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## build the environment in .venv
 
@@ -37,6 +37,12 @@ demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the lea
 
 bench: $(STAMP)  ## cost of selecting, folding, rebuilding and training as ratios
 	$(BIN)/python -m benchmarks.model_speed $(ARGS)
+
+paper: $(STAMP)  ## the paper's experiments, e.g. ARGS="--device cuda --parallel 5"; docs/results.md
+	$(BIN)/python -m benchmarks.paper --dataset digit pairs $(ARGS)
+
+paper-quick: $(STAMP)  ## the same within 3 minutes on 2 cores: one seed, few rounds
+	$(BIN)/python -m benchmarks.paper --quick --processes 2 $(ARGS)
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

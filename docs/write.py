@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 from prometheus_client import Metric
 
+from docs.marked import with_part
 from model.config import BanditConfig
 from service.app import create_app
 from service.errors import problem_types
@@ -40,12 +40,8 @@ def log_schema() -> str:
 def filled(text: str) -> str:
     """A page with its marked parts made anew."""
     for name, make in PARTS.items():
-        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        # The table goes in literally: its backslashes are none of a replacement's.
-        parts = marked.split(text)
-        if len(parts) == 4:
-            before, start, end, after = parts
-            text = f"{before}{start}{make()}\n{end}{after}"
+        if f"<!-- {name} -->" in text:
+            text = with_part(text, name, make())
     return text
 
 

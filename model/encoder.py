@@ -76,6 +76,7 @@ class Projection(Encoder):
 
     components: Tensor
     center: Tensor
+    fitted_count: Tensor
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
@@ -84,12 +85,17 @@ class Projection(Encoder):
         # Before the first fit: the leading coordinates.
         self.register_buffer("components", torch.eye(self.latent_size, input_size))
         self.register_buffer("center", torch.zeros(input_size))
+        self.register_buffer("fitted_count", torch.zeros(()))
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         centered = (contexts.flatten(1) - self.center).clip(-HUGE, HUGE)
         return functional.normalize(centered @ self.components.T, eps=TINY)
 
     def prepare(self, source: Tensor, target: Tensor) -> None:
+        # Again only for twice the contexts: a fit costs seconds for pictures, and what learns on
+        # top of it needs coordinates that stay.
+        if len(source) + len(target) < 2 * float(self.fitted_count):
+            return
         pca = IncrementalPCA(self.latent_size)
         for contexts in (source, target):
             for chunk in contexts.flatten(1).split(1024):
@@ -97,6 +103,7 @@ class Projection(Encoder):
         if pca.sample_count > self.latent_size:
             self.components.copy_(torch.as_tensor(pca.components))
             self.center.copy_(torch.as_tensor(pca.mean))
+            self.fitted_count.fill_(pca.sample_count)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         components, center = array_on(device, self.components.T), array_on(device, self.center)

@@ -1,32 +1,57 @@
 """One run of the paper's loop: source rounds with rewards beside target contexts without."""
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from benchmarks.datasets.task import Contexts, TransferTask, as_floats
-from benchmarks.paper.quick_ucb import QuickUCB
+from benchmarks.datasets.task import TransferTask, as_floats
+from benchmarks.paper.quick_ucb import LARGE, QuickUCB, Unfolded
 from model.config import BanditConfig
 from model.gate import Verdict
 from model.learner import Learner
 from model.randomness import generator
 from model.rounds import Domain, Doubles, Floats, Integers, Round
 
-_AT_ONCE = 2048  # test contexts encoded at once
+OnRounds = Callable[[int], None]
+_STRIDE = 64  # rounds encoded at once where no encoder update falls due
+_LONGEST_STRIDE = 1024
+# Networks are initialised under torch's one global seed: only one thread may do so at a time.
+global_seed = threading.Lock()
+
+
+def ignore(rounds: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What one run of a method on a task gave."""
+    """A run of a method on a task, and what came of it so far."""
 
     learner: Learner
     regret: Doubles
     training_seconds: float = 0.0
     seconds: float = 0.0
     verdicts: list[Verdict] = field(default_factory=list)
+    _rule: QuickUCB | None = None
+    _rule_version: int = -1
+
+    def rule(self) -> QuickUCB:
+        """The UCB rule under the present encoder."""
+        learner = self.learner
+        if self._rule is None or self._rule_version != learner.encoder_version:
+            self._rule = QuickUCB(learner.statistics, learner.config.alpha, learner.device)
+            self._rule_version = learner.encoder_version
+        return self._rule
+
+
+def new_run(config: BanditConfig, seed: int, device: str) -> Run:
+    """A learner that has seen nothing."""
+    with global_seed:
+        return Run(Learner(config, seed, device), np.zeros(0))
 
 
 def play(
@@ -35,47 +60,56 @@ def play(
     seed: int,
     rounds: int,
     device: str = "cpu",
-    on_episode: Callable[[Run], None] = lambda run: None,
+    on_rounds: OnRounds = ignore,
 ) -> Run:
     """`rounds` source rounds; before each one target context arrives without its reward."""
     started = time.perf_counter()
-    run = Run(Learner(config, seed, device), np.zeros(rounds))
+    run = new_run(config, seed, device)
+    is_deferred = _is_deferred(run.learner, rounds)
+    if is_deferred:
+        size = run.learner.networks.encoder.latent_size
+        run.learner.statistics = Unfolded(config.model_count, size, config.ridge)
     source = visits(seed, "source", len(task.source_contexts), rounds)
     target = visits(seed, "target", len(task.target_contexts), rounds)
-    for first in range(0, rounds, config.episode_length):
-        now = slice(first, first + config.episode_length)
-        for reference, context in enumerate(as_floats(task.target_contexts[target[now]]), first):
+    for now in strides(config, rounds):
+        for reference, context in enumerate(
+            as_floats(task.target_contexts[target[now]]), now.start
+        ):
             run.learner.observe_context(reference, Domain.TARGET, context)
         contexts = as_floats(task.source_contexts[source[now]])
-        run.regret[now] = play_episode(
-            run, contexts, task.source_rewards[source[now]], Domain.SOURCE, first
-        )
-        on_episode(run)
+        play_stride(run, contexts, task.source_rewards[source[now]], Domain.SOURCE)
+        on_rounds(len(contexts))
+    if is_deferred:
+        run.learner.rebuild()
     run.seconds = time.perf_counter() - started
     return run
 
 
-def play_episode(
-    run: Run, contexts: Floats, rewards: Floats, domain: Domain, first: int
-) -> Doubles:
-    """The rounds until the next encoder update, and the update; gives the regret of each."""
-    learner = run.learner
+def strides(config: BanditConfig, rounds: int) -> list[slice]:
+    """The rounds that are encoded at once: no encoder update falls within them."""
+    length = config.episode_length if config.episode_length <= _LONGEST_STRIDE else _STRIDE
+    return [slice(first, min(first + length, rounds)) for first in range(0, rounds, length)]
+
+
+def play_stride(run: Run, contexts: Floats, rewards: Floats, domain: Domain) -> None:
+    """Play rounds one by one under one encoder, then the update if it falls due."""
+    learner, rule, first = run.learner, run.rule(), len(run.regret)
     tensor = torch.from_numpy(contexts).to(learner.device)
     latents = learner.networks.encode(tensor, domain).cpu().numpy()
-    rule = QuickUCB(learner.statistics, learner.config.alpha)
+    prepared = rule.prepared(latents)
     regret = np.zeros(len(contexts))
-    for t, (context, latent, paid) in enumerate(zip(contexts, latents, rewards, strict=True)):
-        arm = rule.arm(latent)
+    for t, (context, z, paid) in enumerate(zip(contexts, prepared, rewards, strict=True)):
+        arm = rule.arm(z)
         reward = float(paid[arm])
         regret[t] = float(paid.max()) - reward
-        rule.fold(latent, arm, reward)
+        rule.fold(z, arm, reward)
         learner.observe_context(first + t, domain, context)
-        learner.observe(Round(first + t, domain, context, arm, reward), latent[None])
+        learner.observe(Round(first + t, domain, context, arm, reward), latents[t : t + 1])
+    run.regret = np.concatenate([run.regret, regret])
     started = time.perf_counter()
     if outcome := learner.train():
         run.verdicts.append(outcome.verdict)
     run.training_seconds += time.perf_counter() - started
-    return regret
 
 
 def visits(seed: int, name: str, available: int, rounds: int) -> Integers:
@@ -85,14 +119,8 @@ def visits(seed: int, name: str, available: int, rounds: int) -> Integers:
     return np.concatenate(passes)[:rounds]
 
 
-def greedy_arms(learner: Learner, contexts: Contexts, domain: Domain) -> Integers:
-    """The arm with the highest mean for each context."""
-    return np.concatenate(list(_greedy(learner, contexts, domain)))
-
-
-def _greedy(learner: Learner, contexts: Contexts, domain: Domain) -> Iterator[Integers]:
-    theta = learner.statistics.factors().theta
-    for first in range(0, len(contexts), _AT_ONCE):
-        part = torch.from_numpy(as_floats(contexts[first : first + _AT_ONCE]))
-        latents = learner.networks.encode(part.to(learner.device), domain)
-        yield (latents.double().cpu().numpy() @ theta.T).argmax(axis=1)
+def _is_deferred(learner: Learner, rounds: int) -> bool:
+    """Whether A and b are better summed up at the end: no update needs them before."""
+    config = learner.config
+    is_large = learner.networks.encoder.latent_size > LARGE
+    return is_large and rounds < config.episode_length and rounds <= config.rebuild_window

@@ -199,3 +199,14 @@ def test_conv_sees_a_domain_through_its_own_statistics():
 def test_conv_takes_images_of_any_size(shape):
     latents = built("conv", shape)(torch.randn(2, *shape), Domain.SOURCE)
     assert latents.shape == (2, 4)
+
+
+def test_projection_is_fitted_again_only_for_twice_the_contexts():
+    rng = torch.Generator().manual_seed(0)
+    projection = Projection(small_config(component_count=1))
+    projection.prepare(torch.randn(50, 4, generator=rng), torch.randn(50, 4, generator=rng))
+    first = projection.components.clone()
+    projection.prepare(torch.randn(99, 4, generator=rng), torch.randn(100, 4, generator=rng))
+    assert torch.equal(projection.components, first)
+    projection.prepare(torch.randn(100, 4, generator=rng), torch.randn(100, 4, generator=rng))
+    assert not torch.equal(projection.components, first)

@@ -1,0 +1,68 @@
+"""Many runs at once: threads that share one GPU, or processes that share the CPUs."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import torch
+
+from benchmarks.lab import use_one_thread
+from benchmarks.paper.jobs import Job
+from benchmarks.paper.playing import ignore
+from benchmarks.paper.progress import Progress
+from benchmarks.paper.runs import RunsFile
+
+Record = dict[str, Any]
+
+
+def missing_jobs(jobs: Sequence[Job], runs: RunsFile) -> list[Job]:
+    """Those that are not among the finished runs."""
+    return [job for job in jobs if not runs.has(job.key(), job.continued_rounds)]
+
+
+def execute(
+    jobs: Sequence[Job], runs: RunsFile, progress: Progress, parallel: int = 1, processes: int = 0
+) -> None:
+    """Run all of them; each is written when it is finished, whatever becomes of the others."""
+    submit = _by_processes if processes else _by_threads
+    with submit(jobs, processes or parallel, progress) as futures:
+        try:
+            for future in as_completed(futures):
+                record = future.result()
+                runs.append(record)
+                progress.finished(futures[future], record)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+
+@contextmanager
+def _by_threads(
+    jobs: Sequence[Job], count: int, progress: Progress
+) -> Iterator[dict[Future[Record], Job]]:
+    with ThreadPoolExecutor(count) as pool:
+        yield {pool.submit(partial(_run_on_stream, job, progress.watch)): job for job in jobs}
+
+
+@contextmanager
+def _by_processes(
+    jobs: Sequence[Job], count: int, progress: Progress
+) -> Iterator[dict[Future[Record], Job]]:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=use_one_thread) as pool:
+        yield {pool.submit(_run_unwatched, job): job for job in jobs}
+
+
+def _run_unwatched(job: Job) -> Record:
+    return job.run(ignore)
+
+
+def _run_on_stream(job: Job, watch: Callable[[Job], Callable[[int], None]]) -> Record:
+    """On a stream of its own, so that runs do not wait for each other's kernels."""
+    is_cuda = job.device_kind == "cuda"
+    with torch.cuda.stream(torch.cuda.Stream(job.device)) if is_cuda else nullcontext():
+        return job.run(watch(job))

@@ -1,0 +1,73 @@
+"""No negative transfer: every pair of domains beside the method that does not align them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.datasets.registry import PAIRS
+from benchmarks.paper.methods import PAIR_METHODS
+from benchmarks.paper.runs import Record
+from benchmarks.paper.summary import Summary, spread
+
+MARGIN = 0.02  # more than this below the baseline is negative transfer
+BASELINE, *CHALLENGERS = PAIR_METHODS
+
+
+def pairs_summary(records: Iterable[Record]) -> Summary:
+    """Every pair for which all three methods have runs, and the methods' gains over all of them."""
+    found = list(records)
+    pairs = {pair: entry for pair in PAIRS if (entry := _pair(found, pair)) is not None}
+    return {
+        "about": {
+            "devices": sorted({record["device"] for record in found}),
+            "margin": MARGIN,
+        },
+        "pairs": pairs,
+        "gains": {method: _gains(pairs, method) for method in CHALLENGERS} if pairs else {},
+    }
+
+
+def set_of(pair: str) -> str:
+    """The data set that a pair belongs to; simulated worlds by their kind."""
+    name, _, domains = pair.partition(":")
+    return f"{name}:{domains.rpartition('-')[0]}" if name == "simulated" else name
+
+
+def _pair(records: Sequence[Record], pair: str) -> Summary | None:
+    mine = [record for record in records if record["dataset"] == pair]
+    by_method = {
+        method: {r["seed"]: r for r in mine if r["method"] == method} for method in PAIR_METHODS
+    }
+    seeds = sorted(set.intersection(*(set(runs) for runs in by_method.values())))
+    if not seeds:
+        return None
+    entry: dict[str, Any] = {
+        method: {
+            **spread([runs[seed]["target"] for seed in seeds]),
+            "seconds": float(np.mean([runs[seed]["seconds"] for seed in seeds])),
+        }
+        for method, runs in by_method.items()
+    }
+    entry["rounds"] = mine[-1]["rounds"]
+    entry["differences"] = {
+        method: entry[method]["mean"] - entry[BASELINE]["mean"] for method in CHALLENGERS
+    }
+    return entry
+
+
+def _gains(pairs: Mapping[str, Summary], method: str) -> Summary:
+    differences = {pair: entry["differences"][method] for pair, entry in pairs.items()}
+    by_set: dict[str, list[float]] = {}
+    for pair, difference in differences.items():
+        by_set.setdefault(set_of(pair), []).append(difference)
+    worst = min(differences, key=lambda pair: differences[pair])
+    sets = {name: float(np.mean(values)) for name, values in by_set.items()}
+    return {
+        "worst_pair": worst,
+        "worst": differences[worst],
+        "mean_over_pairs": float(np.mean(list(differences.values()))),
+        "mean_over_sets": float(np.mean(list(sets.values()))),
+        "sets": sets,
+        "below_margin": [pair for pair, value in differences.items() if value < -MARGIN],
+    }

@@ -1,0 +1,112 @@
+"""The figures as pictures: bars beside the paper's, cumulative regret, gains on all pairs."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.paper.methods import SCRATCH
+from benchmarks.paper.pairs_summary import BASELINE, CHALLENGERS, MARGIN
+from benchmarks.paper.summary import Summary
+
+OURS, THEIRS = "#0b6e99", "#c3c7cd"
+COLOURS = {
+    "linucb": "#b0b4ba",
+    "linucb-p": "#8a8f98",
+    "nlinucb": "#d08c3f",
+    "nlinucb-p": "#a8662a",
+    "daband": OURS,
+    "daband-plus": "#0a3d62",
+    SCRATCH.name: "#b03a2e",
+}
+
+
+def table_figures(summary: Summary) -> dict[str, Figure]:
+    """The pictures of one data set by their names' endings."""
+    found = {}
+    if summary["zero_shot"]:
+        title = f"{summary['dataset']}: zero-shot target accuracy"
+        found["zero-shot"] = bars(summary["zero_shot"], title)
+    if summary["ablation"]:
+        found["ablation"] = bars(summary["ablation"], f"{summary['dataset']}: ablation of daband")
+    if summary["continued"]:
+        found["continued"] = regret_curves(
+            summary["continued"], f"{summary['dataset']}: rewards from the target"
+        )
+    return found
+
+
+def bars(entries: Mapping[str, Summary], title: str) -> Figure:
+    """Ours with the spread and the seeds, the paper's beside it."""
+    figure, axes = _figure(title, "accuracy")
+    places = np.arange(len(entries))
+    means = [entry["mean"] for entry in entries.values()]
+    stds = [entry["std"] for entry in entries.values()]
+    axes.bar(places - 0.2, means, 0.38, yerr=stds, color=OURS, capsize=3, label="ours")
+    theirs = [(entry["paper"] or {}).get("mean", np.nan) for entry in entries.values()]
+    if not np.isnan(theirs).all():
+        spread = [(entry["paper"] or {}).get("std", np.nan) for entry in entries.values()]
+        axes.bar(places + 0.2, theirs, 0.38, yerr=spread, color=THEIRS, capsize=3, label="paper")
+    for place, entry in zip(places, entries.values(), strict=True):
+        shown = entry["seeds"]
+        axes.plot([place - 0.2] * len(shown), shown, ".", color="black", markersize=3)
+        axes.annotate(
+            f"{entry['mean']:.3f}",
+            (place - 0.2, entry["mean"] + entry["std"]),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    axes.set_xticks(places, list(entries), rotation=20, ha="right")
+    axes.set_ylim(0, 1.08)
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def regret_curves(entries: Mapping[str, Summary], title: str) -> Figure:
+    """Cumulative regret over the target rounds, mean and spread."""
+    figure, axes = _figure(title, "cumulative target regret")
+    for method, entry in entries.items():
+        curve = entry["curve"]
+        rounds, mean, std = (np.array(curve[name]) for name in ("rounds", "mean", "std"))
+        style = "--" if method == SCRATCH.name else "-"
+        axes.plot(rounds, mean, style, color=COLOURS[method], label=method, linewidth=1.8)
+        axes.fill_between(rounds, mean - std, mean + std, color=COLOURS[method], alpha=0.15, lw=0)
+    axes.set_xlabel("target rounds with reward")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def gains_figure(pairs: Mapping[str, Summary]) -> Figure:
+    """What each pair gains over the baseline, the worst at the bottom."""
+    figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
+    axes = figure.subplots()
+    order = sorted(pairs, key=lambda pair: pairs[pair]["differences"][CHALLENGERS[0]])
+    places = np.arange(len(order))
+    for offset, method in zip((-0.2, 0.2), CHALLENGERS, strict=True):
+        gains = [pairs[pair]["differences"][method] for pair in order]
+        axes.barh(places + offset, gains, 0.38, color=COLOURS[method], label=method)
+    axes.axvline(-MARGIN, color=COLOURS[SCRATCH.name], linestyle="--", linewidth=1)
+    axes.set_yticks(places, order, fontsize=8)
+    axes.set(xlabel=f"gain in target accuracy over {BASELINE}", title="Every pair of domains")
+    axes.margins(y=0.01)
+    _plain(axes, "x")
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def _figure(title: str, label: str) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(title=title, ylabel=label)
+    _plain(axes, "y")
+    return figure, axes
+
+
+def _plain(axes: Axes, grid: str) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis=grid, alpha=0.3)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)

@@ -1,0 +1,56 @@
+"""Progress on the terminal: bars where rich is installed, a line a finished run elsewhere."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from benchmarks.paper.jobs import Job
+
+
+class Progress(Protocol):
+    """What is told of the runs."""
+
+    def watch(self, job: Job) -> Callable[[int], None]:
+        """A run begins; the function is told of the rounds that it has played."""
+
+    def finished(self, job: Job, record: dict[str, Any]) -> None:
+        """A run is written."""
+
+
+def outcome(job: Job, record: dict[str, Any]) -> str:
+    """A finished run in one line."""
+    parts = [job.label]
+    if "target" in record:
+        parts.append(f"target {record['target']:.4f}")
+    if record["continued"]:
+        parts.append(f"regret {record['continued']['regret'][-1]:.0f}")
+    return f"{', '.join(parts)} in {record['seconds']:.0f} s"
+
+
+@contextmanager
+def progress(jobs: int) -> Iterator[Progress]:
+    """Progress over so many runs."""
+    if importlib.util.find_spec("rich") is None:
+        yield Lines(jobs)
+        return
+    from benchmarks.paper.progress_bars import bars
+
+    with bars(jobs) as shown:
+        yield shown
+
+
+class Lines:
+    """A line a finished run."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs, self._done = jobs, 0
+
+    def watch(self, job: Job) -> Callable[[int], None]:
+        """Nothing is shown before the end."""
+        return lambda rounds: None
+
+    def finished(self, job: Job, record: dict[str, Any]) -> None:
+        """Print it."""
+        self._done += 1
+        print(f"[{self._done}/{self._jobs}] {outcome(job, record)}", flush=True)

@@ -1,0 +1,24 @@
+"""What a choice of arms is worth."""
+
+import numpy as np
+
+from benchmarks.paper.scoring import by_best_arm, normalised_reward
+
+GRADED = np.array([[0.5, 1.0, 0.0], [0.25, 0.5, 0.0], [0.8, 0.2, 0.4]], np.float32)
+EXCLUSIVE = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]
+
+
+def test_with_exclusive_rewards_it_is_the_accuracy():
+    assert normalised_reward(np.array([0, 1, 1, 0]), EXCLUSIVE) == 0.5
+
+
+def test_with_graded_rewards_it_is_the_share_of_the_best_reward():
+    found = normalised_reward(np.array([0, 0, 0]), GRADED)
+    np.testing.assert_allclose(found, (0.5 + 0.25 + 0.8) / (1.0 + 0.5 + 0.8))
+
+
+def test_by_best_arm_it_is_the_same_for_each_class():
+    assert by_best_arm(np.array([0, 1, 1, 0]), EXCLUSIVE) == [0.5, 1.0, 0.0]
+    found = by_best_arm(np.array([0, 0, 2]), GRADED)
+    np.testing.assert_allclose(found[:2], [0.5, 0.5])  # type: ignore[arg-type]
+    assert found[2] is None

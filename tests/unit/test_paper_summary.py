@@ -1,0 +1,147 @@
+"""The arithmetic of the report."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.paper.methods import ABLATION, BY_NAME, SCRATCH, ZERO_SHOT
+from benchmarks.paper.pairs_summary import pairs_summary, set_of
+from benchmarks.paper.summary import selected, spread, table_summary
+
+
+def record(method: str, seed: int, target: float = 0.5, **changes: Any) -> dict[str, Any]:
+    """A finished run; a made-up one."""
+    return {
+        "dataset": "digit",
+        "method": method,
+        "seed": seed,
+        "rounds": 19_200,
+        "test_count": 9001,
+        "config_digest": f"digest of {method}",
+        "device_kind": "cpu",
+        "device": "abacus",
+        "target": target,
+        "target_per_class": [target, None, 1.0],
+        "source_test": 0.9,
+        "source_recent": 0.8,
+        "refusals": seed,
+        "updates": 300,
+        "seconds": 10.0,
+        "training_seconds": 5.0,
+        "transfer": {"divergence": target},
+        "continued": None,
+        **changes,
+    }
+
+
+def curve(*regret: float) -> dict[str, list[float]]:
+    return {"rounds": [10 * (i + 1) for i in range(len(regret))], "regret": list(regret)}
+
+
+def test_mean_and_sample_deviation():
+    assert spread([0.2, 0.4, 0.6]) == {
+        "mean": pytest.approx(0.4),
+        "std": pytest.approx(0.2),
+        "seeds": [0.2, 0.4, 0.6],
+    }
+    assert spread([0.3])["std"] == 0.0
+
+
+def test_a_method_stands_beside_the_papers_figure():
+    found = table_summary([record("daband", 0, 0.7), record("daband", 1, 0.8)], "digit")
+    entry = found["zero_shot"]["daband"]
+    assert (entry["mean"], entry["seeds"]) == (pytest.approx(0.75), [0.7, 0.8])
+    assert entry["paper"]["mean"] == 0.6002
+    assert len(entry["paper"]["per_class"]) == 10
+    assert entry["per_class"] == [pytest.approx(0.75), None, 1.0]
+    assert entry["refusals"] == 0.5
+    assert entry["transfer"] == {"divergence": pytest.approx(0.75)}
+    assert list(found["zero_shot"]) == ["daband"]
+
+
+def test_the_full_column_of_the_ablation_is_daband_itself():
+    found = table_summary([record("daband", 0, 0.7), record("w/o D", 0, 0.3)], "digit")["ablation"]
+    assert {column: entry["mean"] for column, entry in found.items()} == {"w/o D": 0.3, "full": 0.7}
+    assert found["w/o D"]["paper"]["mean"] == 0.3649
+
+
+def test_the_papers_figures_cover_what_the_paper_ran():
+    runs = [record(method.name, 0) for method in BY_NAME.values() if method != SCRATCH]
+    found = table_summary(runs, "digit")
+    assert len(found["zero_shot"]) == len(ZERO_SHOT) == 6
+    assert len(found["ablation"]) == len(ABLATION) == 8
+    without = [name for name, entry in found["zero_shot"].items() if entry["paper"] is None]
+    assert without == ["daband-plus"]
+    assert all(entry["paper"] for entry in found["ablation"].values())
+
+
+def test_regret_is_compared_with_learning_from_scratch():
+    runs = [
+        record("daband", 0, continued=curve(1, 2)),
+        record("daband", 1, continued=curve(3, 4)),
+        record(SCRATCH.name, 0, continued=curve(5, 12)),
+        record("nlinucb", 0),
+    ]
+    found = table_summary(runs, "digit")["continued"]
+    assert list(found) == ["daband", SCRATCH.name]
+    assert found["daband"]["mean"] == 3.0
+    assert found["daband"]["of_scratch"] == 0.25
+    assert found["daband"]["curve"]["mean"] == [2.0, 3.0]
+    assert found["daband"]["curve"]["std"] == [pytest.approx(2**0.5)] * 2
+
+
+def test_an_older_configuration_is_another_experiment():
+    runs = [
+        record("daband", 0, 0.1, config_digest="old"),
+        record("daband", 0, 0.6),
+        record("daband", 1, 0.2, config_digest="old", device_kind="cuda"),
+        record("daband", 1, 0.7),
+        record("daband", 1, 0.8),
+    ]
+    assert [each["target"] for each in selected(runs, "cpu", None)] == [0.6, 0.8]
+    assert [each["target"] for each in selected(runs, "cuda", None)] == [0.2]
+
+
+def test_runs_of_another_length_are_left_out():
+    runs = [record("daband", 0, 0.1), record("daband", 0, 0.2, rounds=64)]
+    assert [each["target"] for each in selected(runs, "cpu", 19_200)] == [0.1]
+    assert [each["target"] for each in selected(runs, "cpu", None)] == [0.2]
+
+
+def pair_runs(pair: str, nlinucb: float, daband: float, plus: float) -> list[dict[str, Any]]:
+    means = {"nlinucb": nlinucb, "daband": daband, "daband-plus": plus}
+    return [
+        record(method, seed, mean + offset, dataset=pair)
+        for method, mean in means.items()
+        for seed, offset in enumerate((-0.1, 0.0, 0.1))
+    ]
+
+
+def test_pairs_are_compared_with_the_method_that_does_not_align():
+    runs = [
+        *pair_runs("gdsc:lung-blood", 0.5, 0.45, 0.6),
+        *pair_runs("gdsc:blood-lung", 0.5, 0.65, 0.6),
+        *pair_runs("simulated:shifted-0", 0.5, 0.8, 0.6),
+        *pair_runs("pancreas:mouse-human", 0.5, 0.49, 0.6),
+    ]
+    found = pairs_summary(runs)
+    assert found["pairs"]["gdsc:lung-blood"]["differences"]["daband"] == pytest.approx(-0.05)
+    assert found["pairs"]["gdsc:lung-blood"]["nlinucb"]["std"] == pytest.approx(0.1)
+    gain = found["gains"]["daband"]
+    assert (gain["worst_pair"], gain["worst"]) == ("gdsc:lung-blood", pytest.approx(-0.05))
+    assert gain["below_margin"] == ["gdsc:lung-blood"]
+    assert gain["mean_over_pairs"] == pytest.approx(0.39 / 4)
+    assert gain["mean_over_sets"] == pytest.approx((0.05 + 0.3 - 0.01) / 3)
+    assert found["gains"]["daband-plus"]["below_margin"] == []
+
+
+def test_a_pair_counts_only_the_seeds_that_all_methods_have():
+    runs = pair_runs("gdsc:lung-blood", 0.5, 0.5, 0.5)[:-1]
+    found = pairs_summary(runs)["pairs"]["gdsc:lung-blood"]
+    assert all(len(found[method]["seeds"]) == 2 for method in ("nlinucb", "daband", "daband-plus"))
+    assert pairs_summary(runs[:6])["pairs"] == {}
+
+
+def test_simulated_worlds_are_grouped_by_kind():
+    assert set_of("simulated:shifted-unbalanced-1") == "simulated:shifted-unbalanced"
+    assert set_of("warfarin:site1-site3") == "warfarin"
