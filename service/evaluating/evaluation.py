@@ -16,6 +16,7 @@ from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogHeader
 
 CURVE_POINTS = 120
+FIRST_PARTS = 64  # rounds between two points of the curve in the first batch
 
 
 @dataclass
@@ -49,12 +50,16 @@ class Entrant:
     def add(self, rounds: LoggedRounds, predicted: Any) -> None:
         """Take rounds in."""
         policy = self.made.candidate.probabilities(rounds)
-        self.tally.add(rounds, policy, predicted)
+        # A short log is to be seen growing too; a long one is taken in whole batches.
+        size = FIRST_PARTS if not self.curve.points else max(1, len(rounds))
+        for number, part in enumerate(rounds.parts(size)):
+            rows = slice(number * size, number * size + len(part))
+            self.tally.add(part, policy[rows], predicted[rows])
+            if len(part):
+                ends = self.tally.sequence.interval
+                self.curve.add((self.tally.support().rounds, self.tally.robust_value, *ends))
         if self.made.trained_offset is not None:
             self.trained_on += int((rounds.references <= self.made.trained_offset).sum())
-        if len(rounds):
-            ends = self.tally.sequence.interval
-            self.curve.add((self.tally.support().rounds, self.tally.robust_value, *ends))
 
     def result(self, target: dict[str, Any] | None) -> dict[str, Any]:
         """The valuation with what stands beside it in reports."""

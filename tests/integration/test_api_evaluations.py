@@ -73,6 +73,7 @@ async def test_candidates_are_compared_in_a_job(lab: Api, jobs: EvaluationJobs):
         assert each["headline"] == "dr"
         assert 0 < each["support"]["effective_rounds"] <= ROUNDS
         assert each["support"]["overlap"] == pytest.approx(1.0)
+        assert [point[0] for point in each["curve"]] == [64, 128, ROUNDS]
     values = [each["value"] for each in result["candidates"]]
     assert values == sorted(values, reverse=True)
 
