@@ -41,7 +41,7 @@ bench: $(STAMP)  ## cost of selecting, folding, rebuilding and training as ratio
 paper: $(STAMP)  ## the paper's experiments, e.g. ARGS="--device cuda --parallel 5"; docs/results.md
 	$(BIN)/python -m benchmarks.paper --dataset digit pairs $(ARGS)
 
-paper-quick: $(STAMP)  ## the same within 3 minutes on 2 cores: one seed, few rounds
+paper-quick: $(STAMP)  ## the same in minutes on 2 cores: one seed, few rounds and steps
 	$(BIN)/python -m benchmarks.paper --quick --processes 2 $(ARGS)
 
 clean:  ## remove the environment and caches
