@@ -17,7 +17,7 @@ from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.methods import Method
 from benchmarks.paper.playing import OnRounds, strides, visits
 from benchmarks.paper.scoring import by_policy, scores
-from model.restoring import restore_policy
+from model.export import open_exported
 from model.rounds import Doubles, Floats
 from service.client import Client, Round
 from service.client_calls import raise_for_problem
@@ -60,7 +60,7 @@ class Session:
         return regret
 
     def policy_bytes(self) -> bytes:
-        """The newest snapshot."""
+        """The newest target policy."""
         version = self.client.state(self.experiment).policy_version
         path = f"/experiments/{self.experiment}/snapshots/{version}/policy"
         answer = self.http.get(path)
@@ -106,7 +106,7 @@ def play_over_http(
             found = session.play(contexts, unlabeled, task.source_rewards[source[now]])
             regret = np.concatenate([regret, found])
             on_rounds(len(contexts))
-        policy = restore_policy(session.policy_bytes())
+        policy = open_exported(session.policy_bytes()).policy
     return {
         **scores(by_policy(policy), task, regret),
         "refusals": session.refusals,

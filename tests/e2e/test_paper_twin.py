@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import accuracy
+from model.export import open_exported
 from model.learner import Learner
 from model.policy import Policy
-from model.restoring import restore_policy
 from model.rounds import Domain, Round
 from model.simulate import ClusterWorld
 from model.snapshot import state_hash
@@ -183,7 +183,7 @@ async def test_the_papers_loop_over_http_learns_exactly_what_the_learner_learns_
             assert episode.state["state_hash"] == state_hash(lab.learner)
         version = episode.state["policy_version"]
         answer = await lab.http.get(f"/experiments/{NAME}/snapshots/{version}/policy")
-    policy = restore_policy(answer.content)
+    policy = open_exported(answer.content).policy
     over_http = accuracies(policy)
     assert over_http == accuracies(lab.learner.policy())
     assert policy.version.encoder_version >= 5
