@@ -23,6 +23,7 @@ from model.policy import Policy
 from model.rounds import Domain, Round
 from model.systems import system_config
 from service.app import create_app
+from service.bodies import MediaType
 from service.experiment_spec import ExperimentSpec
 from service.policies import Served
 from service.settings import Settings
@@ -40,11 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     use_one_thread()
     for name, (size, hidden) in SHAPES.items():
-        whole, bare = asyncio.run(measured(size, hidden, options.repeats))
-        print(f"{name}: request {whole:.1f} ms, policy {bare:.1f} ms, ratio {whole / bare:.2f}")
+        for accept in (MediaType.JSON, MediaType.NPY):
+            whole, bare = asyncio.run(measured(size, hidden, options.repeats, accept))
+            figures = f"request {whole:.1f} ms, policy {bare:.1f} ms, ratio {whole / bare:.2f}"
+            print(f"{name}, answered as {accept}: {figures}")
 
 
-async def measured(size: int, hidden: tuple[int, ...], repeats: int) -> tuple[float, float]:
+async def measured(
+    size: int, hidden: tuple[int, ...], repeats: int, accept: str
+) -> tuple[float, float]:
     """Milliseconds of CPU of a request and of the policy alone, medians."""
     policy = _policy(size, hidden)
     contexts = np.random.default_rng(1).standard_normal((BATCH, size)).astype(np.float32)
@@ -52,7 +57,7 @@ async def measured(size: int, hidden: tuple[int, ...], repeats: int) -> tuple[fl
     async with _served(policy, size) as app:
 
         async def request() -> None:
-            assert await _posted(app, "/target/select", b"experiment=speed", content) == 200
+            assert await _posted(app, "/target/select", content, accept) == 200
 
         async def bare() -> None:
             policy.select_target(contexts)
@@ -117,7 +122,7 @@ async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
             yield with_state
 
 
-async def _posted(app: ASGIApp, path: str, query: bytes, content: bytes) -> int:
+async def _posted(app: ASGIApp, path: str, content: bytes, accept: str) -> int:
     """The status of a request that is handed to the app as a server does; no client's cost."""
     statuses = []
     scope = {
@@ -128,9 +133,12 @@ async def _posted(app: ASGIApp, path: str, query: bytes, content: bytes) -> int:
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": query,
+        "query_string": b"experiment=speed",
         "root_path": "",
-        "headers": [(b"content-type", b"application/octet-stream")],
+        "headers": [
+            (b"content-type", b"application/octet-stream"),
+            (b"accept", accept.encode()),
+        ],
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }

@@ -50,10 +50,47 @@ class TargetDecision(Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class TargetAnswer:
-    """The decisions in the order of the request, and what was stored if that was asked for."""
+    """What the policy says of each group of contexts, and what was stored if that was asked for."""
 
-    decisions: list[TargetDecision]
+    spec: ExperimentSpec
+    groups: Sequence[TargetRows]
+    selections: Sequence[TargetSelection]
+    floor: float | None
     stored: Stored | None
+
+    def decisions(self) -> list[TargetDecision]:
+        """The answers in the order of the request."""
+        return decided(self.spec, self.groups, self.selections, self.floor)
+
+    def table(self) -> np.ndarray:
+        """The same as rows of `table_type`, for whoever reads no JSON; arms are numbers."""
+        if not self.spec.arms:
+            raise InvalidRequest("A table needs arms that the experiment declares.")
+        parts = [
+            (group.rows, _table(self.spec, group, selection, self.floor))
+            for group, selection in zip(self.groups, self.selections, strict=True)
+        ]
+        return parts[0][1] if len(parts) == 1 else np.array(_in_order(parts), parts[0][1].dtype)
+
+    def abstained_count(self) -> int:
+        """How often the policy did not know."""
+        if self.floor is None:
+            return 0
+        return sum(int((each.confidence < self.floor).sum()) for each in self.selections)
+
+
+def table_type(arm_count: int) -> np.dtype[np.void]:
+    """A row of the table: the arm's place among the declared ones, -1 for none."""
+    return np.dtype(
+        [
+            ("arm", "<i4"),
+            ("abstained", "?"),
+            ("mean", "<f4"),
+            ("bonus", "<f4"),
+            ("transfer_confidence", "<f8"),
+            ("probabilities", "<f8", (arm_count,)),
+        ]
+    )
 
 
 class TargetSelecting:
@@ -72,7 +109,6 @@ class TargetSelecting:
     ) -> TargetAnswer:
         """One decision a context; with `store_as`, the contexts are kept under that request id."""
         selections = [await _selected(served, group) for group in groups]
-        decisions = decided(served.spec, groups, selections, floor)
         stored = None
         if store_as is not None:
             contexts = _in_order(
@@ -82,9 +118,11 @@ class TargetSelecting:
                 ]
             )
             stored = await self._uploading.store(served, store_as, np.stack(contexts))
-        abstained = 0 if floor is None else sum([each.abstained for each in decisions])
-        self._metrics.count_target_selections(served.experiment.name, len(decisions), abstained)
-        return TargetAnswer(decisions, stored)
+        answer = TargetAnswer(served.spec, groups, selections, floor, stored)
+        count = sum(len(group.rows) for group in groups)
+        name, abstained = served.experiment.name, answer.abstained_count()
+        self._metrics.count_target_selections(name, count, abstained)
+        return answer
 
 
 def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
@@ -149,6 +187,27 @@ def _decisions(
         else TargetDecision(fallback, chances, mean, bonus, confidence, True)
         for arm, chances, mean, bonus, confidence in said
     ]
+
+
+def _table(
+    spec: ExperimentSpec, group: TargetRows, selection: TargetSelection, floor: float | None
+) -> np.ndarray:
+    count = len(selection.arms)
+    rows, columns = np.arange(count), _columns(spec, group)
+    places = np.full(selection.probabilities.shape[1], -1, dtype=np.int32)
+    places[list(columns.values())] = [spec.arm_indexes[arm] for arm in columns]
+    table = np.zeros(count, table_type(len(spec.arms)))
+    table["arm"] = places[selection.arms]
+    table["mean"] = selection.scores.mean[rows, selection.arms]
+    table["bonus"] = selection.scores.bonus[rows, selection.arms]
+    table["transfer_confidence"] = selection.confidence
+    is_known = places >= 0
+    table["probabilities"][:, places[is_known]] = selection.probabilities[:, is_known]
+    if floor is not None:
+        fallback = _fallback(spec, group)
+        table["abstained"] = selection.confidence < floor
+        table["arm"][table["abstained"]] = -1 if fallback is None else spec.arm_indexes[fallback]
+    return table
 
 
 def _encoded_probabilities(selection: TargetSelection, columns: dict[str, int]) -> list[Raw]:

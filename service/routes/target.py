@@ -1,12 +1,22 @@
 """The target side: decisions of the frozen policy alone, and unlabeled contexts ahead of time."""
 
+from io import BytesIO
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from service import request_schemas, schemas
-from service.bodies import BINARY, STREAMED, STRUCTURED, TargetSelectBody, decode, media_type
+from service.bodies import (
+    BINARY,
+    STREAMED,
+    STRUCTURED,
+    MediaType,
+    TargetSelectBody,
+    decode,
+    media_type,
+)
 from service.errors import PayloadTooLarge, UploadStalled
 from service.invalid import check_identifier, refuse
 from service.policies import Served
@@ -30,7 +40,10 @@ Flag = Annotated[bool, Query(description="with a binary body")]
 @router.post(
     "/select",
     response_model=schemas.TargetSelected,
-    responses=problems(404, 409, has_body=True),
+    responses={
+        200: {"content": {MediaType.NPY.value: {"schema": {"type": "string", "format": "binary"}}}},
+        **problems(404, 409, has_body=True),
+    },
     openapi_extra=body(request_schemas.TargetSelectRequest, is_binary=True),
 )
 async def target_select(
@@ -41,7 +54,10 @@ async def target_select(
     store: Flag = False,
     eligible_arms: Arms = None,
 ) -> Response:
-    """Decide for target contexts with the frozen policy; nothing is learned or explored."""
+    """Decide for target contexts with the frozen policy; nothing is learned or explored.
+
+    `Accept: application/x-npy` answers a table instead of JSON.
+    """
     services = await services_of(request)
     media = media_type(request.headers.get("content-type"), (*STRUCTURED, *BINARY))
     content = await request.body()
@@ -55,6 +71,8 @@ async def target_select(
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = _request_id(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
+    if MediaType.NPY in request.headers.get("accept", ""):
+        return _table_answer(served, answer)
     return json_answer(_answer(served, answer), headers=_headers(answer))
 
 
@@ -112,9 +130,20 @@ def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
         "experiment": name,
         "policy_version": served.version,
         "encoder_version": served.policy.version.encoder_version,
-        "decisions": answer.decisions,
+        "decisions": answer.decisions(),
         "stored": None if answer.stored is None else answer.stored.answer(name),
     }
+
+
+def _table_answer(served: Served, answer: TargetAnswer) -> Response:
+    content = BytesIO()
+    np.lib.format.write_array(content, answer.table())
+    headers = {
+        "X-Policy-Version": str(served.version),
+        "X-Encoder-Version": str(served.policy.version.encoder_version),
+        **(_headers(answer) or {}),
+    }
+    return Response(content.getvalue(), headers=headers, media_type=MediaType.NPY)
 
 
 def _headers(answer: TargetAnswer) -> dict[str, str] | None:

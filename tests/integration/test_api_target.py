@@ -67,6 +67,28 @@ async def test_all_bodies_say_the_same(api: Api):
         assert answer.json() == expected
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"confidence_floor": 0.5}, {"eligible_arms": ["high", "low"]}]
+)
+async def test_a_table_says_what_the_json_says(api: Api, fields: dict[str, Any]):
+    body = {"experiment": "doses", "contexts": ROWS.tolist(), **fields}
+    said = (await api.http.post("/target/select", json=body)).json()
+    answer = await api.http.post(
+        "/target/select", json=body, headers={"Accept": "application/x-npy"}
+    )
+    assert answer.headers["content-type"] == "application/x-npy"
+    assert answer.headers["x-policy-version"] == str(said["policy_version"])
+    table = np.load(io.BytesIO(answer.content), allow_pickle=False)
+    arms = ("low", "mid", "high")
+    for row, decision in zip(table, said["decisions"], strict=True):
+        assert (arms[row["arm"]] if row["arm"] >= 0 else None) == decision["arm"]
+        assert row["abstained"] == decision["abstained"]
+        for name in ("mean", "bonus", "transfer_confidence"):
+            assert row[name] == pytest.approx(decision[name])
+        chances = dict(zip(arms, row["probabilities"].tolist(), strict=True))
+        assert {arm: chances[arm] for arm in decision["probabilities"]} == decision["probabilities"]
+
+
 async def test_eligible_arms_narrow_the_choice(api: Api):
     body = (await ask(api, contexts=ROWS.tolist(), eligible_arms=["high"])).json()
     assert [each["arm"] for each in body["decisions"]] == ["high"] * 7
