@@ -123,11 +123,7 @@ async def running_services(
 ) -> AsyncIterator[Services]:
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
-        stores, database = await _open_stores(stack, settings, metrics)
-        supervisor = _supervise(stack, metrics, readiness)
-        supervisor.start("bus", stores.bus.run())
-        supervisor.start("event-log", _outliving(stores.event_log.run()))
-        stack.push_async_callback(stores.event_log.close)
+        stores, database, supervisor = await _running_stores(stack, settings, metrics, readiness)
         scorer = Scorer(settings.device, settings.max_waiting)
         supervisor.start("scorer", scorer.run())
         stack.push_async_callback(scorer.close)
@@ -141,9 +137,7 @@ async def running_services(
         )
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
-            training = _supervise(stack, metrics, readiness)
-            training.start("trainer", _trainer(stores, settings, metrics).run())
-            training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
+            _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
         recent = RecentDecisions()
         uploading = Uploading(stores.event_log, stores.bus, metrics)
         yield Services(
@@ -172,14 +166,8 @@ async def running_trainer(
 ) -> AsyncIterator[None]:
     """A trainer alone, running."""
     async with AsyncExitStack() as stack:
-        stores, database = await _open_stores(stack, settings, metrics)
-        supervisor = _supervise(stack, metrics, readiness)
-        supervisor.start("bus", stores.bus.run())
-        supervisor.start("event-log", _outliving(stores.event_log.run()))
-        stack.push_async_callback(stores.event_log.close)
-        training = _supervise(stack, metrics, readiness)
-        training.start("trainer", _trainer(stores, settings, metrics).run())
-        training.start("evaluations", _evaluation_jobs(stores, database, settings).run())
+        stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
+        _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
         yield
 
 
@@ -205,6 +193,18 @@ async def _ensure_schema(database: Database, settings: Settings) -> None:
         raise OutdatedSchemaError
     await migrate.upgrade(database)
     log.info("the embedded database was migrated", extra={"action": "schema_migrated"})
+
+
+async def _running_stores(
+    stack: AsyncExitStack, settings: Settings, metrics: Metrics, readiness: Readiness
+) -> tuple[TrainerStores, Database, Supervisor]:
+    """The stores, with the bus and the log at work; the log writes what it took before it closes."""
+    stores, database = await _open_stores(stack, settings, metrics)
+    supervisor = _supervise(stack, metrics, readiness)
+    supervisor.start("bus", stores.bus.run())
+    supervisor.start("event-log", _outliving(stores.event_log.run()))
+    stack.push_async_callback(stores.event_log.close)
+    return stores, database, supervisor
 
 
 async def _open_stores(
@@ -249,6 +249,18 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
     supervisor = Supervisor(on_death)
     stack.push_async_callback(supervisor.close)
     return supervisor
+
+
+def _train(
+    supervisor: Supervisor,
+    stores: TrainerStores,
+    database: Database,
+    settings: Settings,
+    metrics: Metrics,
+) -> None:
+    """Start what works beside serving: the trainer and the evaluations."""
+    supervisor.start("trainer", _trainer(stores, settings, metrics).run())
+    supervisor.start("evaluations", _evaluation_jobs(stores, database, settings).run())
 
 
 def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Trainer:

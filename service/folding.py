@@ -144,11 +144,6 @@ def episode_of(event: StoredEvent) -> int:
     return int(json.loads(event.payload)["episode"])
 
 
-def promoted_episode(event: StoredEvent) -> int:
-    """The episode whose candidate a promotion puts to service."""
-    return int(json.loads(event.payload)["episode"])
-
-
 def _domain(event: StoredEvent) -> Domain:
     if event.domain is None:
         raise ValueError(f"the decision at offset {event.offset} has no domain")

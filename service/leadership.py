@@ -152,7 +152,7 @@ class Leadership:
             await self._rest()
 
     async def _fold_what_can_be(self, events: list[StoredEvent]) -> None:
-        """Fold up to a restore that cannot be carried out, which waits until it can be.
+        """Fold up to a restore or promotion that cannot be carried out, which waits until it can be.
 
         To leave it out would be a state that no replay of the log comes to.
         """
@@ -165,7 +165,7 @@ class Leadership:
     def _set_blocked(self, error: DamagedSnapshot | None) -> None:
         if error is not None and not self._is_blocked:
             details = {"action": "restore_blocked", "reason": error.detail, **error.members}
-            log.error("a restore waits", extra=details | self._experiment.log_context())
+            log.error("a stored encoder is damaged", extra=details | self._experiment.log_context())
         elif error is None and self._is_blocked:
             details = {"action": "restore_unblocked"}
             log.info("the restore goes on", extra=details | self._experiment.log_context())

@@ -123,7 +123,8 @@ class Metrics:
             "daband_trainer_lag_events", "Newest offset of the log less the folded one"
         )
         self.trainer_blocked = self._gauge_by_experiment(
-            "daband_trainer_blocked", "1 while a restore waits for a snapshot that is damaged"
+            "daband_trainer_blocked",
+            "1 while a restore or promotion waits for stored bytes that are damaged",
         )
         self.condition_number = self._gauge_by_experiment(
             "daband_condition_number", "Largest condition number of A"
@@ -209,7 +210,7 @@ class Metrics:
         self.trainer_lag.labels(self.experiment(experiment)).set(event_count)
 
     def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
-        """A restore waits, or no longer does."""
+        """A restore or promotion waits, or no longer does."""
         self.trainer_blocked.labels(self.experiment(experiment)).set(is_blocked)
 
     def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:

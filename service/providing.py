@@ -8,17 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from model.learner import Outcome, TrainingJob
-from model.networks import Networks
-from model.restoring import restore_networks
-from model.stepping import Moments
 from service.context_codec import completed, part_contexts
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder, promoted_episode
+from service.folding import Folder
 from service.records import EventKind, StoredEvent
-from service.restores import restored_networks
 from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
+from service.stored_encoders import stored_networks
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,10 @@ class Provider:
             assert pending is not None  # noqa: S101 - the fold stopped at a pending update
             folder.provide_outcome(await self.train(pending))
         else:
-            networks, moments = await self._stored_encoder(event)
+            networks, moments = await stored_networks(
+                event, self.snapshots, self.candidates, self.device
+            )
             folder.provide_networks(event.offset, networks, moments)
-
-    async def _stored_encoder(self, event: StoredEvent) -> tuple[Networks, Moments]:
-        if event.kind is EventKind.RESTORE:
-            return await restored_networks(event, self.snapshots, self.device)
-        candidate = await self.candidates.get(event.experiment_id, promoted_episode(event))
-        return await asyncio.to_thread(restore_networks, candidate.blob, self.device)
 
     async def _provide_contexts(self, folder: Folder, event: StoredEvent) -> None:
         said = completed(event)

@@ -143,16 +143,17 @@ class PostgresDatabases:
             await connection.close()
 
 
-async def flip_a_bit(database: Database, experiment_id: str, version: int) -> None:
-    """Damage a stored snapshot behind the service's back; twice, and it is whole again."""
-    row = (snapshots.c.experiment_id == experiment_id) & (snapshots.c.version == version)
+async def flip_a_bit(
+    database: Database, experiment_id: str, number: int, table: sa.Table = snapshots
+) -> None:
+    """Damage a stored snapshot or candidate behind the service's back; twice, and it is whole."""
+    numbers = table.c.version if table is snapshots else table.c.episode
+    row = (table.c.experiment_id == experiment_id) & (numbers == number)
 
     async def flip(connection: AsyncConnection) -> None:
-        blob: bytes = (
-            await connection.execute(sa.select(snapshots.c.blob).where(row))
-        ).scalar_one()
+        blob: bytes = (await connection.execute(sa.select(table.c.blob).where(row))).scalar_one()
         changed = blob[:-1] + bytes([blob[-1] ^ 1])
-        await connection.execute(sa.update(snapshots).where(row).values(blob=changed))
+        await connection.execute(sa.update(table).where(row).values(blob=changed))
 
     await database.write(flip)
 

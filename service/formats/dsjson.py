@@ -142,18 +142,20 @@ def _hashed_contexts(
     return np.stack(rows).astype(CONTEXT_TYPE).tobytes()
 
 
-def _foreign_line(decision: LoggedDecision, kept: dict[str, Any]) -> dict[str, Any]:
+def _label(decision: LoggedDecision) -> dict[str, Any]:
+    """What every line begins with: what was chosen, how likely, and what it cost if that is known."""
     chosen = decision.arms.index(decision.arm)
-    line: dict[str, Any] = {}
-    if decision.reward is not None:
-        line["_label_cost"] = -decision.reward
-    line |= {
+    cost = {} if decision.reward is None else {"_label_cost": -decision.reward}
+    return {
+        **cost,
         "_label_probability": decision.propensity,
         "_label_Action": chosen + 1,
         "_labelIndex": chosen,
-        "EventId": decision.decision_id,
-        **kept,
     }
+
+
+def _foreign_line(decision: LoggedDecision, kept: dict[str, Any]) -> dict[str, Any]:
+    line = {**_label(decision), "EventId": decision.decision_id, **kept}
     if decision.probabilities is not None and "a" in kept:
         line["p"] = [decision.probabilities[number - 1] for number in kept["a"]]
     return line
@@ -184,13 +186,8 @@ def _own(told: dict[str, Any], header: LogHeader) -> LoggedDecision:
 
 def _own_line(decision: LoggedDecision, header: LogHeader) -> dict[str, Any]:
     chosen = decision.arms.index(decision.arm)
-    line: dict[str, Any] = {}
-    if decision.reward is not None:
-        line["_label_cost"] = -decision.reward
-    line |= {
-        "_label_probability": decision.propensity,
-        "_label_Action": chosen + 1,
-        "_labelIndex": chosen,
+    line = {
+        **_label(decision),
         "Timestamp": decision.time,
         "Version": "1",
         "EventId": decision.decision_id,

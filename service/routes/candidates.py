@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from service import request_schemas, schemas
-from service.errors import ServiceError
 from service.records import Candidate, EventKind
 from service.routes import NameDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
 from service.routes.snapshots import MAX_VERSION
+from service.stored_encoders import intact
 
 router = APIRouter(prefix="/experiments/{name}/candidates", tags=["candidates"])
 
@@ -39,9 +39,7 @@ async def promote_candidate(
     """Serve a candidate all the same: written to the log now, carried out when the trainer gets there."""
     told = await audit_of(request)
     experiment = await services.experiments.get(name)
-    found = await services.candidates.get(experiment.experiment_id, episode)
-    if not found.is_intact:
-        raise ServiceError("The stored candidate is damaged.")
+    found = intact(await services.candidates.get(experiment.experiment_id, episode))
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.candidates.pin(experiment.experiment_id, episode)
     facts = {"episode": episode, "sha256": found.sha256}
@@ -54,14 +52,12 @@ async def promote_candidate(
 @router.get(
     "/{episode}/policy",
     response_class=Response,
-    responses={**bytes_answer("The policy as if it served, as safetensors"), **problems(404)},
+    responses={**bytes_answer("The policy as if it served, as safetensors"), **problems(404, 409)},
 )
 async def download_candidate(name: NameDep, episode: Episode, services: ServicesDep) -> Response:
     """The target policy of a candidate as if it served, to look at it offline."""
     experiment = await services.experiments.get(name)
-    found = await services.candidates.get(experiment.experiment_id, episode)
-    if not found.is_intact:
-        raise ServiceError("The stored candidate is damaged.")
+    found = intact(await services.candidates.get(experiment.experiment_id, episode))
     return await policy_answer(experiment, found.blob, f"{name}-candidate-{episode}")
 
 

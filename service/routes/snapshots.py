@@ -5,13 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
-from service.errors import DamagedSnapshot
-from service.records import EventKind, Experiment, SnapshotRecord, StoredSnapshot
+from service.records import EventKind, SnapshotRecord
 from service.routes import NameDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
-from service.services import Services
+from service.stored_encoders import intact
 
 MAX_VERSION = 2**63 - 1
 
@@ -42,7 +41,7 @@ async def restore_snapshot(
     """Roll back to a version: written to the log now, carried out when the trainer gets there."""
     told = await audit_of(request)
     experiment = await services.experiments.get(name)
-    found = await _intact(services, experiment, version)
+    found = intact(await services.snapshots.get(experiment.experiment_id, version))
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.snapshots.pin(experiment.experiment_id, version)
     facts = {"version": version, "sha256": found.record.sha256}
@@ -63,15 +62,8 @@ async def restore_snapshot(
 async def download_policy(name: NameDep, version: Version, services: ServicesDep) -> Response:
     """The target policy as safetensors; its manifest is in the file and in `X-Policy-Manifest`."""
     experiment = await services.experiments.get(name)
-    found = await _intact(services, experiment, version)
+    found = intact(await services.snapshots.get(experiment.experiment_id, version))
     return await policy_answer(experiment, found.blob, f"{name}-{version}")
-
-
-async def _intact(services: Services, experiment: Experiment, version: int) -> StoredSnapshot:
-    found = await services.snapshots.get(experiment.experiment_id, version)
-    if not found.is_intact:
-        raise DamagedSnapshot
-    return found
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:

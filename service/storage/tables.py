@@ -61,6 +61,12 @@ def _now_on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) 
     return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
 
 
+def _of_experiment() -> sa.Column[str]:
+    """The first half of a key: whose row it is."""
+    experiment = sa.ForeignKey("experiments.experiment_id")
+    return sa.Column("experiment_id", sa.String(64), experiment, primary_key=True)
+
+
 experiments = sa.Table(
     "experiments",
     metadata,
@@ -80,12 +86,7 @@ experiments = sa.Table(
 events = sa.Table(
     "events",
     metadata,
-    sa.Column(
-        "experiment_id",
-        sa.String(64),
-        sa.ForeignKey("experiments.experiment_id"),
-        primary_key=True,
-    ),
+    _of_experiment(),
     sa.Column("event_offset", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("event_key", sa.String(255), nullable=False),
@@ -132,12 +133,7 @@ sa.Index(
 candidates = sa.Table(
     "candidates",
     metadata,
-    sa.Column(
-        "experiment_id",
-        sa.String(64),
-        sa.ForeignKey("experiments.experiment_id"),
-        primary_key=True,
-    ),
+    _of_experiment(),
     sa.Column("episode", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("sha256", sa.String(64), nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
@@ -150,12 +146,7 @@ candidates = sa.Table(
 transfers = sa.Table(
     "transfers",
     metadata,
-    sa.Column(
-        "experiment_id",
-        sa.String(64),
-        sa.ForeignKey("experiments.experiment_id"),
-        primary_key=True,
-    ),
+    _of_experiment(),
     sa.Column("encoder_version", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("event_offset", sa.BigInteger, nullable=False),
     sa.Column("created_at", UtcDateTime, nullable=False),
@@ -165,12 +156,7 @@ transfers = sa.Table(
 snapshots = sa.Table(
     "snapshots",
     metadata,
-    sa.Column(
-        "experiment_id",
-        sa.String(64),
-        sa.ForeignKey("experiments.experiment_id"),
-        primary_key=True,
-    ),
+    _of_experiment(),
     sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("event_offset", sa.BigInteger, nullable=False),
     sa.Column("encoder_version", sa.BigInteger, nullable=False),

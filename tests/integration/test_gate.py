@@ -5,18 +5,22 @@ from typing import Any
 
 import pytest
 
+from service.errors import DamagedSnapshot
+from service.storage.tables import candidates
 from tests.api_tools import DOSES, Api, running_api
 from tests.integration.test_trainer import (
     EPISODE,
     TRAINING,
     create,
+    has_waited,
+    is_blocked,
     is_replayed,
     newest_offset,
     play,
     settled,
     state,
 )
-from tests.storage_tools import eventually
+from tests.storage_tools import eventually, flip_a_bit
 
 # No encoder has this effective rank, so that every one is refused.
 STRICT = {**DOSES["config"], "gate_rank": 100.0}
@@ -108,6 +112,49 @@ async def test_under_a_manual_gate_good_encoders_wait(url):
         await reached(api, answer.json()["offset"])
         assert (await state(api))["encoder_version"] == 1
         assert await is_replayed(api)
+
+
+async def test_a_damaged_candidate_is_neither_promoted_nor_downloaded(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api, config=STRICT)
+        await play(api, EPISODE)
+        await settled(api, EPISODE)
+        experiment = await api.services.experiments.get("doses")
+        await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
+        head = await api.head()
+        for answer in (
+            await promote(api, 1),
+            await api.http.get("/experiments/doses/candidates/1/policy"),
+        ):
+            assert (answer.status_code, answer.json()["type"]) == (
+                409,
+                "/problems/damaged-snapshot",
+            )
+        assert await api.head() == head
+
+
+async def test_a_promotion_of_what_was_damaged_later_waits(database_url):
+    async with running_api(database_url, **TRAINING) as api:
+        await create(api, config=STRICT)
+        await play(api, EPISODE)
+        await settled(api, EPISODE)
+    async with running_api(database_url) as api:  # nobody trains: the promotion is only logged
+        promotion = int((await promote(api, 1)).json()["offset"])
+        experiment = await api.services.experiments.get("doses")
+        await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
+    async with running_api(database_url, **TRAINING) as api:
+        await eventually(lambda: is_blocked(api))
+        await play(api, 3, start=100)  # decisions and rewards are taken all the same
+        await eventually(lambda: has_waited(api))
+        assert (await api.http.get("/readyz")).status_code == 200
+        assert await newest_offset(api) < promotion
+        await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)  # repaired
+        assert (await settled(api, EPISODE + 3))["encoder_version"] == 1
+        assert not is_blocked(api)
+        assert await is_replayed(api)
+        await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
+        with pytest.raises(DamagedSnapshot, match=f"promotion at offset {promotion} needs"):
+            await is_replayed(api)
 
 
 async def test_only_what_is_kept_can_be_promoted(url):
