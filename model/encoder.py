@@ -1,33 +1,24 @@
-"""Encoders φ: identity, PCA, MLP for vectors, conv for images; each has unit-norm output.
+"""What an encoder φ is: contexts of a domain in, latents of norm 1 out.
 
 A trained encoder is frozen into a plain function of arrays for serving: numpy on the CPU, where it
 is the fastest at small batches, torch on a GPU.
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from model.arrays import Array, array_on, arrays_on
-from model.config import BanditConfig
-from model.pca import IncrementalPCA
-from model.rounds import HUGE, Domain, Floats
-from model.towers import TowerLinear
+from model.arrays import Array
+from model.rounds import Domain, Floats
 
 # From contexts (n, …) to latents (n, d).
 Frozen = Callable[[Array], Array]
 
-CLIP = 10.0  # standardised inputs beyond it carry no news
-TINY = 1e-12
-_MOST_CELLS = 8  # rows and columns of an image's last feature map
-_LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
+TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
 class Encoder(nn.Module):
@@ -56,315 +47,6 @@ class Encoder(nn.Module):
         return any(True for _ in self.parameters())
 
 
-class Identity(Encoder):
-    """φ(x) = x / ‖x‖."""
-
-    def __init__(self, config: BanditConfig) -> None:
-        super().__init__()
-        self.latent_size = int(np.prod(config.context_shape))
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        return functional.normalize(contexts.flatten(1).clip(-HUGE, HUGE), eps=TINY)
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        arrays = arrays_on(device)
-        return lambda contexts: arrays.unit(arrays.clip(contexts.reshape(len(contexts), -1), HUGE))
-
-
-class Projection(Encoder):
-    """φ(x) = V(x − μ) / ‖V(x − μ)‖ with V, μ by PCA over the contexts of both domains."""
-
-    components: Tensor
-    center: Tensor
-    fitted_count: Tensor
-
-    def __init__(self, config: BanditConfig) -> None:
-        super().__init__()
-        input_size = int(np.prod(config.context_shape))
-        self.latent_size = min(config.component_count, input_size)
-        # Before the first fit: the leading coordinates.
-        self.register_buffer("components", torch.eye(self.latent_size, input_size))
-        self.register_buffer("center", torch.zeros(input_size))
-        self.register_buffer("fitted_count", torch.zeros(()))
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        centered = (contexts.flatten(1) - self.center).clip(-HUGE, HUGE)
-        return functional.normalize(centered @ self.components.T, eps=TINY)
-
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        # Again only for twice the contexts: a fit costs seconds for pictures, and what learns on
-        # top of it needs coordinates that stay.
-        if len(source) + len(target) < 2 * float(self.fitted_count):
-            return
-        pca = IncrementalPCA(self.latent_size)
-        for contexts in (source, target):
-            for chunk in contexts.flatten(1).split(1024):
-                pca.partial_fit(chunk.double().cpu().numpy())
-        if pca.sample_count > self.latent_size:
-            self.components.copy_(torch.as_tensor(pca.components))
-            self.center.copy_(torch.as_tensor(pca.mean))
-            self.fitted_count.fill_(pca.sample_count)
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        components, center = array_on(device, self.components.T), array_on(device, self.center)
-        arrays = arrays_on(device)
-
-        def forward(contexts: Array) -> Array:
-            centered = contexts.reshape(len(contexts), -1) - center
-            return arrays.unit(arrays.clip(centered, HUGE) @ components)
-
-        return forward
-
-
-class Standardise(nn.Module):
-    """(x − μ)/σ clipped to ±CLIP, with μ and σ of each domain frozen between two calls of `fit`."""
-
-    center: Tensor
-    scale: Tensor
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.register_buffer("center", torch.zeros(2, size))
-        self.register_buffer("scale", torch.ones(2, size))
-
-    def fit(self, contexts: Tensor, *domains: Domain) -> None:
-        """μ and 1/σ of these domains from contexts (n, size); constant features keep scale 1."""
-        wide = contexts.double()
-        deviation = wide.std(dim=0)
-        scale = 1.0 / torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation))
-        for domain in domains:
-            self.center[_row(domain)] = wide.mean(dim=0)
-            self.scale[_row(domain)] = scale
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        row = _row(domain)
-        return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
-
-
-class MLP(Encoder):
-    """A plain multilayer perceptron over standardised vectors; no batch statistics inside."""
-
-    def __init__(self, config: BanditConfig) -> None:
-        super().__init__()
-        sizes = (int(np.prod(config.context_shape)), *config.hidden_sizes, config.latent_size)
-        self.latent_size = config.latent_size
-        self.standardise = Standardise(sizes[0])
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        hidden = self.standardise(contexts.flatten(1), domain)
-        for layer in self.layers[:-1]:
-            hidden = functional.relu(layer(hidden))
-        return functional.normalize(self.layers[-1](hidden), eps=TINY)
-
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        source, target = source.flatten(1), target.flatten(1)
-        if len(source) + len(target) > 1:
-            self.standardise.fit(torch.cat([source, target]), *Domain)
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        row = _row(domain)
-        center, scale = (
-            array_on(device, self.standardise.center[row]),
-            array_on(device, self.standardise.scale[row]),
-        )
-        # Transposed once here: a plain product is several times cheaper than nn.Linear at batch 1.
-        linears = [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-        layers = [
-            (array_on(device, layer.weight.T), array_on(device, layer.bias)) for layer in linears
-        ]
-        arrays = arrays_on(device)
-
-        def forward(contexts: Array) -> Array:
-            hidden = arrays.clip((contexts.reshape(len(contexts), -1) - center) * scale, CLIP)
-            for weight, bias in layers[:-1]:
-                hidden = hidden @ weight
-                hidden += bias
-                hidden = arrays.relu(hidden)
-            weight, bias = layers[-1]
-            return arrays.unit(hidden @ weight + bias)
-
-        return forward
-
-
-class Committee(Encoder):
-    """T small MLPs side by side, their latents joined; see `towers`."""
-
-    def __init__(self, config: BanditConfig) -> None:
-        super().__init__()
-        self.towers = config.tower_count
-        if config.latent_size % self.towers:
-            raise ValueError("latent_size: must be a multiple of tower_count")
-        sizes = (
-            int(np.prod(config.context_shape)),
-            *config.hidden_sizes,
-            config.latent_size // self.towers,
-        )
-        self.latent_size = config.latent_size
-        # Even towers see both domains on one scale, odd ones each domain on its own.
-        self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
-        self.layers = nn.ModuleList(TowerLinear(self.towers, a, b) for a, b in pairwise(sizes))
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        flat = contexts.flatten(1)
-        scaled = torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
-        hidden = scaled[:, torch.arange(self.towers) % 2]  # (n, T, size)
-        for layer in self.layers[:-1]:
-            hidden = functional.relu(layer(hidden))
-        latents: Tensor = functional.normalize(self.layers[-1](hidden), dim=2, eps=TINY)
-        joined: Tensor = latents.flatten(1) * self.towers**-0.5
-        return joined
-
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        source, target = source.flatten(1), target.flatten(1)
-        both = torch.cat([source, target])
-        if len(both) < 2:
-            return
-        self.common.fit(both, *Domain)
-        if min(len(source), len(target)) < _LEAST_TO_SPLIT:
-            self.own.fit(both, *Domain)
-            return
-        self.own.fit(source, Domain.SOURCE)
-        self.own.fit(target, Domain.TARGET)
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        row = _row(domain)
-        scales = [
-            (array_on(device, part.center[row]), array_on(device, part.scale[row]))
-            for part in (self.common, self.own)
-        ]
-        layers = [
-            (array_on(device, layer.weight), array_on(device, layer.bias))
-            for layer in self.layers
-            if isinstance(layer, TowerLinear)
-        ]
-        first_weight, first_bias = layers[0]
-        arrays, towers = arrays_on(device), self.towers
-
-        def forward(contexts: Array) -> Array:
-            flat = contexts.reshape(len(contexts), -1)
-            scaled = [arrays.clip((flat - center) * scale, CLIP) for center, scale in scales]
-            hidden = arrays.stack([scaled[t % 2] @ first_weight[t] for t in range(towers)])
-            hidden += first_bias  # (T, n, size)
-            for weight, bias in layers[1:]:
-                hidden = arrays.relu(hidden) @ weight
-                hidden += bias
-            latents = arrays.unit(hidden).swapaxes(0, 1)
-            return latents.reshape(len(contexts), -1) / towers**0.5
-
-        return forward
-
-
-class DomainBatchNorm(nn.Module):
-    """Batch normalisation with statistics of its own for each domain, and shared scale and shift."""
-
-    mean: Tensor
-    variance: Tensor
-    batch_count: Tensor
-
-    def __init__(self, size: int, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.momentum = momentum
-        self.weight = nn.Parameter(torch.ones(size))
-        self.bias = nn.Parameter(torch.zeros(size))
-        self.register_buffer("mean", torch.zeros(2, size))
-        self.register_buffer("variance", torch.ones(2, size))
-        self.register_buffer("batch_count", torch.zeros(2))
-
-    def forward(self, hidden: Tensor, domain: Domain) -> Tensor:
-        row = _row(domain)
-        mean, variance = self.mean[row], self.variance[row]
-        if self.training:
-            self.batch_count[row] += 1
-        else:
-            # No target context seen yet: behave as on the source. (Chosen without a look from the host.)
-            is_seen = self.batch_count[row] > 0
-            mean = torch.where(is_seen, mean, self.mean[0])
-            variance = torch.where(is_seen, variance, self.variance[0])
-        return functional.batch_norm(
-            hidden, mean, variance, self.weight, self.bias, self.training, self.momentum
-        )
-
-
-class Conv(Encoder):
-    """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised by itself."""
-
-    def __init__(self, config: BanditConfig) -> None:
-        super().__init__()
-        if len(config.context_shape) != 3:
-            raise ValueError("encoder: conv needs contexts of shape (C, H, W)")
-        channels, height, width = config.context_shape
-        sizes = (channels, 32, 64, 64)
-        self.latent_size = config.latent_size
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(sizes)
-        )
-        self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
-        cells = tuple(min(_MOST_CELLS, max(1, side // 4)) for side in (height, width))
-        self.pool = nn.AdaptiveAvgPool2d(cells)
-        self.project = nn.Linear(sizes[-1] * cells[0] * cells[1], config.latent_size)
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
-        hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
-        for index, (convolution, norm) in enumerate(
-            zip(self.convolutions, self.norms, strict=True)
-        ):
-            hidden = functional.relu(norm(convolution(hidden), domain))
-            if index < 2 and min(hidden.shape[2:]) > 1:
-                hidden = functional.max_pool2d(hidden, 2)
-        return functional.normalize(self.project(self.pool(hidden).flatten(1)), eps=TINY)
-
-    @torch.no_grad()
-    def settle(self, source: Tensor, target: Tensor) -> None:
-        norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
-        momenta = [norm.momentum for norm in norms]
-        was_training = self.training
-        self.train()
-        for norm in norms:
-            norm.momentum = 1.0
-        for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
-            if len(contexts) > 1:
-                self(contexts, domain)
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        self.train(was_training)
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        network = copy.deepcopy(self).eval().to(device)
-
-        @torch.inference_mode()
-        def forward(contexts: Array) -> Array:
-            # Full float32 on every device, so that CPU and GPU choose the same arm.
-            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-                latents = network(torch.as_tensor(contexts), domain)
-            return latents.numpy() if device.type == "cpu" else latents
-
-        return forward
-
-
-class ProjectedMLP(MLP):
-    """PCA, then the MLP (the paper's NLinUCB-P)."""
-
-    def __init__(self, config: BanditConfig) -> None:
-        projection = Projection(config)
-        super().__init__(config.changed(context_shape=(projection.latent_size,)))
-        self.projection = projection
-
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        return super().forward(self.projection(contexts, domain), domain)
-
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        self.projection.prepare(source, target)
-        super().prepare(
-            self.projection(source, Domain.SOURCE), self.projection(target, Domain.TARGET)
-        )
-
-    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        project, perceive = self.projection.frozen(domain, device), super().frozen(domain, device)
-        return lambda contexts: perceive(project(contexts))
-
-
 @dataclass(frozen=True, slots=True)
 class FrozenEncoder:
     """An encoder as plain functions of arrays on one device, one a domain."""
@@ -388,26 +70,6 @@ class FrozenEncoder:
             return np.asarray(self.forwards[domain](moved).cpu())
 
 
-# The one place where a kind of encoder is registered.
-ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
-    "identity": Identity,
-    "pca": Projection,
-    "mlp": MLP,
-    "conv": Conv,
-    "pca-mlp": ProjectedMLP,
-    "committee": Committee,
-}
-
-
-def build_encoder(config: BanditConfig) -> Encoder:
-    """The encoder that the configuration names, freshly initialised from torch's generator."""
-    kind = config.encoder
-    if kind == "auto":
-        kind = "conv" if len(config.context_shape) == 3 else "mlp"
-    if kind not in ENCODERS:
-        raise ValueError(f"encoder: must be one of auto, {', '.join(ENCODERS)}")
-    return ENCODERS[kind](config)
-
-
-def _row(domain: Domain) -> int:
+def domain_row(domain: Domain) -> int:
+    """Where a buffer with a row for each domain keeps this one's."""
     return 0 if domain is Domain.SOURCE else 1

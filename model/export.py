@@ -17,7 +17,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from model.config import BanditConfig
-from model.encoder import FrozenEncoder, build_encoder
+from model.encoder import FrozenEncoder
+from model.encoder_kinds import build_encoder
 from model.policy import Policy, PolicyVersion
 from model.restoring import load_state, taken_confidence, taken_statistics
 from model.snapshot import Arrays, SnapshotError, metadata_of, opened

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from model.config import BanditConfig
 from model.discriminator import Discriminator
-from model.encoder import Encoder, build_encoder
+from model.encoder import Encoder
+from model.encoder_kinds import build_encoder
 from model.randomness import derived_seed
 from model.rounds import Domain
 from model.towers import TowerLinear, by_tower

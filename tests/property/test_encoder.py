@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from model.encoder import Encoder, FrozenEncoder, build_encoder
+from model.encoder import Encoder, FrozenEncoder
+from model.encoder_kinds import build_encoder
 from model.rounds import Domain, checked_contexts
 from tests.builders import small_config
 from tests.property.strategies import FINITE, repeatable

@@ -4,20 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.encoder import (
-    ENCODERS,
-    MLP,
-    Conv,
-    DomainBatchNorm,
-    Encoder,
-    FrozenEncoder,
-    Identity,
-    Projection,
-    Standardise,
-    build_encoder,
-)
+from model.encoder import Encoder, FrozenEncoder
+from model.encoder_kinds import ENCODERS, build_encoder
+from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner
 from model.rounds import Domain, Floats
+from model.vector_encoders import MLP, Identity, Projection, Standardise
 from tests.builders import small_config
 
 CPU = torch.device("cpu")

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from model.config import ContextKind
-from model.encoder import MLP, Conv, Identity, ProjectedMLP, Projection
+from model.image_encoder import Conv
 from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
 from model.systems import SYSTEMS, system_config
+from model.vector_encoders import MLP, Identity, ProjectedMLP, Projection
 from tests.builders import SMALL, make_rounds, play, teach
 
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from model.discriminator import Discriminator
-from model.encoder import Committee
 from model.rounds import Domain
 from model.systems import system_config
 from model.towers import TowerLinear, by_tower, tower_shares
+from model.vector_encoders import Committee
 
 
 def committee(towers: int = 4, latent_size: int = 8, shape: tuple[int, ...] = (5,)) -> Committee:

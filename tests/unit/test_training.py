@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from model.encoder import Conv, DomainBatchNorm
+from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner, TrainingJob
 from model.networks import Networks
 from model.training import Trained, train_episode

@@ -1,0 +1,103 @@
+"""The encoder of images: convolutions, each domain normalised by statistics of its own."""
+
+import copy
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.arrays import Array
+from model.config import BanditConfig
+from model.encoder import TINY, Encoder, Frozen, domain_row
+from model.rounds import HUGE, Domain
+
+_MOST_CELLS = 8  # rows and columns of an image's last feature map
+
+
+class DomainBatchNorm(nn.Module):
+    """Batch normalisation with statistics of its own for each domain, and shared scale and shift."""
+
+    mean: Tensor
+    variance: Tensor
+    batch_count: Tensor
+
+    def __init__(self, size: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(2, size))
+        self.register_buffer("variance", torch.ones(2, size))
+        self.register_buffer("batch_count", torch.zeros(2))
+
+    def forward(self, hidden: Tensor, domain: Domain) -> Tensor:
+        row = domain_row(domain)
+        mean, variance = self.mean[row], self.variance[row]
+        if self.training:
+            self.batch_count[row] += 1
+        else:
+            # No target context seen yet: behave as on the source. (Chosen without a look from the host.)
+            is_seen = self.batch_count[row] > 0
+            mean = torch.where(is_seen, mean, self.mean[0])
+            variance = torch.where(is_seen, variance, self.variance[0])
+        return functional.batch_norm(
+            hidden, mean, variance, self.weight, self.bias, self.training, self.momentum
+        )
+
+
+class Conv(Encoder):
+    """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised by itself."""
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__()
+        if len(config.context_shape) != 3:
+            raise ValueError("encoder: conv needs contexts of shape (C, H, W)")
+        channels, height, width = config.context_shape
+        sizes = (channels, 32, 64, 64)
+        self.latent_size = config.latent_size
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(sizes)
+        )
+        self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
+        cells = tuple(min(_MOST_CELLS, max(1, side // 4)) for side in (height, width))
+        self.pool = nn.AdaptiveAvgPool2d(cells)
+        self.project = nn.Linear(sizes[-1] * cells[0] * cells[1], config.latent_size)
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
+        hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
+        for index, (convolution, norm) in enumerate(
+            zip(self.convolutions, self.norms, strict=True)
+        ):
+            hidden = functional.relu(norm(convolution(hidden), domain))
+            if index < 2 and min(hidden.shape[2:]) > 1:
+                hidden = functional.max_pool2d(hidden, 2)
+        return functional.normalize(self.project(self.pool(hidden).flatten(1)), eps=TINY)
+
+    @torch.no_grad()
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        was_training = self.training
+        self.train()
+        for norm in norms:
+            norm.momentum = 1.0
+        for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
+            if len(contexts) > 1:
+                self(contexts, domain)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self.train(was_training)
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        network = copy.deepcopy(self).eval().to(device)
+
+        @torch.inference_mode()
+        def forward(contexts: Array) -> Array:
+            # Full float32 on every device, so that CPU and GPU choose the same arm.
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                latents = network(torch.as_tensor(contexts), domain)
+            return latents.numpy() if device.type == "cpu" else latents
+
+        return forward
