@@ -204,9 +204,12 @@ def test_towers_train_to_the_same_bytes(job):
 def test_towers_without_strength_are_not_moved_by_the_target(job):
     sample = dataclasses.replace(job.data.target, contexts=job.data.target.contexts.flip(0))
     other = dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
-    mine, theirs = (trained(each).networks.head.linear.weight for each in (job, other))
-    torch.testing.assert_close(mine[:2], theirs[:2])
-    assert not torch.allclose(mine[2:], theirs[2:])
+    mine, theirs = (
+        trained(each).networks.encoder.get_parameter("layers.0.weight") for each in (job, other)
+    )
+    moved = (mine - theirs).flatten(1).abs().amax(dim=1)
+    # The gradient's limit is one for all towers, so the first half feels the others a little.
+    assert (moved > 1e-5).tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)
