@@ -62,8 +62,9 @@ def layout(page: Path, width: int) -> tuple[dict[str, list[int]], int]:
     return found["boxes"], found["height"]
 
 
-def screenshot(page: Path, width: int, height: int) -> Path:
-    """A picture of the whole page as it is."""
+def screenshot(page: Path, width: int, height: int, scale: int = 1) -> Path:
+    """A picture of the whole page as it is, with scale x scale dots a pixel of the layout."""
     picture = page.with_suffix(".png")
-    run(page, f"--window-size={width},{height}", f"--screenshot={picture}")
+    size, dots = f"--window-size={width},{height}", f"--force-device-scale-factor={scale}"
+    run(page, size, dots, f"--screenshot={picture}")
     return picture
