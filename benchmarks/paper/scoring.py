@@ -1,6 +1,8 @@
 """What a choice of arms is worth, and the greedy arms of a learner or a policy."""
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -55,11 +57,28 @@ def scores(choose: Choose, task: TransferTask, source_regret: Doubles) -> dict[s
     """What the report says of a zero-shot policy. The target's rewards are used for this alone."""
     arms = chosen_arms(choose, task.test_contexts, Domain.TARGET)
     return {
+        "target_arms": packed_arms(arms),
         "target": normalised_reward(arms, task.test_rewards),
         "target_per_class": by_best_arm(arms, task.test_rewards),
         "source_test": _source_test(choose, task),
         "source_recent": float(1 - source_regret[-RECENT:].mean()),
     }
+
+
+def packed_arms(arms: Integers) -> str:
+    """Chosen arms as text for a record."""
+    return base64.b64encode(arms.astype("<u4").tobytes()).decode()
+
+
+def agreement(packed: Sequence[str]) -> float | None:
+    """How often two runs choose the same arm, over all pairs of runs; None for a single run.
+
+    It needs no reward: runs that differ in their seed alone agree the more, the fewer errors they
+    make, so it can choose between recipes.
+    """
+    runs = [np.frombuffer(base64.b64decode(text), "<u4") for text in packed]
+    shares = [float((one == other).mean()) for one, other in combinations(runs, 2)]
+    return float(np.mean(shares)) if shares else None
 
 
 def _source_test(choose: Choose, task: TransferTask) -> float | None:

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.paper import paper_figures
 from benchmarks.paper.methods import ABLATION, SCRATCH, ZERO_SHOT
 from benchmarks.paper.runs import Record
+from benchmarks.paper.scoring import agreement
 
 Summary = dict[str, Any]
 
@@ -95,6 +96,7 @@ def _ablation(records: Sequence[Record], dataset: str, column: str, method: str)
 def _accuracies(found: Sequence[Record]) -> Summary:
     return {
         **spread([record["target"] for record in found]),
+        "agreement": agreement([record["target_arms"] for record in found]),
         "per_class": _column_means([record["target_per_class"] for record in found]),
         "source_recent": _mean(record["source_recent"] for record in found),
         "source_test": _mean(record["source_test"] for record in found),

@@ -52,9 +52,11 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def zero_shot_table(entries: dict[str, Summary]) -> str:
     """A method a row."""
-    head = ("method", "target", "worst seed", "paper", "source test", "refused", "s", "s training")
     return markdown(
-        head,
+        (
+            *("method", "target", "worst seed", "paper", "source test"),
+            *("seeds agree", "refused", "s", "s training"),
+        ),
         (
             (
                 f"`{method}`",
@@ -62,6 +64,7 @@ def zero_shot_table(entries: dict[str, Summary]) -> str:
                 number(min(entry["seeds"])),
                 _paper(entry),
                 number(entry["source_test"]),
+                number(entry["agreement"]),
                 f"{entry['refusals']:.1f} of {entry['updates']:.0f}",
                 number(entry["seconds"], 0),
                 number(entry["training_seconds"], 0),

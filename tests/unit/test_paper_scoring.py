@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.paper.scoring import by_best_arm, normalised_reward
+from benchmarks.paper.scoring import agreement, by_best_arm, normalised_reward, packed_arms
 
 GRADED = np.array([[0.5, 1.0, 0.0], [0.25, 0.5, 0.0], [0.8, 0.2, 0.4]], np.float32)
 EXCLUSIVE = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]
@@ -22,3 +22,9 @@ def test_by_best_arm_it_is_the_same_for_each_class():
     found = by_best_arm(np.array([0, 0, 2]), GRADED)
     np.testing.assert_allclose(found[:2], [0.5, 0.5])  # type: ignore[arg-type]
     assert found[2] is None
+
+
+def test_agreement_is_the_share_of_equal_arms_over_all_pairs_of_runs():
+    runs = [packed_arms(np.array(arms)) for arms in ([0, 1, 2, 70_000], [0, 1, 1, 1], [0, 0, 1, 1])]
+    assert agreement(runs) == (0.5 + 0.25 + 0.75) / 3
+    assert agreement(runs[:1]) is None

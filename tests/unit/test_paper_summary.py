@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.paper.methods import ABLATION, BY_NAME, SCRATCH, ZERO_SHOT
 from benchmarks.paper.pairs_summary import pairs_summary, set_of
+from benchmarks.paper.scoring import packed_arms
 from benchmarks.paper.summary import selected, spread, table_summary
 
 
@@ -21,6 +23,7 @@ def record(method: str, seed: int, target: float = 0.5, **changes: Any) -> dict[
         "device_kind": "cpu",
         "device": "abacus",
         "target": target,
+        "target_arms": packed_arms(np.array([0, 1, 2, seed])),
         "target_per_class": [target, None, 1.0],
         "source_test": 0.9,
         "source_recent": 0.8,
@@ -54,6 +57,7 @@ def test_a_method_stands_beside_the_papers_figure():
     assert entry["paper"]["mean"] == 0.6002
     assert len(entry["paper"]["per_class"]) == 10
     assert entry["per_class"] == [pytest.approx(0.75), None, 1.0]
+    assert entry["agreement"] == 0.75
     assert entry["refusals"] == 0.5
     assert entry["transfer"] == {"divergence": pytest.approx(0.75)}
     assert list(found["zero_shot"]) == ["daband"]
