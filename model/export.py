@@ -25,7 +25,8 @@ from model.snapshot import Arrays, SnapshotError, metadata_of, opened
 
 FORMAT = "daband-target-policy"
 FORMAT_VERSION = 1
-_KEPT = ("networks.encoder.", "statistics.", "confidence.")
+_ENCODER, _TEACHERS = "networks.encoder.", "networks.teacher.encoder."
+_KEPT = (_ENCODER, "statistics.", "confidence.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,9 @@ class ExportedPolicy:
 def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
     """The policy file of a snapshot; `facts` go into its manifest as they are."""
     header, arrays = opened(snapshot)
+    # The encoder that is served, under one name whoever it belongs to.
+    served = {n: array for n, array in arrays.items() if n.startswith(_TEACHERS)}
+    arrays |= {_ENCODER + n.removeprefix(_TEACHERS): array for n, array in served.items()}
     kept = {
         name: np.asarray(array, order="C")
         for name, array in sorted(arrays.items())
@@ -100,7 +104,7 @@ def _policy(
     config: BanditConfig, seed: int, version: PolicyVersion, arrays: Arrays, device: torch.device
 ) -> Policy:
     encoder = build_encoder(config).eval()
-    load_state(encoder, arrays, "networks.encoder.")
+    load_state(encoder, arrays, _ENCODER)
     frozen = FrozenEncoder.of(encoder, device)
     factors = taken_statistics(config, frozen.latent_size, arrays).factors()
     confidence = taken_confidence(arrays, frozen.latent_size)

@@ -121,7 +121,7 @@ class Learner:
 
     def refreeze(self) -> None:
         """Fold and serve with the present values of the encoder."""
-        self._frozen = FrozenEncoder.of(self.networks.encoder, self.device)
+        self._frozen = FrozenEncoder.of(self.networks.served, self.device)
 
     def observe(self, round_: Round, latents: Floats | None = None) -> None:
         """Fold one reward with the current encoder's φ of its context; bad input changes nothing.
@@ -232,7 +232,7 @@ class Learner:
         """The frozen policy of this moment, on the learner's device unless another is named."""
         encoder = self._frozen
         if device is not None and torch.device(device) != encoder.device:
-            encoder = FrozenEncoder.of(self.networks.encoder, torch.device(device))
+            encoder = FrozenEncoder.of(self.networks.served, torch.device(device))
         names = PolicyVersion(version, self.encoder_version, self.offset)
         factors = self.statistics.factors()
         return Policy(self.config, self.seed, encoder, factors, names, self.confidence)

@@ -91,14 +91,24 @@ class Networks(nn.Module):
             torch.manual_seed(derived_seed(seed, "initial networks"))
             return cls(config).to(device).eval()
 
+    @property
+    def served(self) -> Encoder:
+        """φ as it is folded and served: the teacher's where there is one, for it errs less."""
+        return self.teacher.encoder if self.teacher else self.encoder
+
+    @property
+    def served_head(self) -> Head:
+        """The head that learned with it."""
+        return self.teacher.head if self.teacher else self.head
+
     def clone(self) -> Self:
         """An independent copy."""
         return copy.deepcopy(self)
 
     @torch.no_grad()
     def encode(self, contexts: Tensor, domain: Domain) -> Tensor:
-        """Latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
+        """Served latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
         chunk = _CHUNK_ON_GPU if contexts.device.type == "cuda" else _CHUNK
         if not len(contexts):
-            return contexts.new_zeros(0, self.encoder.latent_size)
-        return torch.cat([self.encoder(part, domain) for part in contexts.split(chunk)])
+            return contexts.new_zeros(0, self.served.latent_size)
+        return torch.cat([self.served(part, domain) for part in contexts.split(chunk)])

@@ -52,7 +52,7 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     """Only what serving needs of a snapshot."""
     header, arrays = opened(content)
     config, networks = _config(header), _networks(header, arrays)
-    encoder = FrozenEncoder.of(networks.encoder, torch.device(device))
+    encoder = FrozenEncoder.of(networks.served, torch.device(device))
     statistics = taken_statistics(config, encoder.latent_size, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
     confidence = taken_confidence(arrays, encoder.latent_size)

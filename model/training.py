@@ -57,7 +57,8 @@ def train_episode(
 ) -> Trained:
     """Train a copy of `start`; `theta` (M, d) is only used by the paper's objective."""
     networks = start.clone()
-    networks.encoder.prepare(data.source.contexts, data.target.contexts)
+    for encoder in {networks.encoder, networks.served}:
+        encoder.prepare(data.source.contexts, data.target.contexts)
     if not networks.encoder.is_learned or not config.steps_per_episode:
         return Trained(networks, {}, {})
     batches = _Batches(networks, data, config, seed, theta)
@@ -77,7 +78,7 @@ def _trained(
             stepper.run(chunk)
         trained, moments = stepper.result().eval(), stepper.moments()
         means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
-    trained.encoder.settle(*batches.newest())
+    trained.served.settle(*batches.newest())
     return Trained(trained, moments, means)
 
 
@@ -193,7 +194,7 @@ class _Batches:
         latents = networks.encode(contexts, domain)
         if "theta" in self.constants:
             return latents @ self.constants["theta"].T
-        predicted: Tensor = networks.head(latents)
+        predicted: Tensor = networks.served_head(latents)
         return predicted
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner, TrainingJob
 from model.networks import Networks
+from model.rounds import Domain
 from model.training import Trained, train_episode
 from tests.builders import make_rounds, small_config, teach
 
@@ -183,6 +184,21 @@ def test_teacher_follows_the_student_slowly(job):
     before = values(job.networks.teacher.head)
     assert torch.equal(values(still.head), before)
     assert not torch.equal(values(slow.head), before)
+
+
+@pytest.mark.parametrize("job", [{**EVERYTHING, "encoder": "pca-mlp"}], indirect=True)
+def test_the_teachers_encoder_is_served(job):
+    networks = trained(job).networks
+    assert networks.teacher is not None
+    contexts = job.data.target.contexts
+    latents = networks.encode(contexts, Domain.TARGET)
+    assert torch.equal(latents, networks.teacher.encoder(contexts, Domain.TARGET))
+    assert not torch.allclose(latents, networks.encoder(contexts, Domain.TARGET))
+    # What is not learned by gradients is the same for both, not half-way there.
+    mine, theirs = (dict(each.named_buffers()) for each in (networks.encoder, networks.served))
+    assert mine
+    for name, values_ in mine.items():
+        torch.testing.assert_close(theirs[name], values_)
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
