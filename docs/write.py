@@ -4,8 +4,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-from prometheus_client import Metric
-
 from docs.marked import with_part
 from model.config import BanditConfig
 from service.app import create_app
@@ -15,8 +13,6 @@ from service.metrics import Metrics
 from service.settings import Settings, markdown_table
 
 FOLDER = Path(__file__).parent
-# prometheus_client adds these to what was asked for.
-KINDS = {"counter": "_total", "histogram": "", "gauge": ""}
 
 
 def main() -> None:
@@ -47,13 +43,11 @@ def filled(text: str) -> str:
 
 def metrics_table() -> str:
     """Every metric with its labels."""
-    rows = [_row(metric) for metric in Metrics().registry.collect()]
-    return "\n".join(("| metric | kind | meaning |", "|---|---|---|", *rows))
-
-
-def _row(metric: Metric) -> str:
-    name = f"{metric.name}{KINDS[metric.type]}"
-    return f"| `{name}` | {metric.type} | {metric.documentation} |"
+    rows = [
+        f"| `{each.name}` | {each.kind} | {', '.join(each.labels)} | {each.meaning} |"
+        for each in Metrics().declared
+    ]
+    return "\n".join(("| metric | kind | labels | meaning |", "|---|---|---|---|", *rows))
 
 
 def problems_table() -> str:

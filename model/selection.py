@@ -9,6 +9,7 @@ from model.randomness import KeyedUniforms
 from model.rounds import Booleans, Doubles, Floats, Integers, Keys
 
 TIE_TOLERANCE = 1e-6
+_TINY = 1e-300  # stands for 0 in a logarithm: 0·log 0 = 0
 
 
 def mixed_probabilities(
@@ -37,6 +38,11 @@ def _mixed_row(ucb: list[float], epsilon: float, tolerance: np.float32) -> list[
     floor = epsilon / len(ucb)
     best = (1.0 - epsilon) / sum(score >= least for score in ucb) + floor
     return [best if score >= least else floor for score in ucb]
+
+
+def entropy(probabilities: Doubles) -> float:
+    """−Σ p·log p in nats, of the arms' probabilities (K,): 0 = the arm is certain."""
+    return -float(probabilities @ np.log(np.maximum(probabilities, _TINY)))
 
 
 def drawn_arms(probabilities: Doubles, uniforms: KeyedUniforms, keys: Keys) -> Integers:

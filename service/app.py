@@ -124,7 +124,7 @@ async def running_services(
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
         stores, database, supervisor = await _running_stores(stack, settings, metrics, readiness)
-        scorer = Scorer(settings.device, settings.max_waiting)
+        scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring)
         supervisor.start("scorer", scorer.run())
         stack.push_async_callback(scorer.close)
         policies = Policies(
@@ -133,7 +133,7 @@ async def running_services(
             stores.bus,
             settings.device,
             settings.poll_seconds,
-            on_swap=metrics.set_policy,
+            observer=metrics,
         )
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
@@ -172,13 +172,16 @@ async def running_trainer(
 
 
 @asynccontextmanager
-async def opened_database(settings: Settings) -> AsyncIterator[Database]:
+async def opened_database(
+    settings: Settings, metrics: Metrics | None = None
+) -> AsyncIterator[Database]:
     """The database that the settings name, with the schema that this code needs."""
     options = DatabaseOptions(
         timeout_seconds=settings.storage_timeout_seconds,
         lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
     )
-    database = await Database.open(settings.storage_url, options)
+    metrics = metrics or Metrics()
+    database = await Database.open(settings.storage_url, options, metrics.count_storage_error)
     try:
         await _ensure_schema(database, settings)
         yield database
@@ -201,6 +204,7 @@ async def _running_stores(
     """The stores, with the bus and the log at work; the log writes what it took before it closes."""
     stores, database = await _open_stores(stack, settings, metrics)
     supervisor = _supervise(stack, metrics, readiness)
+    metrics.count_start()
     supervisor.start("bus", stores.bus.run())
     supervisor.start("event-log", _outliving(stores.event_log.run()))
     stack.push_async_callback(stores.event_log.close)
@@ -210,7 +214,7 @@ async def _running_stores(
 async def _open_stores(
     stack: AsyncExitStack, settings: Settings, metrics: Metrics
 ) -> tuple[TrainerStores, Database]:
-    database = await stack.enter_async_context(opened_database(settings))
+    database = await stack.enter_async_context(opened_database(settings, metrics))
     bus = _bus(settings, metrics)
     stack.push_async_callback(bus.close)
     commit = CommitOptions(
@@ -246,7 +250,7 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
         metrics.task_deaths.labels(task).inc()
         readiness.fail(task)
 
-    supervisor = Supervisor(on_death)
+    supervisor = Supervisor(on_death, metrics.expect_task)
     stack.push_async_callback(supervisor.close)
     return supervisor
 

@@ -143,6 +143,7 @@ class Leadership:
         )
         if events:
             await self._fold_what_can_be(events)
+        await self._tell_lag(is_behind=self._is_blocked or len(events) == PAGE)
         await self._see_to_training()
         await self._see_to_judgement()
         await self._publish_if_due()
@@ -171,6 +172,14 @@ class Leadership:
             log.info("the restore goes on", extra=details | self._experiment.log_context())
         self._is_blocked = error is not None
         self._metrics.set_blocked(self._experiment.name, is_blocked=self._is_blocked)
+
+    async def _tell_lag(self, *, is_behind: bool) -> None:
+        """Tell how many events wait; a short page was all there was."""
+        lag = 0
+        if is_behind:
+            head = await self._stores.event_log.head(self._experiment.experiment_id)
+            lag = head - self._learner.offset
+        self._metrics.set_lag(self._experiment.name, lag)
 
     async def _fold(self, events: list[StoredEvent]) -> None:
         self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
@@ -229,7 +238,7 @@ class Leadership:
             outcome = pending.run()
             seconds = time.monotonic() - started
             is_accepted = outcome.verdict.is_accepted
-            self._metrics.observe_episode(label, seconds, is_accepted=is_accepted)
+            self._metrics.observe_episode(label, seconds, outcome.losses, is_accepted=is_accepted)
             details = {"action": "episode_trained", "episode": outcome.episode}
             details |= {"seconds": round(seconds, 3), "accepted": is_accepted}
             log.info("an encoder was trained", extra=details | self._experiment.log_context())
@@ -263,7 +272,8 @@ class Leadership:
     async def _keep_judgement(self, offset: int, found: Judgement) -> None:
         self._transfer = found.as_dict()
         self._is_changed = True  # the next snapshot tells of it
-        self._metrics.set_transfer(self._experiment.name, found.signs.domain_accuracy)
+        figures = found.report.as_dict() | found.signs.as_dict()
+        self._metrics.set_transfer(self._experiment.name, figures, found.verdict.word)
         await self._stores.transfers.save(
             self._experiment.experiment_id,
             found.encoder_version,
@@ -297,8 +307,6 @@ class Leadership:
             self._experiment.name, record.version, record.offset, snapshot.blob
         )
         reach(Failpoint.AFTER_PUBLISH)
-        head = await self._stores.event_log.head(self._experiment.experiment_id)
-        self._metrics.set_lag(self._experiment.name, head - record.offset)
         condition = float(snapshot.note["condition_number"])
         self._metrics.observe_snapshot(self._experiment.name, record.size_bytes, condition)
         if record.version % self._options.kept_snapshots == 0:

@@ -70,7 +70,7 @@ class RequestScope:
     def _observe(self, scope: Scope, status: int | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._metrics.request_seconds.labels(route, method, str(status)).observe(seconds)
+        self._metrics.observe_request(route, method, status, seconds)
         if seconds > self._slow_seconds:
             details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
             log.warning("a request was slow", extra={**details, "status": status})

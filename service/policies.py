@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from model.learner import Learner
 from model.policy import Policy
@@ -20,8 +20,24 @@ from service.storage.snapshots import Snapshots
 log = logging.getLogger(__name__)
 
 
-def _tell_nobody(experiment: str, version: int, moment: datetime) -> None:
+class PolicyObserver(Protocol):
+    """Whom to tell what serves."""
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        """Another policy begins to serve; `created_at` is when it was published."""
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        """The log holds so many events that the policy does not know."""
+
+
+class Unobserved:
     """Nobody asked to be told."""
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        """Say nothing."""
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        """Say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,14 @@ class Served:
         return self.policy.version.version
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A policy and when its trainer made it."""
+
+    policy: Policy
+    created_at: datetime
+
+
 class Policies:
     """A memory lookup for requests; a refresher behind it that follows the trainers.
 
@@ -52,16 +76,14 @@ class Policies:
         bus: SnapshotBus,
         device: str = "cpu",
         poll_seconds: float = 0.5,
-        on_swap: Callable[[str, int, datetime], None] = _tell_nobody,
+        observer: PolicyObserver | None = None,
     ) -> None:
         self._experiments = experiments
         self._snapshots = snapshots
         self._bus = bus
         self._device = device
         self._poll_seconds = poll_seconds
-        self._on_swap = (
-            on_swap  # told experiment, version and time of every policy that begins to serve
-        )
+        self._observer = observer or Unobserved()
         self._served: dict[str, Served] = {}
 
     async def current(self, name: str) -> Served:
@@ -85,14 +107,15 @@ class Policies:
     async def _first(self, name: str) -> Served:
         experiment = await self._experiments.get(name)
         spec = ExperimentSpec.of(experiment)
-        policy = await self._newest_stored(experiment)
-        if policy is None:
+        stored = await self._newest_stored(experiment)
+        if stored is None:
             policy = Learner(spec.bandit_config(), spec.seed).policy(0, self._device)
-        served = Served(experiment, spec, policy)
+            stored = Published(policy, experiment.created_at)
+        served = Served(experiment, spec, stored.policy)
         newer = self._served.get(name)  # another request may have been here meanwhile
         if newer is None or newer.version < served.version:
             self._served[name] = served
-            self._on_swap(name, served.version, utc_now())
+            self._tell(served, stored.created_at)
         return self._served[name]
 
     async def _take_from_bus(self, name: str) -> None:
@@ -101,7 +124,7 @@ class Policies:
         if cached is None or cached.version <= served.version:
             return
         if (policy := await self._restored(name, cached.blob)) is not None:
-            self._swap(served.experiment, policy)
+            self._swap(served.experiment, Published(policy, utc_now()))
 
     async def _poll(self) -> None:
         try:
@@ -113,27 +136,33 @@ class Policies:
 
     async def _refresh(self, experiment: Experiment) -> None:
         """What the database knows of an experiment, with its newest policy."""
-        served = self._served[experiment.name]
-        policy = served.policy
-        if experiment.next_version - 1 > served.version:
-            policy = await self._newest_stored(experiment) or policy
-        self._swap(experiment, policy)
+        if experiment.next_version - 1 > self._served[experiment.name].version:
+            stored = await self._newest_stored(experiment)
+            if stored is not None:
+                self._swap(experiment, stored)
+        served = replace(self._served[experiment.name], experiment=experiment)
+        self._served[experiment.name] = served
+        lag = experiment.head_offset - served.policy.version.offset
+        self._observer.set_policy_lag(experiment.name, max(0, lag))
 
-    def _swap(self, experiment: Experiment, policy: Policy) -> None:
-        served = self._served[experiment.name]
-        if policy.version.version >= served.version:
-            self._served[experiment.name] = Served(experiment, served.spec, policy)
-        if policy.version.version > served.version:
-            self._on_swap(experiment.name, policy.version.version, utc_now())
+    def _swap(self, experiment: Experiment, published: Published) -> None:
+        before = self._served[experiment.name]
+        served = Served(experiment, before.spec, published.policy)
+        if served.version > before.version:
+            self._served[experiment.name] = served
+            self._tell(served, published.created_at)
 
-    async def _newest_stored(self, experiment: Experiment) -> Policy | None:
+    def _tell(self, served: Served, created_at: datetime) -> None:
+        self._observer.set_policy(served.experiment.name, served.version, created_at)
+
+    async def _newest_stored(self, experiment: Experiment) -> Published | None:
         """The policy of the newest snapshot that is whole."""
         stored = await self._snapshots.latest(experiment.experiment_id)
         while stored is not None:
             if stored.is_intact:
                 policy = await self._restored(experiment.name, stored.blob)
                 if policy is not None:
-                    return policy
+                    return Published(policy, stored.record.created_at)
             version = stored.record.version - 1
             stored = await self._snapshots.newest_at_or_before(experiment.experiment_id, version)
         return None

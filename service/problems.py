@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from service import logs
-from service.errors import InvalidRequest, ServiceError
+from service.errors import InvalidRequest, ServiceError, problem_types
 from service.metrics import Metrics
 
 MEDIA_TYPE = "application/problem+json"
@@ -24,6 +24,7 @@ class Problems:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        metrics.expect_problems(problem_types())
 
     def install(self, app: FastAPI) -> None:
         """Answer everything that a handler or the router raises, short of a crash."""

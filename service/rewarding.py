@@ -71,7 +71,7 @@ class Rewarding:
             raise
         if appended.created:
             self._bus.wake(owner.experiment)
-            self._metrics.count_reward(owner.experiment, str(appended.event.domain))
+            self._metrics.count_reward(owner.experiment, str(appended.event.domain), reward)
         return appended
 
     async def _owners(self, decision_ids: Iterable[str]) -> dict[str, Owner]:

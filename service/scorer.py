@@ -6,7 +6,7 @@ CPU this happens inline (a hand-over to a thread costs more than scoring); a GPU
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,10 +35,23 @@ class _Waiting:
         return id(self.policy), self.domain, self.eligible is None, self.contexts.shape[1:]
 
 
-class Scorer:
-    """Selects for many callers at once; a caller with bad contexts fails alone."""
+def _ignore(callers: int, batches: list[int]) -> None:
+    """Observe nothing."""
 
-    def __init__(self, device: str = "cpu", max_waiting: int = 4096) -> None:
+
+class Scorer:
+    """Selects for many callers at once; a caller with bad contexts fails alone.
+
+    `on_scoring` is told how many callers waited, and the contexts of each pass over them.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        max_waiting: int = 4096,
+        on_scoring: Callable[[int, list[int]], None] = _ignore,
+    ) -> None:
+        self._on_scoring = on_scoring
         self._max_waiting = max_waiting
         self._waiting: list[_Waiting] = []
         self._thread = None if device == "cpu" else ThreadPoolExecutor(1, "daband-scorer")
@@ -78,6 +91,8 @@ class Scorer:
         for each in waiting:
             if not each.answer.done():  # a caller that went away is not scored
                 groups[each.group()].append(each)
+        batches = [sum(len(each.keys) for each in group) for group in groups.values()]
+        self._on_scoring(len(waiting), batches)
         for group in groups.values():
             if self._thread is None:
                 _deliver(group, _scored(group))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from model.rounds import Booleans, Selection
+from model.selection import entropy
 from service.decision_codec import (
     DecisionOrigin,
     Side,
@@ -89,10 +90,11 @@ class Selecting:
             decision_event(draft.origin, draft.side, draft.decision_id, selection)
             for draft, selection in zip(drafts, selections, strict=True)
         ]
-        appended = iter(await self._event_log.append(events))
+        appended = await self._event_log.append(events)
+        self._count(served.experiment.name, appended, selections)
+        left = iter(appended)
         return [
-            self._answer(served, round_, [next(appended) for _ in round_.sides])
-            for round_ in rounds
+            self._answer(served, round_, [next(left) for _ in round_.sides]) for round_ in rounds
         ]
 
     def _drafts(self, served: Served, round_: Round) -> list[_Draft]:
@@ -133,12 +135,18 @@ class Selecting:
             narrowed(selection, row, _columns(served, draft)) for row, draft in enumerate(drafts)
         ]
 
+    def _count(
+        self, experiment: str, appended: Sequence[Appended], selections: Sequence[Selection]
+    ) -> None:
+        for each, selection in zip(appended, selections, strict=True):
+            if each.created and each.event.domain is not None:
+                spread = entropy(selection.probabilities[0])
+                self._metrics.count_decision(experiment, each.event.domain, spread)
+
     def _answer(self, served: Served, round_: Round, appended: Sequence[Appended]) -> Answered:
         name = served.experiment.name
         for each in appended:
             self._recent.add(each.event, name)
-            if each.created and each.event.domain is not None:
-                self._metrics.count_decision(name, each.event.domain)
         body: dict[str, Any] = {
             "experiment": name,
             "request_id": round_.request_id,

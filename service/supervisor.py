@@ -8,15 +8,26 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Supervisor:
-    """Runs background tasks that must not end before they are stopped."""
+def _ignore(task: str) -> None:
+    """Say nothing."""
 
-    def __init__(self, on_death: Callable[[str], None]) -> None:
+
+class Supervisor:
+    """Runs background tasks that must not end before they are stopped.
+
+    `on_start` and `on_death` are told a task's name.
+    """
+
+    def __init__(
+        self, on_death: Callable[[str], None], on_start: Callable[[str], None] = _ignore
+    ) -> None:
         self._on_death = on_death
+        self._on_start = on_start
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a task under a name."""
+        self._on_start(name)
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)

@@ -10,12 +10,11 @@ import tempfile
 import time
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
 from uvicorn.config import STARTUP_FAILURE
 
 from service import logs
-from service.metrics import MULTIPROCESS_VARIABLE, forget_dead_processes
+from service.metrics import processes
 from service.serving import SIGNALS, serve
 from service.settings import Settings
 
@@ -32,7 +31,7 @@ def serve_with_workers(settings: Settings, listener: socket.socket) -> int:
     fare no better.
     """
     with tempfile.TemporaryDirectory(prefix="daband-metrics-") as folder:
-        os.environ[MULTIPROCESS_VARIABLE] = folder  # read by the children when they start
+        processes.share_in(folder)
         parent = _Parent(settings, listener)
         for number in SIGNALS:
             signal.signal(number, lambda *_: parent.ask_to_stop())
@@ -83,6 +82,8 @@ class _Parent:
     def _bury(self, process: SpawnProcess) -> None:
         self._processes.remove(process)
         process.join()
+        if process.pid is not None:
+            processes.forget_process(process.pid)
         if self._is_stopping:
             self._exit_code = self._exit_code or _code(process)
             return
@@ -108,5 +109,4 @@ def _code(process: SpawnProcess) -> int:
 def worker(settings: Settings, listener: socket.socket) -> None:
     """One serving process."""
     logs.configure(settings.log_level, settings.log_format)
-    forget_dead_processes(Path(os.environ[MULTIPROCESS_VARIABLE]))
     sys.exit(serve(settings, listener))

@@ -1,5 +1,7 @@
 """What operators and their tools ask: liveness, readiness, metrics, and what a problem means."""
 
+import asyncio
+
 from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 
@@ -35,7 +37,8 @@ async def readyz(services: ServicesDep) -> Response:
 )
 async def metrics(services: ServicesDep) -> Response:
     """All metrics, of all serving processes."""
-    exposition = services.metrics.exposition()
+    # In a thread: merging the numbers of many processes takes longer than a decision may.
+    exposition = await asyncio.to_thread(services.metrics.exposition)
     return Response(exposition, headers={"Content-Type": services.metrics.content_type})
 
 

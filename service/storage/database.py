@@ -41,16 +41,27 @@ class DatabaseOptions:
     idle_transaction_timeout_seconds: float = 5.0
 
 
+def _ignore(kind: str) -> None:
+    """Count nothing."""
+
+
 class Database:
     """Runs pieces of work in transactions; raises only `ServiceError`s.
 
     Connections that break are replaced, so a database that was away is used again as soon as it
     is back. After a timeout or a lost connection the outcome of a commit is unknown: all writes
-    can be sent again with the same ids.
+    can be sent again with the same ids. `on_error` is told the kind of every failure: timeout,
+    refused, or retried.
     """
 
-    def __init__(self, engine: AsyncEngine, options: DatabaseOptions) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        options: DatabaseOptions,
+        on_error: Callable[[str], None] = _ignore,
+    ) -> None:
         self.options = options
+        self._on_error = on_error
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
         # One statement needs no BEGIN and COMMIT of its own on Postgres.
@@ -61,10 +72,15 @@ class Database:
         self._running: set[asyncio.Task[Any]] = set()
 
     @classmethod
-    async def open(cls, url: str, options: DatabaseOptions | None = None) -> "Database":
+    async def open(
+        cls,
+        url: str,
+        options: DatabaseOptions | None = None,
+        on_error: Callable[[str], None] = _ignore,
+    ) -> "Database":
         """A database ready for use; connects when first used, so it may be down now."""
         options = options or DatabaseOptions()
-        return cls(_create_engine(_with_driver(url), options), options)
+        return cls(_create_engine(_with_driver(url), options), options, on_error)
 
     @property
     def dialect(self) -> str:
@@ -108,6 +124,7 @@ class Database:
         task.add_done_callback(lambda _: timer.cancel())
         await asyncio.wait({task}, timeout=seconds)
         if not task.done() or task.cancelled():
+            self._on_error("timeout")
             log.warning("the database is too slow", extra={"action": "storage_timeout"})
             raise StorageUnavailable
         return task.result()
@@ -123,8 +140,10 @@ class Database:
                 return await self._transaction(engine, work)
             except DRIVER_ERRORS as error:
                 if not (retries_left and is_transient(error)):
+                    self._on_error("refused")
                     _report(error)
                     raise translate(error) from error
+            self._on_error("retried")
             await asyncio.sleep(random.uniform(0.002, 0.02))  # noqa: S311
         raise AssertionError("unreachable")
 

@@ -30,7 +30,7 @@ class EventLog:
         self,
         database: Database,
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, float], None] | None = None,
+        on_batch: Callable[[int, int, float], None] | None = None,
     ) -> None:
         self._database = database
         write = EventWriter(database).write

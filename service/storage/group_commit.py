@@ -29,7 +29,7 @@ class _Waiting(Generic[Call, Result]):
     answer: asyncio.Future[Result]
 
 
-def _ignore(event_count: int, seconds: float) -> None:
+def _ignore(event_count: int, waiting: int, seconds: float) -> None:
     """Observe nothing."""
 
 
@@ -37,15 +37,15 @@ class GroupCommit(Generic[Call, Result]):
     """Gives each caller its own result once the batch that its call was in is durable.
 
     `commit` takes a batch and returns a result or a refusal for each call of it; when it raises,
-    nothing of the batch counts as written. `on_batch` is told the number of events and the
-    seconds of every batch.
+    nothing of the batch counts as written. `on_batch` is told the number of events, of those that
+    waited as it began, and the seconds of every batch.
     """
 
     def __init__(
         self,
         commit: Callable[[Sequence[Call]], Awaitable[Sequence[Result | ServiceError]]],
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, float], None] = _ignore,
+        on_batch: Callable[[int, int, float], None] = _ignore,
     ) -> None:
         self._commit = commit
         self._options = options or CommitOptions()
@@ -98,14 +98,15 @@ class GroupCommit(Generic[Call, Result]):
 
     async def _drain(self) -> None:
         while batch := self._take():
-            started = time.monotonic()
+            size = sum(each.size for each in batch)
+            wanted, started = size + self.waiting_count, time.monotonic()
             try:
                 await self._settle(batch)
             finally:
                 # Only when `commit` broke its promise or the flusher was cancelled.
                 for waiting in batch:
                     _fail(waiting, StorageUnavailable())
-            self._on_batch(sum(each.size for each in batch), time.monotonic() - started)
+            self._on_batch(size, wanted, time.monotonic() - started)
 
     def _take(self) -> list[_Waiting[Call, Result]]:
         batch: list[_Waiting[Call, Result]] = []

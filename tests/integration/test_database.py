@@ -122,3 +122,15 @@ async def test_other_databases_are_refused():
 
 async def test_the_dialect_is_known(database: Database, database_url: str):
     assert database_url.startswith(database.dialect)
+
+
+async def test_failures_are_told_by_kind(tmp_path: Path):
+    told: list[str] = []
+    database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT, told.append)
+    with pytest.raises(StorageUnavailable):
+        await database.write(failing(100)[0])
+    assert told == ["retried"] * MAX_RETRIES + ["refused"]
+    with pytest.raises(StorageUnavailable):
+        await database.write(lambda _: asyncio.get_running_loop().create_future(), 0.05)
+    assert told[-1] == "timeout"
+    await database.close()

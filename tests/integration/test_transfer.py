@@ -63,6 +63,15 @@ async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(u
         assert decision["abstained"]
 
 
+SHOWN = (
+    *("daband_loss", "daband_gate_verdicts_total", "daband_episode_seconds_count"),
+    *("daband_domain_accuracy", "daband_bound_term", "daband_transfer_sign"),
+    *("daband_transfer_verdict", "daband_condition_number", "daband_snapshot_bytes"),
+    *("daband_trainer_lag_events", "daband_policy_lag_events"),
+)
+LOSSES = ("reward", "regression", "prediction", "divergence")
+
+
 async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=CONFIG)
@@ -89,7 +98,8 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
         assert float(rows[-1]["bound_total"]) == last["bound"]["bound_total"]
         assert rows[-1]["gate"] == "encoder_activated"
         metrics = (await api.http.get("/metrics")).text
-        assert 'daband_domain_accuracy{experiment="doses"}' in metrics
+        assert all(f'{name}{{experiment="doses"' in metrics for name in SHOWN)
+        assert all(f'daband_loss{{experiment="doses",term="{each}"}}' in metrics for each in LOSSES)
 
 
 async def test_target_regret_is_counted_against_the_declared_best(url):

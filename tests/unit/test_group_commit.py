@@ -160,10 +160,12 @@ async def test_closing_drains_even_when_the_flusher_is_gone(
 
 
 async def test_batches_are_observed(committer: Committer):
-    seen: list[int] = []
+    seen: list[tuple[int, int]] = []
     group: GroupCommit[str, str] = GroupCommit(
-        committer, on_batch=lambda count, seconds: seen.append(count)
+        committer,
+        CommitOptions(max_batch=5),
+        on_batch=lambda count, waiting, seconds: seen.append((count, waiting)),
     )
     async with running(group.run()):
-        await asyncio.gather(group.submit("a", 2), group.submit("b", 3))
-    assert seen == [5]
+        await asyncio.gather(group.submit("a", 2), group.submit("b", 3), group.submit("c", 4))
+    assert seen == [(5, 9), (4, 4)]

@@ -2,8 +2,9 @@
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from model.learner import Learner
 from model.snapshot import to_bytes
 from service.errors import StorageUnavailable, UnknownExperiment
 from service.experiment_spec import ExperimentSpec
-from service.policies import Policies
+from service.policies import Policies, PolicyObserver
 from service.records import (
     Experiment,
     Phase,
@@ -21,8 +22,6 @@ from service.records import (
     utc_now,
 )
 from service.snapshot_bus import InProcessBus
-from service.storage.experiments import Experiments
-from service.storage.snapshots import Snapshots
 from tests.storage_tools import eventually, running
 
 SPEC = ExperimentSpec.from_json(
@@ -52,6 +51,7 @@ class FakeStore:
 
     kept: dict[int, StoredSnapshot] = field(default_factory=dict)
     status: Status = Status.ACTIVE
+    head_offset: int = 0
     is_away: bool = False
     reads: int = 0
 
@@ -59,7 +59,8 @@ class FakeStore:
     def experiment(self) -> Experiment:
         newest = max(self.kept, default=0)
         return Experiment(
-            "x", "doses", SPEC.to_json(), Phase.ZERO_SHOT, self.status, 0, newest + 1, 1, utc_now()
+            *("x", "doses", SPEC.to_json(), Phase.ZERO_SHOT, self.status),
+            *(self.head_offset, newest + 1, 1, utc_now()),
         )
 
     async def get(self, name: str) -> Experiment:
@@ -99,9 +100,28 @@ def bus() -> InProcessBus:
     return InProcessBus()
 
 
-def policies(store: FakeStore, bus: InProcessBus, poll_seconds: float = 0.01) -> Policies:
+def policies(
+    store: FakeStore,
+    bus: InProcessBus,
+    poll_seconds: float = 0.01,
+    observer: PolicyObserver | None = None,
+) -> Policies:
     fake: Any = store
-    return Policies(cast(Experiments, fake), cast(Snapshots, fake), bus, poll_seconds=poll_seconds)
+    return Policies(fake, fake, bus, poll_seconds=poll_seconds, observer=observer)
+
+
+@dataclass
+class FakeObserver:
+    """Remembers what it was told."""
+
+    published: list[tuple[str, int, datetime]] = field(default_factory=list)
+    lags: list[tuple[str, int]] = field(default_factory=list)
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        self.published.append((experiment, version, created_at))
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        self.lags.append((experiment, event_count))
 
 
 async def version(made: Policies) -> int:
@@ -221,3 +241,24 @@ async def test_a_pause_is_noticed_without_a_new_policy(store: FakeStore, bus: In
             return (await made.current("doses")).experiment.status is Status.PAUSED
 
         await eventually(is_paused)
+
+
+async def test_a_policy_is_as_old_as_its_snapshot_after_a_restart(
+    store: FakeStore, bus: InProcessBus
+):
+    snapshot, observer = stored(3), FakeObserver()
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    store.save(replace(snapshot, record=replace(snapshot.record, created_at=long_ago)))
+    await policies(store, bus, observer=observer).current("doses")
+    assert observer.published == [("doses", 3, long_ago)]
+
+
+async def test_a_poll_tells_how_many_events_the_policy_does_not_know(
+    store: FakeStore, bus: InProcessBus
+):
+    observer = FakeObserver()
+    made = policies(store, bus, observer=observer)
+    await made.current("doses")
+    store.head_offset = 7
+    async with running(made.run()):
+        await eventually(lambda: ("doses", 7) in observer.lags)

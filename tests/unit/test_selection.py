@@ -5,7 +5,7 @@ from scipy import stats
 from model.learner import Learner
 from model.randomness import KeyedUniforms, draw_key
 from model.rounds import Domain, Doubles, Integers, Keys
-from model.selection import drawn_arms, mixed_probabilities
+from model.selection import drawn_arms, entropy, mixed_probabilities
 from tests.builders import make_rounds, small_config
 
 DRAWS = 100_000
@@ -124,3 +124,11 @@ def test_outermost_draws_hit_arms_of_positive_probability(count, point, arm):
 def test_highest_draw_stays_inside_a_table_that_does_not_reach_one(count):
     p = np.full((count, 10), 0.1)  # its sum is 0.9999999999999999
     assert drawn_arms(p, FixedUniforms(1 - 2.0**-53), KEYS[:count]).tolist() == [9] * count
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "nats"),
+    [([1.0, 0.0], 0.0), ([0.25] * 4, np.log(4)), ([0.5, 0.25, 0.25, 0.0], 1.5 * np.log(2))],
+)
+def test_entropy_is_that_of_the_textbook(probabilities, nats):
+    assert entropy(np.array(probabilities)) == pytest.approx(nats, abs=1e-15)

@@ -1,0 +1,160 @@
+"""Metrics of decisions, rewards and what they pass: scorer, event log, database, bus."""
+
+from prometheus_client import Counter
+
+from model.rounds import Domain
+from service.metrics.registered import Registered
+from service.metrics.requests import SECONDS
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+STORAGE_ERRORS = ("timeout", "refused", "retried")
+BUS_OPERATIONS = ("publish", "latest", "wake", "subscribe")
+
+
+class EventMetrics(Registered):
+    """What is decided and rewarded, and how it gets into the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_experiment: dict[str, _Counted] = {}
+        self._make_queue_metrics()
+        self._make_event_metrics()
+        self._make_error_metrics()
+
+    def _make_queue_metrics(self) -> None:
+        # Depths are histograms: between two turns of the event loop, where a scrape looks, the
+        # queues are nearly always empty.
+        self.scorer_queue = self._histogram(
+            "daband_scorer_queue_depth", "Callers that wait when scoring begins", SIZES
+        )
+        self.scorer_batch = self._histogram(
+            "daband_scorer_batch_size", "Contexts that are scored in one pass", SIZES
+        )
+        self.append_queue = self._histogram(
+            "daband_append_queue_depth", "Events that wait when a transaction begins", SIZES
+        )
+        self.append_events = self._histogram(
+            "daband_append_events", "Events in a transaction that appends to the event log", SIZES
+        )
+        self.append_seconds = self._histogram(
+            "daband_append_seconds", "Time of a transaction that appends to the event log", SECONDS
+        )
+
+    def _make_event_metrics(self) -> None:
+        self.decisions = self._counter(
+            "daband_decisions_total", "New decisions", "experiment", "domain"
+        )
+        self.entropy = self._counter(
+            "daband_selection_entropy_nats_total",
+            "Entropies of the served probabilities, added up; over the decisions it is their mean",
+            *("experiment", "domain"),
+        )
+        self.rewards = self._counter("daband_rewards_total", "New rewards", "experiment", "domain")
+        self.reward_points = self._counter(
+            "daband_reward_points_total",
+            "New rewards, added up; over their number it is their mean",
+            *("experiment", "domain"),
+        )
+        self.refused_target_rewards = self._counter(
+            "daband_target_rewards_refused_total",
+            "Target rewards that came in the zero-shot phase; their values are kept nowhere",
+            "experiment",
+        )
+        self.target_selections = self._counter(
+            "daband_target_selections_total",
+            "Contexts that the target policy alone was asked for; `outcome`: answered, abstained",
+            *("experiment", "outcome"),
+        )
+        self.target_contexts = self._counter(
+            "daband_target_contexts_total",
+            "Unlabeled target contexts stored beside decisions",
+            "experiment",
+        )
+
+    def _make_error_metrics(self) -> None:
+        self.storage_errors = self._counter(
+            "daband_storage_errors_total",
+            "Failed uses of the database; `kind`: timeout, refused, or retried after a conflict",
+            "kind",
+        )
+        self.bus_failures = self._counter(
+            "daband_bus_failures_total", "Failed operations of the snapshot bus", "operation"
+        )
+        for kind in STORAGE_ERRORS:
+            self.storage_errors.labels(kind)
+        for operation in BUS_OPERATIONS:
+            self.bus_failures.labels(operation)
+
+    def observe_scoring(self, callers: int, batches: list[int]) -> None:
+        """So many callers waited, and were scored in passes of so many contexts."""
+        self.scorer_queue.observe(callers)
+        for contexts in batches:
+            self.scorer_batch.observe(contexts)
+
+    def observe_append(self, event_count: int, waiting: int, seconds: float) -> None:
+        """A transaction of the event log is over; as it began, `waiting` events wanted one."""
+        self.append_queue.observe(waiting)
+        self.append_events.observe(event_count)
+        self.append_seconds.observe(seconds)
+
+    def count_decision(self, experiment: str, domain: str, entropy: float) -> None:
+        """A new decision is durable; `entropy` is that of its arms' probabilities, in nats."""
+        counted = self._of(experiment)
+        counted.decisions[domain].inc()
+        counted.entropy[domain].inc(max(0.0, entropy))
+
+    def count_reward(self, experiment: str, domain: str, reward: float) -> None:
+        """A new reward in [0, 1] is durable."""
+        counted = self._of(experiment)
+        counted.rewards[domain].inc()
+        counted.reward_points[domain].inc(reward)
+
+    def count_refused_target_reward(self, experiment: str) -> None:
+        """A target reward came in the zero-shot phase."""
+        self._of(experiment).refused_target_rewards.inc()
+
+    def count_target_selections(self, experiment: str, total: int, abstained: int) -> None:
+        """The target policy alone was asked."""
+        counted = self._of(experiment)
+        counted.answered.inc(total - abstained)
+        counted.abstained.inc(abstained)
+
+    def count_target_contexts(self, experiment: str, count: int) -> None:
+        """Unlabeled target contexts are durable."""
+        self._of(experiment).target_contexts.inc(count)
+
+    def count_storage_error(self, kind: str) -> None:
+        """The database failed."""
+        self.storage_errors.labels(kind).inc()
+
+    def count_bus_failure(self, operation: str) -> None:
+        """The snapshot bus failed at an operation."""
+        self.bus_failures.labels(operation).inc()
+
+    def _of(self, experiment: str) -> "_Counted":
+        label = self.experiment(experiment)
+        counted = self._by_experiment.get(label)
+        if counted is None:
+            counted = self._by_experiment[label] = _Counted(self, label)
+        return counted
+
+
+class _Counted:
+    """The counters of one experiment, all at zero to begin with.
+
+    Finding a labelled counter costs as much as counting, so each is found once.
+    """
+
+    def __init__(self, metrics: EventMetrics, label: str) -> None:
+        self.decisions = _by_domain(metrics.decisions, label)
+        self.entropy = _by_domain(metrics.entropy, label)
+        self.rewards = _by_domain(metrics.rewards, label)
+        self.reward_points = _by_domain(metrics.reward_points, label)
+        self.refused_target_rewards = metrics.refused_target_rewards.labels(label)
+        self.answered = metrics.target_selections.labels(label, "answered")
+        self.abstained = metrics.target_selections.labels(label, "abstained")
+        self.target_contexts = metrics.target_contexts.labels(label)
+
+
+def _by_domain(counter: Counter, label: str) -> dict[str, Counter]:
+    return {domain: counter.labels(label, domain.value) for domain in Domain}

@@ -1,0 +1,107 @@
+"""Metrics of the trainer and of the policies that it publishes."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from service.metrics.registered import Registered
+
+EPISODE_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+VERDICTS = ("accepted", "refused")
+
+
+class LearningMetrics(Registered):
+    """What is learned, and how far behind what serves is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._make_policy_metrics()
+        self._make_trainer_metrics()
+        self._make_episode_metrics()
+
+    def _make_policy_metrics(self) -> None:
+        self.policy_version = self._gauge(
+            "daband_policy_version",
+            "Version of the policy that serves; the oldest where processes differ",
+            *("livemin", "experiment"),
+        )
+        self.policy_created = self._gauge(
+            "daband_policy_created_timestamp_seconds",
+            "When the policy that serves was published; its age is time() less this",
+            *("livemin", "experiment"),
+        )
+        self.policy_lag = self._gauge(
+            "daband_policy_lag_events",
+            "Events of the log that the policy that serves does not know",
+            *("livemax", "experiment"),
+        )
+
+    def _make_trainer_metrics(self) -> None:
+        self.trainer_lag = self._gauge(
+            "daband_trainer_lag_events",
+            "Events of the log that are not folded yet",
+            *("livemostrecent", "experiment"),
+        )
+        self.trainer_blocked = self._gauge(
+            "daband_trainer_blocked",
+            "1 while a restore or promotion waits for stored bytes that are damaged",
+            *("livemostrecent", "experiment"),
+        )
+        self.condition_number = self._gauge(
+            "daband_condition_number",
+            "Largest condition number of A",
+            *("livemostrecent", "experiment"),
+        )
+        self.snapshot_bytes = self._gauge(
+            "daband_snapshot_bytes",
+            "Size of the newest snapshot",
+            *("livemostrecent", "experiment"),
+        )
+
+    def _make_episode_metrics(self) -> None:
+        self.episode_seconds = self._histogram(
+            "daband_episode_seconds", "Time to train an encoder", EPISODE_SECONDS, "experiment"
+        )
+        self.loss = self._gauge(
+            "daband_loss",
+            "Mean of a weighted loss term over the last training",
+            *("livemostrecent", "experiment", "term"),
+        )
+        self.gate_verdicts = self._counter(
+            "daband_gate_verdicts_total",
+            "Trained encoders by the gate's `verdict`: accepted, refused",
+            *("experiment", "verdict"),
+        )
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        """Another policy serves."""
+        self._set(self.policy_version, experiment, version)
+        self._set(self.policy_created, experiment, created_at.timestamp())
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        """So many events are newer than the policy that serves."""
+        self._set(self.policy_lag, experiment, event_count)
+
+    def set_lag(self, experiment: str, event_count: int) -> None:
+        """So many events wait to be folded."""
+        self._set(self.trainer_lag, experiment, event_count)
+
+    def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
+        """A restore or promotion waits, or no longer does."""
+        self._set(self.trainer_blocked, experiment, is_blocked)
+
+    def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:
+        """A snapshot was saved."""
+        self._set(self.snapshot_bytes, experiment, size_bytes)
+        self._set(self.condition_number, experiment, condition_number)
+
+    def observe_episode(
+        self, experiment: str, seconds: float, losses: Mapping[str, float], *, is_accepted: bool
+    ) -> None:
+        """An encoder was trained and judged; `losses` are its terms by name."""
+        label = self.experiment(experiment)
+        self.episode_seconds.labels(label).observe(seconds)
+        for verdict in VERDICTS:
+            is_given = verdict == ("accepted" if is_accepted else "refused")
+            self.gate_verdicts.labels(label, verdict).inc(is_given)
+        for term, value in losses.items():
+            self._set(self.loss, experiment, value, term)

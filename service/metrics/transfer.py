@@ -1,0 +1,63 @@
+"""Metrics of what can be said about the target without its rewards."""
+
+from collections.abc import Mapping
+
+from model.verdict import Word
+from service.metrics.registered import Registered
+
+BOUND_TERMS = (
+    "source_regret",
+    "regression_error",
+    "divergence",
+    "predicted_reward",
+    "bound_total",
+)
+SIGNS = (
+    "raw_domain_accuracy",
+    "share_distance",
+    "mean_confidence",
+    "source_explained",
+    "proxy_a_distance",
+    "target_entropy",
+    "target_density",
+    "source_rank",
+    "target_rank",
+)
+
+
+class TransferMetrics(Registered):
+    """How well what is learned on the source may carry over; of the newest encoder judged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.domain_accuracy = self._gauge(
+            "daband_domain_accuracy",
+            "Held-out accuracy of a fresh discriminator on latents: "
+            "0.5 cannot tell the domains apart",
+            *("livemostrecent", "experiment"),
+        )
+        self.bound = self._gauge(
+            "daband_bound_term",
+            "Terms of the bound on the target regret of a round, and `bound_total`",
+            *("livemostrecent", "experiment", "term"),
+        )
+        self.signs = self._gauge(
+            "daband_transfer_sign",
+            "Label-free signs of transfer, as `GET /experiments/{name}/transfer` names them",
+            *("livemostrecent", "experiment", "sign"),
+        )
+        self.verdicts = self._gauge(
+            "daband_transfer_verdict",
+            "1 for the verdict on transfer that holds, 0 for the others",
+            *("livemostrecent", "experiment", "verdict"),
+        )
+
+    def set_transfer(self, experiment: str, figures: Mapping[str, float], verdict: str) -> None:
+        """The transfer of an encoder was judged; `figures` are its signs and bound terms by name."""
+        self._set(self.domain_accuracy, experiment, figures["domain_accuracy"])
+        for term in BOUND_TERMS:
+            self._set(self.bound, experiment, figures[term], term)
+        for sign in SIGNS:
+            self._set(self.signs, experiment, figures[sign], sign)
+        for word in Word:
+            self._set(self.verdicts, experiment, word == verdict, word.value)
