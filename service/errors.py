@@ -6,6 +6,7 @@ the caller sent are never among them.
 """
 
 import inspect
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 
@@ -241,3 +242,19 @@ def problem_types() -> dict[str, type[ServiceError]]:
         found[kind.slug] = kind
         pending.extend(kind.__subclasses__())
     return dict(sorted(found.items()))
+
+
+def plain_problem(status: int) -> dict[str, Any]:
+    """The body for a plain HTTP error, whose status says it all."""
+    known = HTTPStatus(status)
+    return {
+        "type": "about:blank",
+        "title": known.phrase,
+        "status": status,
+        "detail": f"{known.description or known.phrase}.",
+    }
+
+
+def occurrence(request_id: str) -> dict[str, Any]:
+    """The members that say which request a problem came of."""
+    return {"instance": f"urn:daband:request:{request_id}", "request_id": request_id}

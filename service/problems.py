@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -11,7 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from service import logs
-from service.errors import InvalidRequest, ServiceError, problem_types
+from service.errors import (
+    InvalidRequest,
+    ServiceError,
+    occurrence,
+    plain_problem,
+    problem_types,
+)
 from service.metrics import Metrics
 
 MEDIA_TYPE = "application/problem+json"
@@ -42,14 +47,7 @@ class Problems:
 
     def plain(self, status: int, headers: Mapping[str, str] | None = None) -> Response:
         """The answer to a plain HTTP error, whose status says it all."""
-        known = HTTPStatus(status)
-        problem = {
-            "type": "about:blank",
-            "title": known.phrase,
-            "status": status,
-            "detail": f"{known.description or known.phrase}.",
-        }
-        return _response(problem, status, headers)
+        return _response(plain_problem(status), status, headers)
 
     def crash(self, error: Exception) -> Response:
         """The answer to a bug: the request's id and nothing else, all else is in the log."""
@@ -84,6 +82,6 @@ def _response(
 ) -> Response:
     request_id = logs.context().get("request_id")
     if request_id is not None:
-        problem |= {"instance": f"urn:daband:request:{request_id}", "request_id": request_id}
+        problem |= occurrence(request_id)
     content = json.dumps(problem, ensure_ascii=False)
     return Response(content, status, headers=headers, media_type=MEDIA_TYPE)

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 import uvicorn
 
 from service.app import create_app
+from service.http_protocol import protocol_with_deadline
 from service.readiness import Readiness
 from service.settings import Settings
 
@@ -49,7 +50,7 @@ def serve(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=protocol_with_deadline(settings.header_timeout_seconds),
         ws="none",
         lifespan="on",
         interface="asgi3",

@@ -86,6 +86,9 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="contexts that may wait to be scored, and events to be written",
     )
+    header_timeout_seconds: PositiveSeconds = Field(
+        10.0, description="longest time that a request's headers may take to arrive"
+    )
     body_timeout_seconds: PositiveSeconds = Field(
         10.0, description="longest time that a request's body may take to arrive"
     )

@@ -16,14 +16,16 @@ from service.storage.tables import metadata
 
 T = TypeVar("T")
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+# Beside the packages, in the repository as in an installed wheel.
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
 TIMEOUT_SECONDS = 300.0
 TURN = 0x6461_6261_6E64  # of who migrates a Postgres; advisory locks are numbers
 
 
 def config(connection: sa.Connection | None = None) -> Config:
-    """Alembic's configuration, from pyproject; `migrations/env.py` uses the connection."""
-    made = Config(toml_file=PYPROJECT)
+    """Alembic's configuration; `migrations/env.py` uses the connection."""
+    made = Config()
+    made.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     made.attributes["connection"] = connection
     return made
 

@@ -1,0 +1,146 @@
+"""The deadline for headers, on a real socket with an app that only counts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from service.http_protocol import protocol_with_deadline
+
+PATIENCE_SECONDS = 60.0
+SHORT, LONG = 0.2, 3600.0
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+class App:
+    """Answers when the gate is open."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await self.gate.wait()
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Connection:
+    """A client that says what it is told to."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def say(self, words: bytes) -> None:
+        self._writer.write(words)
+
+    async def until(self, words: bytes) -> bytes:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._reader.readuntil(words)
+
+    async def rest(self) -> bytes:
+        """All that comes before the server hangs up."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._reader.read()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._reader.at_eof()
+
+
+@asynccontextmanager
+async def connected(app: App, header_seconds: float) -> AsyncIterator[Connection]:
+    config = uvicorn.Config(app, http=protocol_with_deadline(header_seconds), log_config=None)
+    config.load()
+    make: Any = config.http_protocol_class
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: make(config, state, {}), "127.0.0.1", 0)
+    async with server:
+        address = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(*address)
+        yield Connection(reader, writer)
+        writer.close()
+        await writer.wait_closed()
+
+
+def problem(answer: bytes) -> dict[str, Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head
+    found: dict[str, Any] = json.loads(body)
+    assert found["request_id"].encode() in head
+    assert found["instance"].endswith(found["request_id"])
+    return found
+
+
+async def test_headers_that_do_not_end_are_answered_with_408():
+    app = App()
+    async with connected(app, SHORT) as client:
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nX-")
+        assert problem(await client.rest())["status"] == 408
+    assert app.asked == 0
+
+
+async def test_bytes_that_drip_in_do_not_move_the_deadline():
+    async with connected(App(), SHORT) as client:
+        client.say(b"GET / HTTP/1.1\r\n")
+
+        async def drip() -> None:
+            while True:
+                client.say(b"X-A: b\r\n")
+                await asyncio.sleep(SHORT / 8)
+
+        dripping = asyncio.create_task(drip())
+        answer = await client.rest()
+        dripping.cancel()
+    assert problem(answer)["title"] == "Request Timeout"
+
+
+async def test_who_says_nothing_is_hung_up_on():
+    async with connected(App(), SHORT) as client:
+        assert await client.rest() == b""
+
+
+async def test_the_next_request_of_a_connection_has_a_deadline_of_its_own():
+    async with connected(App(), SHORT) as client:
+        client.say(REQUEST)
+        assert b"200 OK" in await client.until(b"ok")
+        client.say(b"GET / HTTP/1.1\r\nHost:")
+        assert problem(await client.rest())["status"] == 408
+
+
+async def test_headers_in_pieces_are_read():
+    async with connected(App(), LONG) as client:
+        for piece in (REQUEST[:5], REQUEST[5:20], REQUEST[20:]):
+            client.say(piece)
+            await asyncio.sleep(0)
+        assert b"200 OK" in await client.until(b"ok")
+
+
+async def test_an_answer_that_takes_long_is_not_cut_by_the_next_headers():
+    app = App()
+    app.gate.clear()
+    async with connected(app, SHORT / 4) as client:
+        client.say(REQUEST + b"GET / HTTP/1.1\r\nHost:")
+        await asyncio.sleep(SHORT)  # the deadline passes several times
+        app.gate.set()
+        answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert problem(answer[answer.index(b"ok") + 2 :])["status"] == 408
+
+
+@pytest.mark.parametrize("words", [b"HELO there\r\n\r\n", b"GET / HTTP/1.1\r\n\xff: \x00\r\n\r\n"])
+async def test_what_is_no_http_is_refused_in_our_shape(words: bytes):
+    async with connected(App(), LONG) as client:
+        client.say(words)
+        assert problem(await client.rest())["status"] == 400
