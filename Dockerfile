@@ -1,0 +1,51 @@
+# The service as an image: `docker build .`, or `docker build --build-arg VARIANT=cuda .` for a GPU.
+# Base images are pinned by version; docs/operations.md tells how to pin their digests.
+ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ARG VARIANT=cpu
+# Where torch comes from; empty: PyTorch's own index for cpu, the default one, with CUDA, for cuda.
+ARG TORCH_INDEX=
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+COPY constraints.txt ./
+RUN python -m venv /opt/daband
+# torch first and alone: it is nearly all of the image and changes least.
+RUN case "$VARIANT" in \
+      cpu) index=https://download.pytorch.org/whl/cpu ;; \
+      cuda) index=https://pypi.org/simple ;; \
+      *) echo "VARIANT is cpu or cuda" >&2; exit 2 ;; \
+    esac \
+    && /opt/daband/bin/pip install --no-deps --constraint constraints.txt --index-url "${TORCH_INDEX:-$index}" torch
+RUN /opt/daband/bin/pip install --constraint constraints.txt hatchling
+COPY pyproject.toml README.md ./
+COPY model ./model
+COPY service ./service
+COPY migrations ./migrations
+RUN /opt/daband/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist . \
+    && /opt/daband/bin/pip install --constraint constraints.txt "daband[otel] @ file://$(echo /src/dist/daband-*.whl)" \
+    && /opt/daband/bin/pip uninstall --yes hatchling pip
+
+FROM ${PYTHON_IMAGE} AS final
+LABEL org.opencontainers.image.title="daband" \
+      org.opencontainers.image.description="Decision service for domain-adaptive contextual bandits"
+RUN groupadd --system --gid 10001 daband \
+    && useradd --system --uid 10001 --gid daband --no-create-home --home-dir /tmp --shell /usr/sbin/nologin daband \
+    && install --directory --owner=daband --group=daband /data /spool
+COPY --from=build /opt/daband /opt/daband
+# Nothing is written but to /data (the embedded database), /spool (uploads on their way) and /tmp.
+ENV PATH=/opt/daband/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HOME=/tmp \
+    TMPDIR=/spool \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    DABAND_DATA_DIR=/data \
+    DABAND_LOG_FORMAT=json
+WORKDIR /data
+USER 10001:10001
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
+CMD ["daband", "serve", "--host", "0.0.0.0", "--port", "8000"]
