@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup serve test check docs demo bench paper paper-quick clean
+.PHONY: help setup serve test check docs dashboards demo bench paper paper-quick clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ check: $(STAMP)  ## lint, types, import contracts
 
 docs: $(STAMP)  ## write what the documentation takes from the code
 	$(BIN)/python -m docs.write
+
+dashboards: $(STAMP)  ## write Grafana's dashboards from monitoring/*.py
+	$(BIN)/python -m monitoring.dashboards
 
 demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the learning curves
 	$(BIN)/python -m benchmarks.demo $(ARGS)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from docs.marked import with_part
 from model.config import BanditConfig
+from monitoring.alerts import alerts_table
+from monitoring.dashboards import panels_table
 from service.app import create_app
 from service.errors import problem_types
 from service.formats import jsonl
@@ -79,6 +81,8 @@ def _plain(value: object) -> object:
 PARTS = {
     "settings": markdown_table,
     "metrics": metrics_table,
+    "panels": panels_table,
+    "alerts": alerts_table,
     "problems": problems_table,
     "configuration": configuration_table,
 }

@@ -123,6 +123,7 @@ class Leadership:
             "offset": learner.offset,
             "epoch": self._lease.epoch,
         }
+        self._metrics.begin_leading(self._experiment.name)
         log.info("leading", extra={**self._experiment.log_context(), **details})
 
     @property

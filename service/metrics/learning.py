@@ -81,6 +81,13 @@ class LearningMetrics(Registered):
         """So many events are newer than the policy that serves."""
         self._set(self.policy_lag, experiment, event_count)
 
+    def begin_leading(self, experiment: str) -> None:
+        """A trainer leads: its counts begin at zero, for a rate cannot see the step to the first."""
+        label = self.experiment(experiment)
+        self.episode_seconds.labels(label)
+        for verdict in VERDICTS:
+            self.gate_verdicts.labels(label, verdict)
+
     def set_lag(self, experiment: str, event_count: int) -> None:
         """So many events wait to be folded."""
         self._set(self.trainer_lag, experiment, event_count)
@@ -100,8 +107,6 @@ class LearningMetrics(Registered):
         """An encoder was trained and judged; `losses` are its terms by name."""
         label = self.experiment(experiment)
         self.episode_seconds.labels(label).observe(seconds)
-        for verdict in VERDICTS:
-            is_given = verdict == ("accepted" if is_accepted else "refused")
-            self.gate_verdicts.labels(label, verdict).inc(is_given)
+        self.gate_verdicts.labels(label, "accepted" if is_accepted else "refused").inc()
         for term, value in losses.items():
             self._set(self.loss, experiment, value, term)

@@ -40,6 +40,7 @@ TOLD: dict[str, Callable[[Metrics, str], None]] = {
     "count_target_contexts": lambda metrics, name: metrics.count_target_contexts(name, 2),
     "set_policy": lambda metrics, name: metrics.set_policy(name, 12, CREATED),
     "set_policy_lag": lambda metrics, name: metrics.set_policy_lag(name, 3),
+    "begin_leading": lambda metrics, name: metrics.begin_leading(name),
     "set_lag": lambda metrics, name: metrics.set_lag(name, 5),
     "set_blocked": lambda metrics, name: metrics.set_blocked(name, is_blocked=True),
     "observe_snapshot": lambda metrics, name: metrics.observe_snapshot(name, 1000, 7.5),

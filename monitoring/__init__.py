@@ -1,0 +1,1 @@
+"""How the service is watched: Prometheus's rules, and Grafana's dashboards as Python."""

@@ -1,0 +1,99 @@
+"""A real Prometheus for the tests, with its promtool: a child process on a free port.
+
+The binaries are looked for in the folder that `DABAND_TEST_PROMETHEUS` names, then on the system,
+then installed as a package where that is allowed. When there are none the tests fail.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from monitoring.alerts import FOLDER
+from tests.servers import Server, install_package
+
+SCRAPE = "1s"
+GIVEN = "DABAND_TEST_PROMETHEUS"
+
+
+@cache
+def binary(name: str) -> str:
+    """The path of `prometheus` or `promtool`."""
+    if given := os.environ.get(GIVEN):
+        return str(Path(given) / name)
+    if shutil.which(name) is None:
+        install_package("prometheus")
+    found = shutil.which(name)
+    assert found is not None, (
+        f"there is no {name}: install Prometheus, or name its folder in {GIVEN}"
+    )
+    return found
+
+
+def promtool(*arguments: str | Path) -> str:
+    """What promtool says; it must be content."""
+    command = [binary("promtool"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class PrometheusServer(Server):
+    """Scrapes as the shipped configuration says, but often, and from where the tests' services are."""
+
+    def __init__(self, targets: dict[str, str]) -> None:
+        super().__init__("prometheus")
+        for rules in FOLDER.glob("*.rules.yml"):
+            shutil.copy(rules, self.folder)
+        self._config = self.folder / "prometheus.yml"
+        self._config.write_text(yaml.safe_dump(_retargeted(targets)))
+
+    def command(self) -> list[str]:
+        return [
+            binary("prometheus"),
+            f"--config.file={self._config}",
+            f"--storage.tsdb.path={self.folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+    def is_answering(self) -> bool:
+        try:
+            self._ask("/-/ready")
+        except OSError:
+            return False
+        return True
+
+    def values(self, query: str) -> list[float]:
+        """The values of an instant query that are numbers."""
+        encoded = urllib.parse.urlencode({"query": query})
+        try:
+            answer = json.loads(self._ask(f"/api/v1/query?{encoded}"))
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{query}: {error.read().decode()}") from error
+        found = [float(sample["value"][1]) for sample in answer["data"]["result"]]
+        return [value for value in found if not math.isnan(value)]
+
+    def _ask(self, path: str) -> bytes:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            body: bytes = answer.read()
+            return body
+
+
+def _retargeted(targets: dict[str, str]) -> dict[str, Any]:
+    """The shipped configuration with the jobs' real addresses."""
+    config: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+    config["global"] = {"scrape_interval": SCRAPE, "evaluation_interval": SCRAPE}
+    jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+    assert set(jobs) == set(targets)
+    for name, address in targets.items():
+        jobs[name]["static_configs"] = [{"targets": [address]}]
+    return config
