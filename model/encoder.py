@@ -25,6 +25,8 @@ class Encoder(nn.Module):
     """Maps contexts (n, *shape) of a domain to latents (n, latent_size) of norm 1."""
 
     latent_size: int
+    # Whether a frozen forward on the CPU rounds a row the same, whatever other rows come with it.
+    is_rowwise: bool = False
     towers: int = 1  # equal parts of the latents that are trained each by itself
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
@@ -54,12 +56,27 @@ class FrozenEncoder:
     latent_size: int
     device: torch.device
     forwards: dict[Domain, Frozen]
+    is_rowwise: bool = False
 
     @classmethod
     def of(cls, encoder: Encoder, device: torch.device) -> Self:
         """Freeze the encoder's present values."""
         forwards = {domain: encoder.frozen(domain, device) for domain in Domain}
-        return cls(encoder.latent_size, device, forwards)
+        is_rowwise = encoder.is_rowwise and device.type == "cpu"
+        return cls(encoder.latent_size, device, forwards, is_rowwise)
+
+    def one_by_one(self, contexts: Floats, domain: Domain) -> Floats:
+        """Latents (n, d) of host contexts with the bits of one call a row.
+
+        Products over batches of different sizes round differently, and what is folded must not
+        depend on how the log was cut into batches.
+        """
+        if not len(contexts):
+            return np.zeros((0, self.latent_size), dtype=np.float32)
+        if self.is_rowwise:
+            return self.on_host(contexts, domain)
+        rows = [self.on_host(contexts[row : row + 1], domain) for row in range(len(contexts))]
+        return np.concatenate(rows)
 
     def on_host(self, contexts: Floats, domain: Domain) -> Floats:
         """Latents (n, d) of host contexts, back on the host."""

@@ -7,7 +7,7 @@ elsewhere while folding goes on), and `conclude` makes its outcome part of the s
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,16 +20,19 @@ from model.judging import LEAST, MOST, JudgingJob
 from model.linucb import LinUCB
 from model.networks import Networks
 from model.policy import Policy, PolicyVersion
-from model.replay import Reservoir, RoundBatch, RoundWindow, is_held_out
+from model.replay import HeldOutRounds, Reservoir, RoundBatch, RoundWindow
 from model.rounds import (
     Domain,
     Doubles,
     Floats,
+    Integers,
     Phase,
     Round,
+    RoundBlock,
     checked_contexts,
     checked_domain,
     checked_reward,
+    checked_rows,
 )
 from model.stepping import Moments
 from model.training import Trained, TrainingSet, train_episode
@@ -116,6 +119,7 @@ class Learner:
             )
             for domain in Domain
         }
+        self._held_out = HeldOutRounds(seed, config.holdout_share)
         self.pending: TrainingJob | None = None
         self.refreeze()
 
@@ -123,28 +127,37 @@ class Learner:
         """Fold and serve with the present values of the encoder."""
         self._frozen = FrozenEncoder.of(self.networks.served, self.device)
 
+    @property
+    def rounds_to_update(self) -> int:
+        """How many more rewards the current episode takes, at least 1."""
+        length = self.config.episode_length
+        return length - sum(self.reward_counts.values()) % length
+
     def observe(self, round_: Round, latents: Floats | None = None) -> None:
         """Fold one reward with the current encoder's φ of its context; bad input changes nothing.
 
         `latents` (1, d): that φ, where a caller who needs no exact repetition already has it.
         """
-        round_ = self._checked(round_)
-        if latents is None:
-            # One row a call: products over batches of different sizes round differently, and the
-            # folded state must not depend on how the log was cut into batches.
-            latents = self._frozen.on_host(round_.context[None], round_.domain)
-        self.statistics.fold(latents, np.array([round_.arm]), np.array([round_.reward]))
-        self.reward_counts[round_.domain] += 1
-        total = sum(self.reward_counts.values())
-        held_out = is_held_out(self.seed, total, self.config.holdout_share)
-        self.window.add(round_, held_out)
-        if total % self.config.episode_length == 0 and self.pending is None:
-            self._begin_episode()
+        block = _block_of(self._checked(round_))
+        self._fold(block, self._encoded(block) if latents is None else latents)
 
     def observe_many(self, rounds: Iterable[Round]) -> None:
         """`observe` each in turn; the result does not depend on how a stream is cut."""
         for round_ in rounds:
             self.observe(round_)
+
+    def observe_block(self, block: RoundBlock) -> None:
+        """`observe` each round of a block in turn, to the bit, at a fraction of the cost.
+
+        A block that is not good in all of its rounds changes nothing.
+        """
+        block = self._checked_block(block)
+        start = 0
+        while start < len(block):
+            end = start + self.rounds_to_update
+            part = block.part(start, end)
+            self._fold(part, self._encoded(part))
+            start = end
 
     def observe_context(self, reference: int, domain: Domain, context: object) -> None:
         """Keep an unlabeled context of the configured shape."""
@@ -152,17 +165,19 @@ class Learner:
         checked = checked_contexts(context, self.config.context_shape)
         if checked.shape != self.config.context_shape:
             raise ValueError(f"context: expected shape {self.config.context_shape}")
-        self.contexts[domain].add(reference, checked)
+        self.contexts[domain].add(np.array([reference]), checked[None])
+
+    def observe_decided(self, references: Integers, domain: Domain, contexts: Floats) -> None:
+        """`observe_context` of each of the contexts (n, *shape) in turn, to the bit."""
+        self._check_shape(contexts, len(references))
+        self.contexts[checked_domain(domain)].add(references, checked_rows(contexts))
 
     def observe_contexts(self, references: Sequence[int], domain: Domain, contexts: object) -> None:
         """Keep unlabeled contexts (n, *shape), in order."""
         domain = checked_domain(domain)
         checked = checked_contexts(contexts, self.config.context_shape)
-        if checked.shape != (len(references), *self.config.context_shape):
-            raise ValueError(f"contexts: expected {len(references)} of {self.config.context_shape}")
-        add = self.contexts[domain].add
-        for reference, context in zip(references, checked, strict=True):
-            add(reference, context)
+        self._check_shape(checked, len(references))
+        self.contexts[domain].add(np.array(references, dtype=np.int64), checked)
         self.uploaded_count += len(references)
 
     def advance(self, offset: int) -> None:
@@ -251,6 +266,28 @@ class Learner:
         unlabeled = _doubles(self.networks.encode(target, Domain.TARGET))
         return Confidence.fitted(source, judged, unlabeled, self.config)
 
+    def _encoded(self, block: RoundBlock) -> Floats:
+        """φ of every round under its own domain's normalisation, (n, d)."""
+        if not block.is_target.any():
+            return self._frozen.one_by_one(block.contexts, Domain.SOURCE)
+        latents = np.zeros((len(block), self._frozen.latent_size), dtype=np.float32)
+        for domain in Domain:
+            rows = block.is_target == (domain is Domain.TARGET)
+            latents[rows] = self._frozen.one_by_one(block.contexts[rows], domain)
+        return latents
+
+    def _fold(self, block: RoundBlock, latents: Floats) -> None:
+        """Fold rounds that reach at most to the end of the episode."""
+        self.statistics.fold(latents, block.arms, block.rewards)
+        first = sum(self.reward_counts.values()) + 1
+        target_count = int(np.count_nonzero(block.is_target))
+        self.reward_counts[Domain.TARGET] += target_count
+        self.reward_counts[Domain.SOURCE] += len(block) - target_count
+        self.window.add(block, self._held_out.among(first, len(block)))
+        total = first - 1 + len(block)
+        if total % self.config.episode_length == 0 and self.pending is None:
+            self._begin_episode()
+
     def _begin_episode(self) -> None:
         self.episode += 1
         source, target = (self.contexts[domain].sample() for domain in Domain)
@@ -270,6 +307,35 @@ class Learner:
         arm = 0 if config.is_joint else _checked_arm(round_.arm, config.arm_count)
         reward = checked_reward(round_.reward)
         return Round(round_.reference, domain, context, arm, reward, float(round_.propensity))
+
+    def _checked_block(self, block: RoundBlock) -> RoundBlock:
+        config = self.config
+        if self.phase is Phase.ZERO_SHOT and block.is_target.any():
+            raise ValueError("reward: target rewards are refused in the zero-shot phase")
+        if not ((block.propensities > 0) & (block.propensities <= 1)).all():
+            raise ValueError("propensity: must lie in (0, 1]")
+        if not ((block.rewards >= 0) & (block.rewards <= 1)).all():
+            raise ValueError("reward: must lie in [0, 1]")
+        self._check_shape(block.contexts, len(block))
+        arms = np.zeros_like(block.arms) if config.is_joint else block.arms
+        if not ((arms >= 0) & (arms < config.arm_count)).all():
+            raise ValueError(f"arm: not one of {config.arm_count} arms")
+        return replace(block, arms=arms, contexts=checked_rows(block.contexts))
+
+    def _check_shape(self, contexts: Floats, count: int) -> None:
+        if contexts.shape != (count, *self.config.context_shape):
+            raise ValueError(f"contexts: expected {count} of {self.config.context_shape}")
+
+
+def _block_of(round_: Round) -> RoundBlock:
+    return RoundBlock(
+        references=np.array([round_.reference]),
+        is_target=np.array([round_.domain is Domain.TARGET]),
+        contexts=round_.context[None],
+        arms=np.array([round_.arm]),
+        rewards=np.array([round_.reward]),
+        propensities=np.array([round_.propensity]),
+    )
 
 
 def _checked_arm(arm: object, arm_count: int) -> int:

@@ -11,6 +11,8 @@ import numpy as np
 
 from model.rounds import Doubles, Floats, Integers
 
+_TERM_NUMBERS = 1 << 16  # zzᵀ of a few rounds at a time, so that they stay in the cache
+
 
 class NotPositiveDefiniteError(ArithmeticError):
     """A is not positive definite: a bug or corruption, to be answered by a rebuild from the log."""
@@ -42,15 +44,22 @@ class LinUCB:
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        outer = np.empty(self.gram.shape[1:])
         wide = latents.astype(np.float64)
-        for z, model, reward in zip(wide, models.tolist(), rewards.tolist(), strict=True):
-            np.multiply(z[:, None], z, out=outer)
-            gram, b = self.gram[model], self.b[model]
-            np.add(gram, outer, out=gram)
-            np.add(b, reward * z, out=b)
+        terms = rewards[:, None] * wide
+        rows = max(1, _TERM_NUMBERS // self.gram[0].size)
+        for start in range(0, len(wide), rows):
+            Z = wide[start : start + rows]
+            # The terms are computed together and added one by one: products of single numbers
+            # round the same either way, sums would not.
+            self._add(models[start : start + rows], Z[:, :, None] * Z[:, None, :], terms[start:])
         np.add.at(self.counts, models, 1)
         self._stale[models] = True
+
+    def _add(self, models: Integers, outers: Doubles, terms: Doubles) -> None:
+        for model, outer, term in zip(models.tolist(), outers, terms, strict=False):
+            gram, b = self.gram[model], self.b[model]
+            np.add(gram, outer, gram)
+            np.add(b, term, b)
 
     @classmethod
     def rebuilt(

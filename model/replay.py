@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.randomness import derived_seed, uniform
-from model.rounds import Booleans, Domain, Doubles, Floats, Integers, Round
+from model.randomness import NumberedDraws
+from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
 
 class ContextRows:
@@ -22,12 +22,15 @@ class ContextRows:
         self.capacity = capacity
         self.values = torch.zeros((min(capacity, 64), *shape), device=device)
 
-    def put(self, row: int, context: Floats) -> None:
-        """Store a context, growing the block up to its capacity."""
-        if row >= len(self.values):
-            grown = min(self.capacity, 2 * len(self.values))
-            self.values = _extended(self.values, grown)
-        self.values[row] = torch.from_numpy(context)
+    def put(self, rows: Integers, contexts: Floats) -> None:
+        """Store contexts at these rows, no row twice, growing the block up to its capacity."""
+        size, needed = len(self.values), int(rows.max()) + 1
+        if needed > size:
+            while size < needed:
+                size *= 2
+            self.values = _extended(self.values, min(self.capacity, size))
+        device = self.values.device
+        self.values[torch.from_numpy(rows).to(device)] = torch.from_numpy(contexts).to(device)
 
     def load(self, contexts: Tensor) -> None:
         """Hold these contexts from row 0 on."""
@@ -89,25 +92,31 @@ class RoundWindow:
     def __len__(self) -> int:
         return min(self.count, self.capacity)
 
-    def add(self, round_: Round, is_held_out: bool) -> None:
-        """Remember a round; the oldest one goes when the window is full."""
-        is_target = round_.domain is Domain.TARGET
-        values = (
-            round_.reference,
-            round_.arm,
-            round_.reward,
-            round_.propensity,
-            is_target,
-            is_held_out,
+    def add(self, block: RoundBlock, held_out: Booleans) -> None:
+        """Remember rounds; the oldest ones go when the window is full."""
+        for start in range(0, len(block), self.capacity):
+            end = start + self.capacity
+            self._add(block.part(start, end), held_out[start:end])
+
+    def _add(self, block: RoundBlock, held_out: Booleans) -> None:
+        """Remember rounds that fit into the window."""
+        columns = (
+            block.references,
+            block.arms,
+            block.rewards,
+            block.propensities,
+            block.is_target,
+            held_out,
         )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            if self._next < len(column):
-                column[self._next] = value
-            else:
-                column.append(value)
-        self.contexts.put(self._next, round_.context)
-        self._next = (self._next + 1) % self.capacity
-        self.count += 1
+        first = min(len(block), self.capacity - self._next)  # the others go to the ring's beginning
+        for column, values in zip(self._columns.values(), columns, strict=True):
+            listed = values.tolist()
+            column[self._next : self._next + first] = listed[:first]
+            column[: len(block) - first] = listed[first:]
+        rows = (self._next + np.arange(len(block))) % self.capacity
+        self.contexts.put(rows, block.contexts)
+        self._next = (self._next + len(block)) % self.capacity
+        self.count += len(block)
 
     def batch(self) -> RoundBatch:
         """A copy of the window, oldest round first."""
@@ -146,21 +155,29 @@ class Reservoir:
         self.count = 0
         self.references: list[int] = []
         self.contexts = ContextRows(capacity, shape, device)
-        self._seed = seed
-        self._name = name
+        self._draws = NumberedDraws(seed, "reservoir", name)
 
-    def add(self, reference: int, context: Floats) -> None:
-        """Offer a context to the sample."""
+    def add(self, references: Integers, contexts: Floats) -> None:
+        """Offer contexts (n, *shape) to the sample, in order."""
+        chosen: dict[int, int] = {}  # rows of the sample and who is the last to take them
+        for index in range(len(references)):
+            row = self._row_of_next()
+            if row < self.capacity:
+                chosen[row] = index
+        if not chosen:
+            return
+        rows, kept = np.array(list(chosen)), np.array(list(chosen.values()))
+        filled = min(self.capacity, self.count)
+        self.references += [0] * (filled - len(self.references))
+        for row, index in chosen.items():
+            self.references[row] = int(references[index])
+        self.contexts.put(rows, contexts[kept])
+
+    def _row_of_next(self) -> int:
+        """Where the next context goes; beyond the capacity, nowhere."""
         row = self.count
         self.count += 1
-        if row >= self.capacity:
-            row = derived_seed(self._seed, "reservoir", self._name, self.count) % self.count
-            if row >= self.capacity:
-                return
-            self.references[row] = reference
-        else:
-            self.references.append(reference)
-        self.contexts.put(row, context)
+        return row if row < self.capacity else self._draws.derived_seed(self.count) % self.count
 
     def sample(self) -> ContextSample:
         """A copy of the sample."""
@@ -174,6 +191,14 @@ class Reservoir:
         self.count = count
 
 
-def is_held_out(seed: int, round_number: int, share: float) -> bool:
-    """Whether a round is kept from training to judge encoders."""
-    return uniform(seed, "holdout", round_number) < share
+class HeldOutRounds:
+    """Which rounds are kept from training to judge encoders."""
+
+    def __init__(self, seed: int, share: float) -> None:
+        self._draws = NumberedDraws(seed, "holdout")
+        self._share = share
+
+    def among(self, first: int, count: int) -> Booleans:
+        """Of so many rounds from the number `first` on, (count,)."""
+        drawn = [self._draws.uniform(number) for number in range(first, first + count)]
+        return np.array(drawn) < self._share

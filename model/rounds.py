@@ -15,6 +15,7 @@ Booleans = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
 
 HUGE = 1e15  # squares of values up to here stay inside float32
+_FAR_FROM_OVERFLOW = 1e37  # as a sum of squares in float32, however it is rounded
 
 
 class Domain(StrEnum):
@@ -46,6 +47,26 @@ class Round:
     arm: int
     reward: float
     propensity: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundBlock:
+    """Rounds in log order as columns: `contexts` (n, *shape), everything else (n,); see `Round`."""
+
+    references: Integers
+    is_target: Booleans
+    contexts: Floats
+    arms: Integers
+    rewards: Doubles
+    propensities: Doubles
+
+    def __len__(self) -> int:
+        return len(self.references)
+
+    def part(self, start: int, end: int) -> "RoundBlock":
+        """The rounds from `start` up to, not including, `end`."""
+        columns = (getattr(self, name)[start:end] for name in self.__slots__)
+        return RoundBlock(*columns)
 
 
 class Scores(NamedTuple):
@@ -94,6 +115,19 @@ def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
             raise ValueError("context: holds NaN, infinity or a value beyond float32")
         array = array.clip(-HUGE, HUGE)
     return array
+
+
+def checked_rows(contexts: Floats) -> Floats:
+    """`checked_contexts` of each row (n, *shape) by itself: no row has a say in what another becomes."""
+    flat = contexts.reshape(len(contexts), -1)
+    # Rows far from overflow are as they should be; the few others are looked at one by one.
+    suspects = np.flatnonzero(~(np.vecdot(flat, flat) < _FAR_FROM_OVERFLOW))
+    if not suspects.size:
+        return contexts
+    checked = contexts.copy()
+    for row in suspects.tolist():
+        checked[row] = checked_contexts(contexts[row], contexts.shape[1:])
+    return checked
 
 
 def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:

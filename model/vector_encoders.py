@@ -21,6 +21,8 @@ _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of
 class Identity(Encoder):
     """φ(x) = x / ‖x‖."""
 
+    is_rowwise = True  # no sum runs over more than one row
+
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
         self.latent_size = int(np.prod(config.context_shape))

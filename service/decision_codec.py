@@ -5,6 +5,8 @@ context is float32, little-endian, row-major: one context, or one for each eligi
 order.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +34,16 @@ class DecisionPayload(msgspec.Struct, frozen=True):
         return self.probabilities[self.arms.index(arm)]
 
 
+class _Shares(msgspec.Struct, frozen=True):
+    """The part of a payload that folding needs: most of its cost is in the other numbers."""
+
+    arms: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DecisionPayload).decode
+_decode_shares = msgspec.json.Decoder(_Shares).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,8 @@ def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:
 
 def propensity(event: StoredEvent) -> float:
     """The probability with which the decision's arm was chosen."""
-    return payload_of(event).probability(_arm(event))
+    said = _decode_shares(event.payload)
+    return said.probabilities[said.arms.index(_arm(event))]
 
 
 def context_bytes(contexts: Floats) -> bytes:
@@ -112,11 +123,24 @@ def stored_contexts(context: bytes, shape: tuple[int, ...]) -> Floats:
 
 def chosen_context(event: StoredEvent, spec: ExperimentSpec) -> Floats:
     """What φ sees of a stored decision: the shared context, or that of the chosen arm."""
+    return np.asarray(chosen_contexts([event], spec)[0])
+
+
+def chosen_contexts(events: Sequence[StoredEvent], spec: ExperimentSpec) -> Floats:
+    """`chosen_context` of each decision, (n, *shape)."""
+    size = math.prod(spec.context_shape) * CONTEXT_TYPE.itemsize
+    joined = b"".join(_chosen_bytes(event, spec, size) for event in events)
+    return stored_contexts(joined, spec.context_shape)
+
+
+def _chosen_bytes(event: StoredEvent, spec: ExperimentSpec, size: int) -> bytes:
     if event.context is None:
         raise ValueError("the decision was read without its context")
-    contexts = stored_contexts(event.context, spec.context_shape)
-    row = payload_of(event).arms.index(_arm(event)) if spec.is_per_arm else 0
-    return np.asarray(contexts[row])
+    row = _decode_shares(event.payload).arms.index(_arm(event)) if spec.is_per_arm else 0
+    content = event.context[row * size : (row + 1) * size]
+    if len(content) != size:
+        raise ValueError(f"the decision at offset {event.offset} has no whole context")
+    return content
 
 
 def decision_answer(event: StoredEvent) -> dict[str, Any]:

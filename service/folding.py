@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from model.config import GateRule
 from model.learner import Learner, Outcome
 from model.networks import Networks
-from model.rounds import Domain, Floats, Round
+from model.rounds import Domain, Floats
 from model.stepping import Moments
 from service.context_codec import completed, reference, rows_a_part
-from service.decision_codec import chosen_context, propensity
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
+from service.round_folding import fold_rounds
 
 CONCLUSIONS = (EventKind.ACTIVATION, EventKind.REFUSAL, EventKind.CANDIDATE)
 
@@ -55,12 +55,35 @@ class Folder:
 
     def fold(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
         """Fold in order; what is left begins with an event that lacks something."""
-        for index, event in enumerate(events):
-            if not self._can_fold(event):
-                return list(events[index:])
-            self._apply(event)
-            self.learner.advance(event.offset)
+        start = 0
+        while start < len(events):
+            end = self._end_of_run(events, start)
+            if end == start:
+                if not self._can_fold(events[start]):
+                    return list(events[start:])
+                self._apply(events[start])
+                end = start + 1
+            else:
+                fold_rounds(self.learner, self._spec, events[start:end])
+            self.learner.advance(events[end - 1].offset)
+            start = end
         return []
+
+    def _end_of_run(self, events: Sequence[StoredEvent], start: int) -> int:
+        """How far decisions and rewards go on, at most to the reward that ends an episode.
+
+        The training set of an update is what the log holds up to that reward.
+        """
+        rewards_left = self.learner.rounds_to_update
+        for index in range(start, len(events)):
+            kind = events[index].kind
+            if kind is EventKind.REWARD:
+                rewards_left -= 1
+                if not rewards_left:
+                    return index + 1
+            elif kind is not EventKind.DECISION:
+                return index
+        return len(events)
 
     def _can_fold(self, event: StoredEvent) -> bool:
         if event.kind is EventKind.ACTIVATION and episode_of(event) == self._pending_episode():
@@ -72,35 +95,12 @@ class Folder:
         return True
 
     def _apply(self, event: StoredEvent) -> None:
-        if event.kind is EventKind.DECISION:
-            self._observe_context(event)
-        elif event.kind is EventKind.REWARD:
-            self._observe_reward(event)
-        elif event.kind is EventKind.PHASE:
+        if event.kind is EventKind.PHASE:
             self.learner.open_target()
         elif event.kind in (EventKind.RESTORE, EventKind.PROMOTION):
             self._restore()
         elif event.kind in CONCLUSIONS:
             self._conclude(event)
-
-    def _observe_context(self, event: StoredEvent) -> None:
-        context = chosen_context(event, self._spec)
-        self.learner.observe_context(event.offset, _domain(event), context)
-
-    def _observe_reward(self, event: StoredEvent) -> None:
-        decision = event.decision
-        if decision is None or event.reward is None or decision.arm is None:
-            raise ValueError(f"the reward at offset {event.offset} has no decision")
-        self.learner.observe(
-            Round(
-                reference=decision.offset,
-                domain=_domain(decision),
-                context=chosen_context(decision, self._spec),
-                arm=self._spec.arm_index(decision.arm),
-                reward=event.reward,
-                propensity=propensity(decision),
-            )
-        )
 
     def _conclude(self, event: StoredEvent) -> None:
         """What the log says happened counts; an event of an update that was given up says nothing."""
@@ -142,9 +142,3 @@ def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.A
 def episode_of(event: StoredEvent) -> int:
     """The episode that an activation or a refusal ends."""
     return int(json.loads(event.payload)["episode"])
-
-
-def _domain(event: StoredEvent) -> Domain:
-    if event.domain is None:
-        raise ValueError(f"the decision at offset {event.offset} has no domain")
-    return event.domain

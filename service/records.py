@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from model.rounds import Domain, Phase
 
 __all__ = [
@@ -117,9 +119,11 @@ class NewEvent:
         return {"kind": self.kind.value, "event_key": self.event_key, "domain": self.domain}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event of the log; a reward that was read from the log brings its decision."""
+class StoredEvent(msgspec.Struct, frozen=True):
+    """An event of the log; a reward that was read from the log brings its decision.
+
+    A struct, not a dataclass: logs are read by the million, and it is made in a thirtieth of the time.
+    """
 
     experiment_id: str
     offset: int

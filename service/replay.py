@@ -14,7 +14,7 @@ from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
 
-PAGE = 1024
+PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)

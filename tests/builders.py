@@ -1,13 +1,13 @@
 """Small inputs for tests: configurations, rounds, and learners that have seen something."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
-from model.rounds import Domain, Round
+from model.rounds import Domain, Round, RoundBlock
 from model.simulate import ClusterWorld, World
 
 SMALL: dict[str, Any] = {
@@ -44,6 +44,18 @@ def make_rounds(
         )
         for number in range(count)
     ]
+
+
+def block(rounds: Sequence[Round]) -> RoundBlock:
+    """The rounds as columns."""
+    return RoundBlock(
+        references=np.array([each.reference for each in rounds]),
+        is_target=np.array([each.domain is Domain.TARGET for each in rounds]),
+        contexts=np.stack([each.context for each in rounds]),
+        arms=np.array([each.arm for each in rounds]),
+        rewards=np.array([each.reward for each in rounds]),
+        propensities=np.array([each.propensity for each in rounds]),
+    )
 
 
 def teach(learner: Learner, rounds: Iterable[Round]) -> list[Outcome]:

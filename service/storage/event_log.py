@@ -1,7 +1,6 @@
 """The event log: append-only, gap-free, totally ordered within an experiment."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -10,11 +9,23 @@ from service.errors import UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
-from service.storage.event_rows import Query, chunks, fetch_by_keys, fetch_events, page_columns
+from service.storage.event_rows import (
+    Query,
+    Row,
+    chunks,
+    fetch_by_keys,
+    fetch_events,
+    fetch_rows,
+    is_kind,
+    key_of,
+    page_columns,
+    stored_event,
+)
 from service.storage.event_writer import EventWriter, fetch_by_requests
 from service.storage.group_commit import CommitOptions, GroupCommit
 from service.storage.tables import events, experiments, padded
 
+DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
 CONTEXTS_A_QUERY = 512
 PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
 
@@ -165,14 +176,17 @@ class EventLog:
 
 
 async def _read(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
-    page = await fetch_events(connection, query)
+    rows = await fetch_rows(connection, query)
+    decisions = {key_of(row): stored_event(row) for row in rows if is_kind(row, DECISION)}
+    rewarded = {key_of(row) for row in rows if is_kind(row, REWARD)}
     # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
-    rewards = {event.event_key for event in page if event.kind is EventKind.REWARD}
-    known = {event.event_key: event for event in page if event.kind is EventKind.DECISION}
-    missing = sorted(rewards - known.keys())
-    for decision in await fetch_by_keys(connection, EventKind.DECISION, missing, with_context=True):
-        known[decision.event_key] = decision
-    return [
-        replace(event, decision=known[event.event_key]) if event.kind is EventKind.REWARD else event
-        for event in page
-    ]
+    missing = sorted(rewarded - decisions.keys())
+    found = await fetch_by_keys(connection, DECISION, missing, with_context=True)
+    known = decisions | {decision.event_key: decision for decision in found}
+    return [_event(row, known) for row in rows]
+
+
+def _event(row: Row, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
+    if is_kind(row, DECISION):
+        return decisions[key_of(row)]
+    return stored_event(row, decisions[key_of(row)] if is_kind(row, REWARD) else None)

@@ -16,6 +16,10 @@ Row = sa.Row[*tuple[Any, ...]]
 Query = sa.Select[*tuple[Any, ...]]
 
 
+# Look-ups: a log is read by the million, and calling an enumeration costs several times as much.
+_KINDS = {kind.value: kind for kind in EventKind}
+_DOMAINS: dict[str | None, Domain | None] = {None: None} | {each.value: each for each in Domain}
+
 # Sets of contexts are larger still: they are read part by part, never by the page.
 _DECIDED_CONTEXT = sa.case(
     (events.c.kind == EventKind.CONTEXTS.value, sa.null()), else_=events.c.context
@@ -50,7 +54,12 @@ def event_columns(*, with_context: bool) -> list[sa.ColumnElement[Any]]:
 
 async def fetch_events(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
     """The events that a query over `event_columns` finds."""
-    return [_stored_event(row) for row in await connection.execute(query)]
+    return [stored_event(row) for row in await connection.execute(query)]
+
+
+async def fetch_rows(connection: AsyncConnection, query: Query) -> Sequence[Row]:
+    """The rows that a query over `event_columns` finds."""
+    return (await connection.execute(query)).all()
 
 
 async def fetch_by_keys(
@@ -88,17 +97,33 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _stored_event(row: Row) -> StoredEvent:
-    experiment_id, offset, kind, key, payload, context, request_id, hash_, domain, *rest = row
+def stored_event(row: Row, decision: StoredEvent | None = None) -> StoredEvent:
+    """The event of a row of `event_columns`; a reward may bring its decision."""
+    (experiment_id, offset, kind, key, payload, context, request_id, hash_, domain) = row[:9]
+    arm, reward, policy_version, created_at = row[9:]
     return StoredEvent(
         experiment_id,
         offset,
-        EventKind(kind),
+        _KINDS[kind],
         key,
         payload,
         context,
         request_id,
         hash_,
-        None if domain is None else Domain(domain),
-        *rest,
+        _DOMAINS[domain],
+        arm,
+        reward,
+        policy_version,
+        created_at,
+        decision,
     )
+
+
+def is_kind(row: Row, kind: EventKind) -> bool:
+    """Whether a row of `event_columns` is of this kind."""
+    return bool(row[2] == kind)
+
+
+def key_of(row: Row) -> str:
+    """The key of a row of `event_columns`."""
+    return str(row[3])

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from model.config import ContextKind
 from model.learner import Learner

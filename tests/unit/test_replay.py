@@ -3,24 +3,30 @@ import pytest
 import torch
 from scipy import stats
 
-from model.replay import Reservoir, RoundWindow, is_held_out
+from model.randomness import uniform
+from model.replay import HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import Domain, Round
-from tests.builders import make_rounds, small_config
+from tests.builders import block, make_rounds, small_config
 
 CPU = torch.device("cpu")
 
 
+def add_each(held: RoundWindow, rounds: list[Round]) -> None:
+    for round_ in rounds:
+        held.add(block([round_]), np.array([False]))
+
+
 def window(rounds: list[Round], capacity: int) -> RoundWindow:
     held = RoundWindow(capacity, (4,), CPU)
-    for number, round_ in enumerate(rounds):
-        held.add(round_, is_held_out=number % 2 == 1)
+    if rounds:
+        held.add(block(rounds), np.arange(len(rounds)) % 2 == 1)
     return held
 
 
 def reservoir(count: int, capacity: int = 10, seed: int = 0, name: str = "source") -> Reservoir:
     sample = Reservoir(capacity, (1,), CPU, seed, name)
-    for reference in range(count):
-        sample.add(reference, np.array([reference], dtype=np.float32))
+    references = np.arange(count)
+    sample.add(references, references[:, None].astype(np.float32))
     return sample
 
 
@@ -40,8 +46,7 @@ def test_batch_does_not_follow_the_window():
     held = window(make_rounds(small_config(), 10), 10)
     batch = held.batch()
     before = batch.contexts.clone()
-    for round_ in make_rounds(small_config(), 5, seed=1):
-        held.add(round_, is_held_out=False)
+    add_each(held, make_rounds(small_config(), 5, seed=1))
     assert torch.equal(batch.contexts, before)
 
 
@@ -64,9 +69,8 @@ def test_loaded_window_goes_on_like_the_first(seen):
     rounds = make_rounds(small_config(), 40)
     first, second = window(rounds[:seen], 10), RoundWindow(10, (4,), CPU)
     second.load(first.batch(), first.count)
-    for round_ in rounds[seen:]:
-        first.add(round_, is_held_out=False)
-        second.add(round_, is_held_out=False)
+    for held in (first, second):
+        add_each(held, rounds[seen:])
     assert first.batch().references.tolist() == second.batch().references.tolist()
     assert torch.equal(first.batch().contexts, second.batch().contexts)
     assert first.count == second.count
@@ -99,15 +103,46 @@ def test_loaded_reservoir_goes_on_like_the_first():
     second.load(first.sample(), first.count)
     for reference in range(60, 200):
         for sample in (first, second):
-            sample.add(reference, np.array([reference], dtype=np.float32))
+            sample.add(np.array([reference]), np.array([[reference]], dtype=np.float32))
     assert first.references == second.references
     assert torch.equal(first.sample().contexts, second.sample().contexts)
 
 
+@pytest.mark.parametrize("size", [1, 3, 10, 11, 64])
+def test_reservoir_does_not_depend_on_how_contexts_are_cut(size):
+    cut = Reservoir(10, (1,), CPU, 0, "source")
+    references = np.arange(200)
+    for start in range(0, 200, size):
+        some = references[start : start + size]
+        cut.add(some, some[:, None].astype(np.float32))
+    whole = reservoir(200)
+    assert cut.references == whole.references
+    assert torch.equal(cut.sample().contexts, whole.sample().contexts)
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 11, 64])
+def test_window_does_not_depend_on_how_rounds_are_cut(size):
+    rounds = make_rounds(small_config(), 64)
+    cut, each = RoundWindow(10, (4,), CPU), RoundWindow(10, (4,), CPU)
+    add_each(each, rounds)
+    for start in range(0, len(rounds), size):
+        some = rounds[start : start + size]
+        cut.add(block(some), np.zeros(len(some), dtype=np.bool_))
+    assert cut.count == each.count
+    assert cut.batch().references.tolist() == each.batch().references.tolist()
+    assert torch.equal(cut.batch().contexts, each.batch().contexts)
+
+
 def test_held_out_share_is_as_asked():
-    share = np.mean([is_held_out(0, number, 0.125) for number in range(20_000)])
-    assert share == pytest.approx(0.125, abs=0.01)
+    assert HeldOutRounds(0, 0.125).among(0, 20_000).mean() == pytest.approx(0.125, abs=0.01)
+
+
+def test_held_out_rounds_are_the_same_in_any_block():
+    held_out = HeldOutRounds(3, 0.5)
+    one_by_one = [held_out.among(number, 1)[0] for number in range(1, 65)]
+    assert held_out.among(1, 64).tolist() == one_by_one
+    assert one_by_one == [uniform(3, "holdout", number) < 0.5 for number in range(1, 65)]
 
 
 def test_no_round_is_held_out_at_share_zero():
-    assert not any(is_held_out(0, number, 0.0) for number in range(1000))
+    assert not HeldOutRounds(0, 0.0).among(0, 1000).any()
