@@ -121,7 +121,9 @@ def checked_rows(contexts: Floats) -> Floats:
     """`checked_contexts` of each row (n, *shape) by itself: no row has a say in what another becomes."""
     flat = contexts.reshape(len(contexts), -1)
     # Rows far from overflow are as they should be; the few others are looked at one by one.
-    suspects = np.flatnonzero(~(np.vecdot(flat, flat) < _FAR_FROM_OVERFLOW))
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.vecdot(flat, flat)
+    suspects = np.flatnonzero(~(squares < _FAR_FROM_OVERFLOW))
     if not suspects.size:
         return contexts
     checked = contexts.copy()

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.app import opened_database, running_trainer
+from service.backup_commands import backup, restore
 from service.client_commands import demo, experiment_app, export, fail, report, score, upload
 from service.command_tools import DataDir, Device, run, settings_from
 from service.evaluation_commands import evaluate, log_app, replay_counterfactual
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")
-for command in (report, export, score, upload, evaluate, demo):
+for command in (report, export, score, upload, evaluate, demo, backup, restore):
     app.command()(command)
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from service.errors import StorageUnavailable
 from service.storage.driver_errors import DRIVER_ERRORS, is_transient, translate
 
 T = TypeVar("T")
+Connection = AsyncConnection
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -98,6 +99,27 @@ class Database:
         write lock from the start.
         """
         return await self._bounded(self._attempts(self._writer, work), timeout_seconds)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """A connection that sees the database of one moment for as long as it takes; read only.
+
+        Nobody waits for it, so it has no deadline. SQLite's log cannot be cleared meanwhile.
+        """
+        options: dict[str, Any] = {}
+        if not self._is_sqlite:
+            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        try:
+            async with self._engine.execution_options(**options).begin() as connection:
+                if not self._is_sqlite:
+                    # A slow disk may keep us from asking on; we hold no lock that others want.
+                    await connection.execute(
+                        sa.text("SET LOCAL idle_in_transaction_session_timeout = 0")
+                    )
+                yield connection
+        except DRIVER_ERRORS as error:
+            _report(error)
+            raise translate(error) from error
 
     async def ping(self) -> None:
         """Raise `StorageUnavailable` unless the database answers in time."""

@@ -54,9 +54,9 @@ async def upgrade(database: Database, revision: str = "head") -> tuple[str | Non
 
     def work(connection: sa.Connection) -> tuple[str | None, str | None]:
         take_turn(connection)
-        before = _revision(connection)
+        before = revision_of(connection)
         command.upgrade(config(connection), revision)
-        return before, _revision(connection)
+        return before, revision_of(connection)
 
     return await _run(database, work)
 
@@ -68,7 +68,7 @@ async def downgrade(database: Database, revision: str) -> None:
 
 async def current(database: Database) -> str | None:
     """The revision of the database, none when it is empty."""
-    return await _run(database, _revision)
+    return await _run(database, revision_of)
 
 
 async def is_current(database: Database) -> bool:
@@ -87,7 +87,8 @@ async def drift(database: Database) -> list[str]:
     return await _run(database, compare)
 
 
-def _revision(connection: sa.Connection) -> str | None:
+def revision_of(connection: sa.Connection) -> str | None:
+    """The revision of the database, none when it is empty."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -90,3 +90,24 @@ def test_help_names_every_command():
     shown = daband("--help").output
     for command in ("serve", "train", "migrate", "replay", "settings", "experiment", "demo"):
         assert command in shown
+
+
+def test_a_backup_is_written_verified_and_restored(tmp_path: Path):
+    file, empty = tmp_path / "backup.gz", ("--data-dir", str(tmp_path / "new"))
+    written = daband("backup", str(file), "--data-dir", str(tmp_path / "old"))
+    assert written.exit_code == 0, written.output
+    assert "whole, sha256:" in written.output
+    for command in ("backup", "restore"):
+        assert daband(command, str(file), "--verify").output == written.output
+    assert daband("restore", str(file), *empty).output == written.output
+
+
+def test_a_damaged_backup_is_an_error(tmp_path: Path):
+    file = tmp_path / "backup.gz"
+    daband("backup", str(file), "--data-dir", str(tmp_path / "old"))
+    file.write_bytes(file.read_bytes()[:-9])
+    refused = daband("restore", str(file), "--data-dir", str(tmp_path / "new"))
+    assert refused.exit_code == 2
+    assert "damaged or cut off" in refused.output
+    missing = daband("backup", str(tmp_path / "none.gz"), "--verify")
+    assert (missing.exit_code, "cannot be opened" in missing.output) == (2, True)

@@ -1,0 +1,194 @@
+"""The file of a backup: JSON lines in one gzip stream, every line bound to all before it by a hash.
+
+The first line describes the tables, then come parts: a line that says what follows, and rows, each
+an array of the values of all columns (bytes as base64, moments as RFC 3339). The last line counts
+them. `zcat FILE | head -1` shows what a file holds; docs/operations.md describes it in full.
+"""
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+FORMAT = "daband backup"
+FORMAT_VERSION = 1
+COMPRESSION = 1  # most of the time goes into it, and contexts hardly get smaller
+MOST_LINE_BYTES = 1 << 31
+
+Said = TypeVar("Said", bound=msgspec.Struct)
+
+
+class BackupError(Exception):
+    """A file that must not be used as a backup; the message says why."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line: the schema's revision and the columns of each table, in the file's order."""
+
+    format: str
+    version: int
+    schema: str
+    created_at: str
+    tables: dict[str, list[str]]
+
+
+class PartLine(msgspec.Struct, frozen=True):
+    """What comes next: so many rows of a table; the hash is over all lines up to the last of them."""
+
+    table: str
+    rows: int
+    sha256: str
+
+
+class EndLine(msgspec.Struct, frozen=True):
+    """The last line: the number of rows of each table; the hash is over all lines before."""
+
+    end: dict[str, int]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a table as they stand in the file, one line each."""
+
+    table: str
+    lines: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a whole file holds: the revision of its schema and its rows by table."""
+
+    schema: str
+    created_at: str
+    rows: Mapping[str, int]
+    sha256: str
+
+
+class BackupWriter:
+    """Writes header, parts and end, in this order."""
+
+    def __init__(self, file: gzip.GzipFile, header: Header) -> None:
+        self._file = file
+        self._chain = hashlib.sha256()
+        self._rows = dict.fromkeys(header.tables, 0)
+        self._schema, self._created_at = header.schema, header.created_at
+        self._line(msgspec.json.encode(header))
+
+    def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """A part."""
+        lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+        joined = b"".join(lines)
+        bound = self._chain.copy()
+        bound.update(joined)
+        self._line(msgspec.json.encode(PartLine(table, len(rows), bound.hexdigest())))
+        self._write(joined)
+        self._rows[table] += len(rows)
+
+    def end(self) -> Contents:
+        """The last line; what was written in all."""
+        digest = self._chain.hexdigest()
+        self._line(msgspec.json.encode(EndLine(self._rows, digest)))
+        return Contents(self._schema, self._created_at, self._rows, digest)
+
+    def _line(self, content: bytes) -> None:
+        self._write(content + b"\n")
+
+    def _write(self, content: bytes) -> None:
+        self._chain.update(content)
+        self._file.write(content)
+
+
+class BackupReader:
+    """Reads what `BackupWriter` wrote; `BackupError` as soon as something is not as it was."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+        self._chain = hashlib.sha256()
+        self.header = self._said(self._line(), Header)
+        if self.header.format != FORMAT or self.header.version != FORMAT_VERSION:
+            raise BackupError(f"not a backup of format {FORMAT_VERSION}")
+        self._rows = dict.fromkeys(self.header.tables, 0)
+        self._contents: Contents | None = None
+
+    def parts(self) -> Iterator[Part]:
+        """The parts in order, up to the end of the file."""
+        while True:
+            before = self._chain.copy()
+            line = self._line()
+            if line.startswith(b'{"end"'):
+                return self._finish(before.hexdigest(), self._said(line, EndLine))
+            yield self._part(before, line)
+
+    def contents(self) -> Contents:
+        """What the file holds, once all parts have been read."""
+        if self._contents is None:
+            raise ValueError("the file was not read to its end")
+        return self._contents
+
+    def _part(self, before: "hashlib._Hash", line: bytes) -> Part:
+        said = self._said(line, PartLine)
+        if said.table not in self._rows or said.rows < 0:
+            raise BackupError("a part is of no known table")
+        lines = [self._line() for _ in range(said.rows)]
+        for each in lines:
+            before.update(each)
+        if before.hexdigest() != said.sha256:
+            raise BackupError(f"a part of {said.table} has changed")
+        self._rows[said.table] += said.rows
+        return Part(said.table, lines)
+
+    def _finish(self, digest: str, said: EndLine) -> None:
+        if said.sha256 != digest or said.end != self._rows:
+            raise BackupError("the file is not complete")
+        if self._read(1):
+            raise BackupError("something follows the end of the file")
+        self._contents = Contents(
+            self.header.schema, self.header.created_at, self._rows, said.sha256
+        )
+
+    def _line(self) -> bytes:
+        line = self._read(MOST_LINE_BYTES)
+        if not line.endswith(b"\n"):
+            raise BackupError("the file is cut off")
+        self._chain.update(line)
+        return line
+
+    def _read(self, most: int) -> bytes:
+        try:
+            return self._file.readline(most)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise BackupError("the file is damaged or cut off") from error
+        except OSError as error:
+            raise BackupError(f"the file cannot be read: {error.strerror}") from error
+
+    def _said(self, line: bytes, kind: type[Said]) -> Said:
+        try:
+            return msgspec.json.decode(line, type=kind)
+        except msgspec.MsgspecError as error:
+            raise BackupError("a line is not what it should be") from error
+
+
+@contextmanager
+def opened_backup(path: Path) -> Iterator[BackupReader]:
+    """A reader of this file."""
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise BackupError(f"{path} cannot be opened: {error.strerror}") from error
+    with raw, gzip.GzipFile(fileobj=raw) as file:
+        yield BackupReader(file)
+
+
+def verified(path: Path) -> Contents:
+    """What a file holds, after a look at every byte of it."""
+    with opened_backup(path) as reader:
+        for _ in reader.parts():
+            pass
+        return reader.contents()
