@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from fastapi import FastAPI
 
+from service.concurrency_limit import LoadLimits
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.metrics import Metrics
@@ -33,6 +34,7 @@ from service.scorer import Scorer
 from service.selecting import Selecting
 from service.services import Services
 from service.settings import Settings
+from service.shedding import Shedding
 from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.storage import migrate
 from service.storage.candidates import Candidates
@@ -103,17 +105,20 @@ def _add_middleware(
     problems.install(app)
     limits = Limits(
         settings.max_body_bytes,
-        settings.max_in_flight,
         settings.body_timeout_seconds,
         settings.max_upload_bytes,
     )
-    app.add_middleware(Admission, problems=problems, metrics=metrics, limits=limits)
-    app.add_middleware(  # added last, so outermost
+    app.add_middleware(Admission, problems=problems, limits=limits)
+    app.add_middleware(
         RequestScope,
         problems=problems,
         metrics=metrics,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
+    )
+    load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
+    app.add_middleware(  # added last, so outermost
+        Shedding, metrics=metrics, readiness=readiness, limits=load
     )
 
 

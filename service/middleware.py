@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
-from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
+from service.errors import PayloadTooLarge, UnsupportedMediaType
 from service.metrics import Metrics
 from service.problems import Problems
 from service.readiness import Readiness
@@ -21,6 +21,7 @@ SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 STREAMED = frozenset({"/target/contexts"})
+UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope["headers"])
+        request_id = request_id_of(scope["headers"])
         token = logs.enter(request_id=request_id)
         started = time.perf_counter()
         answer = _Answer(send, request_id, self._readiness)
@@ -68,7 +69,7 @@ class RequestScope:
                 await crash(scope, receive, answer)
 
     def _observe(self, scope: Scope, status: int | None, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = getattr(scope.get("route"), "path", UNMATCHED)
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._metrics.observe_request(route, method, status, seconds)
         if seconds > self._slow_seconds:
@@ -100,7 +101,6 @@ class Limits:
     """What a request may cost before it is refused."""
 
     max_body_bytes: int
-    max_in_flight: int
     body_timeout_seconds: float
     max_upload_bytes: int = 4 << 30
 
@@ -112,33 +112,14 @@ class Admission:
     handler, which keeps them out of memory.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, problems: Problems, metrics: Metrics, limits: Limits
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, problems: Problems, limits: Limits) -> None:
         self._app = app
         self._problems = problems
-        self._gauge = metrics.requests_in_flight
         self._limits = limits
-        self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Count a request in and out, and pass it on with its body read."""
-        if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
-            await self._app(scope, receive, send)
-            return
-        if self._in_flight >= self._limits.max_in_flight:
-            await self._problems.answer(Overloaded())(scope, receive, send)
-            return
-        self._in_flight += 1
-        self._gauge.inc()
-        try:
-            await self._admit(scope, receive, send)
-        finally:
-            self._in_flight -= 1
-            self._gauge.dec()
-
-    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] in WITHOUT_BODY:
+        """Pass a request on with its body read."""
+        if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
             await self._app(scope, receive, send)
             return
         is_streamed = scope["path"] in STREAMED
@@ -205,7 +186,8 @@ def _length(value: bytes) -> int:
     return int(value[:20]) if value.isdigit() else 0
 
 
-def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The id that the caller gave, if it is sane, else a new one."""
     for name, value in headers:
         if name == b"x-request-id" and SANE_ID.fullmatch(value):
             return value.decode()

@@ -78,7 +78,11 @@ class Settings(BaseSettings):
         description="largest upload of target contexts",
     )
     max_in_flight: int = Field(
-        512, ge=1, le=100_000, description="requests at work before others are refused with 503"
+        512, ge=1, le=100_000, description="most requests at work; others are refused with 503"
+    )
+    overload_seconds: PositiveSeconds = Field(
+        0.1,
+        description="while even the fastest request takes longer, fewer may be at work at once",
     )
     max_waiting: int = Field(
         4096,

@@ -1,74 +1,17 @@
 """The limits at the door, with an app and a server that the test holds in its hand."""
 
-import asyncio
 import logging
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import logs
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.problems import Problems
 from service.readiness import Readiness
-from tests.storage_tools import eventually, running
-
-
-class Inner:
-    """An app that answers with the length of its body, once `gate` is open."""
-
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.bodies: list[bytes] = []
-        self.contexts: list[dict[str, Any]] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        message = await receive()
-        self.bodies.append(message.get("body", b""))
-        self.contexts.append(dict(logs.context()))
-        await self.gate.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-
-class Caller:
-    """Sends a request in parts and remembers the answer."""
-
-    def __init__(self, *parts: bytes, is_complete: bool = True, **headers: str) -> None:
-        self._messages: list[Message] = [
-            {"type": "http.request", "body": part, "more_body": True} for part in parts
-        ]
-        if is_complete:
-            self._messages.append({"type": "http.request", "body": b"", "more_body": False})
-        self._headers = [
-            (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
-        ]
-        self.sent: list[Message] = []
-        self.taken = 0
-        self.has_left = False
-
-    async def ask(self, app: ASGIApp, path: str = "/select", method: str = "POST") -> int | None:
-        scope = {"type": "http", "method": method, "path": path, "headers": self._headers}
-        await app(scope, self._receive, self._send)
-        return self.sent[0]["status"] if self.sent else None
-
-    @property
-    def headers(self) -> dict[bytes, bytes]:
-        return dict(self.sent[0]["headers"])
-
-    async def _receive(self) -> Message:
-        if self._messages:
-            self.taken += 1
-            return self._messages.pop(0)
-        if self.has_left:
-            return {"type": "http.disconnect"}
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError("unreachable")
-
-    async def _send(self, message: Message) -> None:
-        self.sent.append(message)
+from tests.asgi_tools import Caller, Inner
 
 
 @pytest.fixture
@@ -77,9 +20,8 @@ async def inner() -> Inner:
 
 
 def guarded(inner: ASGIApp, metrics: Metrics, **limits: Any) -> ASGIApp:
-    given = {"max_body_bytes": 10, "max_in_flight": 2, "body_timeout_seconds": 30.0, **limits}
-    problems = Problems(metrics)
-    admission = Admission(inner, problems=problems, metrics=metrics, limits=Limits(**given))
+    given = {"max_body_bytes": 10, "body_timeout_seconds": 30.0, **limits}
+    admission = Admission(inner, problems=Problems(metrics), limits=Limits(**given))
     return scoped(admission, metrics)
 
 
@@ -127,28 +69,6 @@ async def test_a_caller_who_leaves_gets_no_answer(inner: Inner):
     caller.has_left = True
     assert await caller.ask(guarded(inner, Metrics())) is None
     assert inner.bodies == []
-
-
-async def test_more_requests_than_allowed_are_refused_and_room_is_made_again(inner: Inner):
-    metrics = Metrics()
-    app = guarded(inner, metrics)
-    inner.gate.clear()
-    async with running(Caller(b"1").ask(app), Caller(b"2").ask(app)):
-        await eventually(lambda: len(inner.bodies) == 2)
-        refused = Caller(b"3")
-        assert await refused.ask(app) == 503
-        assert refused.headers[b"retry-after"] == b"1"
-        inner.gate.set()
-        assert await Caller().ask(app, "/healthz", "GET") == 200
-        await eventually(lambda: b"daband_requests_in_flight 0.0" in metrics.exposition())
-    assert await Caller(b"4").ask(app) == 200
-
-
-async def test_probes_are_answered_however_busy(inner: Inner):
-    app = guarded(inner, Metrics(), max_in_flight=1)
-    inner.gate.clear()
-    async with running(Caller(b"1").ask(app), Caller().ask(app, "/healthz", "GET")):
-        await eventually(lambda: len(inner.bodies) == 2)
 
 
 async def test_a_sane_request_id_is_kept_and_bound_to_log_lines(inner: Inner):

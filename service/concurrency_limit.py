@@ -1,0 +1,75 @@
+"""How many requests may be at work at once, so that none waits long in line.
+
+Little's law: requests at work = requests answered a second × the time that each takes. When even
+the fastest request took longer than it should, for two intervals in a row, a line stands in front
+of everyone, and the number that may be at work is cut to what would be answered in time. A burst, a
+pause of the process or a few long requests do not do that: somebody is fast in between. While all
+is well the number grows again, slowly.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+INTERVAL_SECONDS = 0.1
+STANDING_INTERVALS = 2
+FLOOR = 64  # enough to fill batches of the event log, however slow the database is
+GROWTH = 16  # an interval: from the floor to some hundreds in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """Most requests at work, and how long the fastest of them may take."""
+
+    max_in_flight: int
+    target_seconds: float
+
+
+class ConcurrencyLimit:
+    """Counts requests in and out; `is_open` says whether one more may come in."""
+
+    def __init__(self, limits: LoadLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = limits.max_in_flight
+        self._target_seconds = limits.target_seconds
+        self._clock = clock
+        self.limit = self._most
+        self.in_flight = 0
+        self._slow_intervals = 0
+        self._fastest = math.inf
+        self._peak = 0
+        self._interval_end = clock() + INTERVAL_SECONDS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one more request may be at work."""
+        return self.in_flight < self.limit
+
+    def enter(self) -> float:
+        """A request begins; its time of entry, to be given back when it ends."""
+        self.in_flight += 1
+        self._peak = max(self._peak, self.in_flight)
+        return self._clock()
+
+    def leave(self, entered: float) -> None:
+        """A request that began at this time has ended."""
+        now = self._clock()
+        self.in_flight -= 1
+        self._fastest = min(self._fastest, now - entered)
+        if now >= self._interval_end:
+            self._adapt()
+            self._begin_interval(now)
+
+    def _begin_interval(self, now: float) -> None:
+        self._interval_end = now + INTERVAL_SECONDS
+        self._fastest = math.inf
+        self._peak = self.in_flight
+
+    def _adapt(self) -> None:
+        is_slow = self._fastest > self._target_seconds
+        self._slow_intervals = self._slow_intervals + 1 if is_slow else 0
+        if self._slow_intervals >= STANDING_INTERVALS:
+            answered_in_time = int(self._peak * self._target_seconds / self._fastest)
+            self.limit = min(self.limit, max(answered_in_time, FLOOR))
+        elif not is_slow and self._peak >= self.limit:
+            self.limit = min(self._most, self.limit + GROWTH)

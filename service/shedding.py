@@ -1,0 +1,82 @@
+"""Refuses requests in excess as early and as cheaply as can be: before ids, logs and bodies.
+
+At twice the load that the service can take, every second request is refused. What that costs is
+missing for the others, so a refusal is made of parts that were put together once.
+"""
+
+import json
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.errors import Overloaded, occurrence
+from service.metrics import Metrics
+from service.middleware import ALWAYS_OPEN, UNMATCHED, request_id_of
+from service.problems import MEDIA_TYPE
+from service.readiness import Readiness
+
+_PLACE = "@"  # stands for the request's id, which alone differs
+
+
+class Shedding:
+    """Counts requests in and out, and answers 503 for those that would have to wait too long."""
+
+    def __init__(
+        self, app: ASGIApp, *, metrics: Metrics, readiness: Readiness, limits: LoadLimits
+    ) -> None:
+        self._app = app
+        self._limit = ConcurrencyLimit(limits)
+        self._in_flight = metrics.requests_in_flight
+        self._problems = metrics.problems.labels(Overloaded.slug)
+        self._answers = metrics.request_seconds.labels(UNMATCHED, "POST", str(Overloaded.status))
+        self._refusal = Refusal(readiness)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on while there is room."""
+        if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
+            await self._app(scope, receive, send)
+        elif self._limit.is_open:
+            await self._work(scope, receive, send)
+        else:
+            await self._refuse(scope, send)
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entered = self._limit.enter()
+        self._in_flight.inc()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._limit.leave(entered)
+            self._in_flight.dec()
+
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        self._problems.inc()
+        self._answers.observe(0)  # no time to look at a clock: it was next to nothing
+        for message in self._refusal.messages(request_id_of(scope["headers"])):
+            await send(message)
+
+
+class Refusal:
+    """The answer to a request in excess, in the shape of every other problem."""
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+        error = Overloaded()
+        problem = error.problem() | occurrence(_PLACE)
+        self._parts = json.dumps(problem, ensure_ascii=False).encode().split(_PLACE.encode())
+        self._headers = [
+            (b"content-type", MEDIA_TYPE.encode()),
+            (b"retry-after", str(error.retry_after_seconds).encode()),
+        ]
+        self._status = error.status
+
+    def messages(self, request_id: str) -> tuple[Message, Message]:
+        """What is sent to the caller."""
+        identity = request_id.encode()
+        content = identity.join(self._parts)
+        length = (b"content-length", str(len(content)).encode())
+        headers = [*self._headers, length, (b"x-request-id", identity)]
+        if not self._readiness.is_ready:
+            headers.append((b"connection", b"close"))
+        start = {"type": "http.response.start", "status": self._status, "headers": headers}
+        return start, {"type": "http.response.body", "body": content}

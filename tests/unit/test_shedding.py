@@ -1,0 +1,103 @@
+"""Requests in excess, with an app and callers that the test holds in its hand."""
+
+import json
+
+import pytest
+from starlette.types import ASGIApp
+
+from service.concurrency_limit import LoadLimits
+from service.errors import Overloaded
+from service.metrics import Metrics
+from service.readiness import Readiness
+from service.shedding import Shedding
+from tests.asgi_tools import Caller, Inner
+from tests.storage_tools import eventually, running
+
+
+@pytest.fixture
+async def inner() -> Inner:
+    return Inner()
+
+
+def shedding(
+    inner: ASGIApp, metrics: Metrics, most: int = 2, readiness: Readiness | None = None
+) -> Shedding:
+    limits = LoadLimits(most, target_seconds=60)
+    return Shedding(inner, metrics=metrics, readiness=readiness or Readiness(), limits=limits)
+
+
+async def test_more_requests_than_allowed_are_refused_and_room_is_made_again(inner: Inner):
+    metrics = Metrics()
+    app = shedding(inner, metrics)
+    inner.gate.clear()
+    async with running(Caller(b"1").ask(app), Caller(b"2").ask(app)):
+        await eventually(lambda: len(inner.bodies) == 2)
+        refused = Caller(b"3")
+        assert await refused.ask(app) == 503
+        assert refused.taken == 0, "its body is not read"
+        assert b"daband_requests_in_flight 2.0" in metrics.exposition()
+        inner.gate.set()
+        await eventually(lambda: b"daband_requests_in_flight 0.0" in metrics.exposition())
+    assert await Caller(b"4").ask(app) == 200
+
+
+async def test_a_refusal_has_the_shape_of_every_problem(inner: Inner):
+    inner.gate.clear()
+    app = shedding(inner, Metrics(), most=1)
+    async with running(Caller(b"1").ask(app)):
+        await eventually(lambda: len(inner.bodies) == 1)
+        refused = Caller(b"2", x_request_id="lab-7")
+        await refused.ask(app)
+    start, content = refused.sent
+    problem = json.loads(content["body"])
+    assert problem == Overloaded().problem() | {
+        "instance": "urn:daband:request:lab-7",
+        "request_id": "lab-7",
+    }
+    assert dict(start["headers"]) == {
+        b"content-type": b"application/problem+json",
+        b"content-length": str(len(content["body"])).encode(),
+        b"retry-after": b"1",
+        b"x-request-id": b"lab-7",
+    }
+
+
+async def test_refusals_are_counted_like_other_answers(inner: Inner):
+    metrics = Metrics()
+    app = shedding(inner, metrics, most=1)
+    inner.gate.clear()
+    async with running(Caller(b"1").ask(app)):
+        await eventually(lambda: len(inner.bodies) == 1)
+        await Caller(b"2").ask(app)
+    told = metrics.exposition().decode()
+    assert 'daband_problems_total{slug="overloaded"} 1.0' in told
+    assert 'daband_request_seconds_count{method="POST",route="unmatched",status="503"} 1.0' in told
+
+
+async def test_a_process_that_drains_asks_the_refused_to_connect_elsewhere(inner: Inner):
+    readiness = Readiness()
+    readiness.begin_drain()
+    app = shedding(inner, Metrics(), most=1, readiness=readiness)
+    inner.gate.clear()
+    async with running(Caller(b"1").ask(app)):
+        await eventually(lambda: len(inner.bodies) == 1)
+        refused = Caller(b"2")
+        assert await refused.ask(app) == 503
+    assert refused.headers[b"connection"] == b"close"
+
+
+async def test_probes_are_answered_however_busy(inner: Inner):
+    app = shedding(inner, Metrics(), most=1)
+    inner.gate.clear()
+    async with running(Caller(b"1").ask(app), Caller().ask(app, "/healthz", "GET")):
+        await eventually(lambda: len(inner.bodies) == 2)
+
+
+async def test_a_request_that_breaks_makes_room_again():
+    async def breaking(*_: object) -> None:
+        raise RuntimeError
+
+    app = shedding(breaking, Metrics(), most=1)
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            await Caller().ask(app)
