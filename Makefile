@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup serve test check docs dashboards demo bench paper paper-quick clean
+.PHONY: help setup serve test check docs dashboards demo bench loadtest paper paper-quick clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the lea
 
 bench: $(STAMP)  ## cost of selecting, folding, rebuilding and training as ratios
 	$(BIN)/python -m benchmarks.model_speed $(ARGS)
+
+loadtest: $(STAMP)  ## open-loop load tests, e.g. ARGS="overload --start postgres"; docs/load.md
+	$(BIN)/python -m loadtest $(ARGS)
 
 paper: $(STAMP)  ## the paper's experiments, e.g. ARGS="--device cuda --parallel 5"; docs/results.md
 	$(BIN)/python -m benchmarks.paper --dataset digit pairs $(ARGS)

@@ -83,6 +83,12 @@ class Server(ABC):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
+    def process_id(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
@@ -119,10 +125,11 @@ class Server(ABC):
 
 
 class PostgresServer(Server):
-    """A Postgres cluster of its own."""
+    """A Postgres cluster of its own; `settings` win over those of the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         super().__init__("postgres")
+        self._settings = {**POSTGRES_SETTINGS, **settings}
         self._bin = postgres_binaries()
         self._data = self.folder / "data"
         options = ("--no-sync", "--username=postgres", "--auth=trust", "--encoding=UTF8")
@@ -136,7 +143,7 @@ class PostgresServer(Server):
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def command(self) -> list[str]:
-        settings = [f"--{name}={value}" for name, value in POSTGRES_SETTINGS.items()]
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
         return [str(self._bin / "postgres"), "-D", str(self._data), *address, *settings]
 

@@ -1,0 +1,1 @@
+"""Open-loop load tests of the running service: `python -m loadtest PROFILE` (docs/load.md)."""

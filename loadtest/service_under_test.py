@@ -1,0 +1,138 @@
+"""The service that is tested: one that runs already, or one that is started for the run.
+
+Started, it is what would run in production on one machine: real processes, a database that syncs
+every commit to the disk, and for Postgres also Redis and a trainer of its own.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from loadtest.sampling import Processes
+from service.storage import migrate
+from service.storage.database import Database
+from tests import guard
+from tests.servers import PostgresServer, RedisServer, running_server
+from tests.service_process import ROOT, ServiceProcess, clean_environment
+
+DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "128MB"}
+STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class ServiceUnderTest:
+    """Where it is, and what of it can be watched and hurt."""
+
+    url: str
+    about: str
+    database_url: str | None = None
+    processes: Mapping[str, Processes] = field(default_factory=dict)
+    restart_redis: Callable[[], None] | None = None
+
+
+def running_already(url: str, database_url: str | None, process_id: int | None) -> ServiceUnderTest:
+    """A service that somebody else has started; it is watched if its process is named."""
+    processes = {} if process_id is None else {"service": tree(process_id)}
+    return ServiceUnderTest(url, f"service at {url}", database_url, processes)
+
+
+@contextmanager
+def started(kind: str, workers: int, cores: set[int]) -> Iterator[ServiceUnderTest]:
+    """A service of its own on a database of this kind, serving on these cores; gone in the end."""
+    with tempfile.TemporaryDirectory(prefix="daband-load-") as folder, ExitStack() as stack:
+        make = {"sqlite": _on_sqlite, "postgres": _on_postgres}[kind]
+        yield make(stack, Path(folder), workers, cores)
+
+
+def _on_sqlite(stack: ExitStack, folder: Path, workers: int, cores: set[int]) -> ServiceUnderTest:
+    with on_cores(cores):
+        service = stack.enter_context(ServiceProcess(folder, "--workers", str(workers)))
+    return ServiceUnderTest(
+        service.url,
+        "1 process with its trainer inside, SQLite",
+        f"sqlite:///{folder / 'data' / 'daband.db'}",
+        {"service": tree(service.process_id)},
+    )
+
+
+def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) -> ServiceUnderTest:
+    postgres = stack.enter_context(running_server(PostgresServer(**DURABLE)))
+    redis = stack.enter_context(running_server(RedisServer()))
+    asyncio.run(_migrated(postgres.url()))
+    urls = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url}
+    options = ("--workers", str(workers), "--no-trainer")
+    with on_cores(cores):
+        service = stack.enter_context(ServiceProcess(folder, *options, **urls))
+    trainer = stack.enter_context(_trainer(folder, urls))
+
+    def restart_redis() -> None:
+        redis.stop()
+        redis.start()
+
+    return ServiceUnderTest(
+        service.url,
+        f"{workers} serving process{'es' * (workers > 1)}, a trainer, Postgres (fsync on), Redis",
+        postgres.url(),
+        {
+            "service": tree(service.process_id),
+            "trainer": tree(trainer.pid),
+            "database": tree(postgres.process_id),
+        },
+        restart_redis,
+    )
+
+
+@contextmanager
+def _trainer(folder: Path, urls: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(folder / "data")]
+    environment = clean_environment({f"DABAND_{name}": url for name, url in urls.items()})
+    with (folder / "trainer.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    guard.watch(process.pid)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(STOP_SECONDS)
+
+
+async def _migrated(url: str) -> None:
+    database = await Database.open(url)
+    try:
+        await migrate.upgrade(database)
+    finally:
+        await database.close()
+
+
+def tree(process_id: int) -> Processes:
+    """A process and all that it has started, as they are when asked."""
+    root = psutil.Process(process_id)
+
+    def processes() -> list[psutil.Process]:
+        try:
+            return [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    return processes
+
+
+@contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """What is started meanwhile runs on these cores, and all that it starts."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
