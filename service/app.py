@@ -7,6 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypedDict
 
 from fastapi import FastAPI
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.concurrency_limit import LoadLimits
 from service.evaluating.jobs import EvaluationJobs
@@ -30,6 +32,7 @@ from service.routes import (
 )
 from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
+from service.routes.hot import HotRoutes
 from service.scorer import Scorer
 from service.selecting import Selecting
 from service.services import Services
@@ -68,7 +71,21 @@ class AppState(TypedDict):
     services: Services
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+class ServiceApp(FastAPI):
+    """FastAPI behind the door: what every request passes stands in front of all that is FastAPI's."""
+
+    door: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Through the door; what it does not answer comes to `behind_door`."""
+        await self.door(scope, receive, send)
+
+    async def behind_door(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """FastAPI as it is."""
+        await super().__call__(scope, receive, send)
+
+
+def create_app(settings: Settings | None = None) -> ServiceApp:
     """The service as an ASGI app; nothing is opened before its lifespan begins."""
     settings = settings or Settings()
     metrics, readiness = Metrics(), Readiness()
@@ -78,7 +95,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with running_services(settings, metrics, readiness) as services:
             yield AppState(services=services)
 
-    app = FastAPI(
+    app = ServiceApp(
         title="daband",
         version="1",
         description="Decisions by domain-adaptive contextual bandits.",
@@ -88,9 +105,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.readiness = readiness
     app.state.max_upload_bytes = settings.max_upload_bytes
-    # The hot routes come first: routes are tried in order.
-    modules = (decisions, target, experiments, snapshots, candidates, transfer, evaluations, ops)
-    for module in modules:
+    app.include_router(decisions.router)
+    app.include_router(target.hot_router)
+    for module in (target, experiments, snapshots, candidates, transfer, evaluations, ops):
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -99,8 +116,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _add_middleware(
-    app: FastAPI, settings: Settings, metrics: Metrics, readiness: Readiness
+    app: ServiceApp, settings: Settings, metrics: Metrics, readiness: Readiness
 ) -> None:
+    """Put what every request passes around the app: the last added is the first passed."""
     problems = Problems(metrics)
     problems.install(app)
     limits = Limits(
@@ -108,18 +126,22 @@ def _add_middleware(
         settings.body_timeout_seconds,
         settings.max_upload_bytes,
     )
-    app.add_middleware(Admission, problems=problems, limits=limits)
-    app.add_middleware(
-        RequestScope,
+    outermost = app.build_middleware_stack()
+    # It would answer a crash in its own words; `RequestScope` does so in ours.
+    assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
+    app.middleware_stack = outermost.app
+    hot = (*decisions.router.routes, *target.hot_router.routes)
+    passed: ASGIApp = HotRoutes(app.behind_door, routes=hot, problems=problems)
+    passed = Admission(passed, problems=problems, limits=limits)
+    passed = RequestScope(
+        passed,
         problems=problems,
         metrics=metrics,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
     load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
-    app.add_middleware(  # added last, so outermost
-        Shedding, metrics=metrics, readiness=readiness, limits=load
-    )
+    app.door = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
 
 
 @asynccontextmanager

@@ -40,17 +40,23 @@ def binary_side(
     spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> Side:
     """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
-    if arms is not None:
-        check_eligible(spec, list(arms), "#/eligible_arms")
-    named = list(arms or spec.arms)
-    if spec.is_per_arm and not named:
-        refuse("The arms of the contexts must be named.", "#/eligible_arms")
+    named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
     contexts = _checked(array, shape, "#")
     if not spec.is_per_arm:
         return Side(domain, in_order(spec, named), contexts)
     return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
+
+
+def named_arms(spec: ExperimentSpec, arms: Sequence[str] | None) -> tuple[str, ...]:
+    """The arms of a binary body, in the order of its rows."""
+    if arms is not None:
+        check_eligible(spec, list(arms), "#/eligible_arms")
+        return tuple(arms)
+    if spec.is_per_arm and not spec.arms:
+        refuse("The arms of the contexts must be named.", "#/eligible_arms")
+    return spec.arms
 
 
 def _side(
@@ -99,7 +105,7 @@ def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floa
 
 def in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
     """The arms as declared, or by name: the order in which a caller lists them means nothing."""
-    if not isinstance(arms, dict) and arms is spec.arms:
+    if arms is spec.arms:
         return spec.arms
     return tuple(sorted(arms, key=lambda arm: (spec.arm_indexes.get(arm, 0), arm)))
 
@@ -200,12 +206,16 @@ def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Float
 
 def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
     try:
-        with np.errstate(over="ignore"):
-            array = np.asarray(values, dtype=np.float32)
+        array = values if isinstance(values, np.ndarray) else _array(values)
         checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
     except ValueError:
         refuse(_expected(shape), pointer)
     return array
+
+
+def _array(values: object) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float32)
 
 
 def _expected(shape: tuple[int, ...]) -> str:

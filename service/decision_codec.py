@@ -8,10 +8,12 @@ order.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import add
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from model.rounds import Domain, Floats, Selection
 from service.experiment_spec import ExperimentSpec
@@ -20,7 +22,7 @@ from service.records import EventKind, NewEvent, StoredEvent
 CONTEXT_TYPE = np.dtype("<f4")
 
 
-class DecisionPayload(msgspec.Struct, frozen=True):
+class DecisionPayload(Struct, frozen=True):
     """What the policy said of every eligible arm, in the order of `arms`."""
 
     arms: tuple[str, ...]
@@ -55,47 +57,79 @@ class Side:
     contexts: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionOrigin:
-    """Who asked: all decisions of a request share it."""
+class DecisionOrigin(NamedTuple):
+    """Who asked: all decisions of a request share it. `is_new` if the request's id was made here."""
 
     experiment_id: str
     request_id: str
     request_hash: str
     policy_version: int
     encoder_version: int
+    is_new: bool = False
 
 
-def narrowed(selection: Selection, row: int, columns: list[int]) -> Selection:
-    """One row of a selection and only these columns of it; the chosen arm is among them."""
-    arms, probabilities, scores = selection
-    kept = type(scores)(*(each[row : row + 1, columns] for each in scores))
-    position = columns.index(int(arms[row]))
-    return Selection(np.array([position]), probabilities[row : row + 1, columns], kept)
+class Chosen(NamedTuple):
+    """The arm, and what the policy said of each that was eligible."""
+
+    arm: str
+    payload: DecisionPayload
+
+
+def chosen_arms(
+    selection: Selection,
+    sides: Sequence[Side],
+    columns: Sequence[list[int] | None],
+    encoder_version: int,
+) -> list[Chosen]:
+    """What was chosen for each row; `columns` are those of its side's arms, none for all in order."""
+    rows = zip(
+        selection.probabilities.tolist(),
+        selection.scores.mean.tolist(),
+        selection.scores.bonus.tolist(),
+        strict=True,
+    )
+    return [
+        _chosen(side, some, index, numbers, encoder_version)
+        for side, some, index, numbers in zip(
+            sides, columns, selection.arms.tolist(), rows, strict=True
+        )
+    ]
+
+
+def _chosen(
+    side: Side,
+    columns: list[int] | None,
+    index: int,
+    numbers: tuple[list[float], list[float], list[float]],
+    encoder_version: int,
+) -> Chosen:
+    probabilities, mean, bonus = numbers
+    if columns is not None:
+        index = columns.index(index)
+        probabilities, mean, bonus = ([values[column] for column in columns] for values in numbers)
+    said = DecisionPayload(
+        side.arms, tuple(probabilities), tuple(mean), tuple(bonus), encoder_version
+    )
+    return Chosen(side.arms[index], said)
 
 
 def decision_event(
-    origin: DecisionOrigin, side: Side, decision_id: str, selection: Selection
+    origin: DecisionOrigin, side: Side, decision_id: str, chosen: Chosen
 ) -> NewEvent:
-    """The event of a selection of one row, whose columns are the side's arms."""
-    payload = DecisionPayload(
-        side.arms,
-        tuple(selection.probabilities[0].tolist()),
-        tuple(selection.scores.mean[0].tolist()),
-        tuple(selection.scores.bonus[0].tolist()),
-        origin.encoder_version,
-    )
+    """The event of a decision whose id was made for it."""
     return NewEvent(
         origin.experiment_id,
         EventKind.DECISION,
         decision_id,
-        payload=_encode(payload),
+        payload=_encode(chosen.payload),
         context=context_bytes(side.contexts),
         request_id=origin.request_id,
         request_hash=origin.request_hash,
         domain=side.domain,
-        arm=side.arms[int(selection.arms[0])],
+        arm=chosen.arm,
         policy_version=origin.policy_version,
+        has_new_key=True,
+        has_new_request=origin.is_new,
     )
 
 
@@ -112,7 +146,9 @@ def propensity(event: StoredEvent) -> float:
 
 def context_bytes(contexts: Floats) -> bytes:
     """The contexts as the log keeps them."""
-    return contexts.astype(CONTEXT_TYPE, copy=False).tobytes()
+    if contexts.dtype is not CONTEXT_TYPE:
+        contexts = contexts.astype(CONTEXT_TYPE, copy=False)
+    return contexts.tobytes()
 
 
 def stored_contexts(context: bytes, shape: tuple[int, ...]) -> Floats:
@@ -143,18 +179,37 @@ def _chosen_bytes(event: StoredEvent, spec: ExperimentSpec, size: int) -> bytes:
     return content
 
 
-def decision_answer(event: StoredEvent) -> dict[str, Any]:
+class ArmScores(Struct, frozen=True, gc=False):
+    """What the policy said of an arm."""
+
+    mean: float
+    bonus: float
+    ucb: float
+
+
+class DecisionAnswer(Struct, frozen=True, gc=False):
+    """A decision as callers see it."""
+
+    decision_id: str
+    arm: str
+    probabilities: dict[str, float]
+    scores: dict[str, ArmScores]
+
+
+def decision_answer(decision_id: str, arm: str, said: DecisionPayload) -> DecisionAnswer:
     """The decision as callers see it, the same for a new and for a stored one."""
-    said = payload_of(event)
-    rows = zip(said.arms, said.mean, said.bonus, strict=True)
-    return {
-        "decision_id": event.event_key,
-        "arm": event.arm,
-        "probabilities": dict(zip(said.arms, said.probabilities, strict=True)),
-        "scores": {
-            arm: {"mean": mean, "bonus": bonus, "ucb": mean + bonus} for arm, mean, bonus in rows
-        },
-    }
+    ucb = map(add, said.mean, said.bonus)
+    return DecisionAnswer(
+        decision_id,
+        arm,
+        dict(zip(said.arms, said.probabilities, strict=True)),
+        dict(zip(said.arms, map(ArmScores, said.mean, said.bonus, ucb), strict=True)),
+    )
+
+
+def stored_answer(event: StoredEvent) -> DecisionAnswer:
+    """The same of a decision that the log holds."""
+    return decision_answer(event.event_key, _arm(event), payload_of(event))
 
 
 def _arm(event: StoredEvent) -> str:

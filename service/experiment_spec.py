@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -51,6 +52,13 @@ def is_name(text: str) -> bool:
     return NAME.fullmatch(text) is not None
 
 
+class Durability(StrEnum):
+    """When a decision is answered: once it is durable, or a moment before."""
+
+    DURABLE = "durable"
+    RELAXED = "relaxed"
+
+
 @dataclass(frozen=True)
 class ExperimentSpec:
     """One experiment as declared; `config` holds only what differs from the method's defaults.
@@ -66,6 +74,12 @@ class ExperimentSpec:
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     fallback_arm: str | None = None
+    durability: Durability = Durability.DURABLE
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether decisions may be answered before they are durable."""
+        return self.durability is Durability.RELAXED
 
     @property
     def is_per_arm(self) -> bool:
@@ -127,19 +141,18 @@ class ExperimentSpec:
         }
 
     def to_json(self) -> str:
-        """The text that the database keeps."""
-        return json.dumps(
-            {
-                "arms": list(self.arms),
-                "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
-                "method": self.method,
-                "seed": self.seed,
-                "config": dict(self.config),
-                "fallback_arm": self.fallback_arm,
-            },
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        """The text that the database keeps; the same for all that say nothing of durability."""
+        values: dict[str, Any] = {
+            "arms": list(self.arms),
+            "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+            "method": self.method,
+            "seed": self.seed,
+            "config": dict(self.config),
+            "fallback_arm": self.fallback_arm,
+        }
+        if self.is_relaxed:
+            values["durability"] = self.durability.value
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, name: str, text: str) -> "ExperimentSpec":
@@ -154,6 +167,7 @@ class ExperimentSpec:
             seed=values["seed"],
             config=values["config"],
             fallback_arm=values.get("fallback_arm"),
+            durability=Durability(values.get("durability", Durability.DURABLE)),
         )
 
     @classmethod

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
 from service.errors import PayloadTooLarge, UnsupportedMediaType
 from service.metrics import Metrics
 from service.problems import Problems
+from service.promptly import Promptly
 from service.readiness import Readiness
 from service.records import uuid7
 
@@ -22,6 +22,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 STREAMED = frozenset({"/target/contexts"})
 UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
+CLOSE = (b"connection", b"close")
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = logging.getLogger(__name__)
@@ -89,10 +90,10 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["X-Request-ID"] = self._request_id
+            headers = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
             if not self._readiness.is_ready:
-                headers["Connection"] = "close"  # so that callers find another process in time
+                headers.append(CLOSE)  # so that callers find another process in time
+            message["headers"] = headers
         await self._send(message)
 
 
@@ -158,16 +159,22 @@ class Admission:
 
     async def _read(self, receive: Receive) -> bytes | None:
         """The body; none when the caller has gone away before its end."""
+        reading = Promptly(self._pieces(receive))
+        if reading.is_done:  # all of it was there, as nearly always: no clock is needed
+            return reading.result
+        async with asyncio.timeout(self._limits.body_timeout_seconds):
+            return await reading
+
+    async def _pieces(self, receive: Receive) -> bytes | None:
         pieces: list[bytes] = []
         size = 0
-        async with asyncio.timeout(self._limits.body_timeout_seconds):
-            while (message := await receive())["type"] == "http.request":
-                pieces.append(message.get("body", b""))
-                size += len(pieces[-1])
-                if size > self._limits.max_body_bytes:
-                    raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
+        while (message := await receive())["type"] == "http.request":
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._limits.max_body_bytes:
+                raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
         return None
 
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -65,11 +65,17 @@ class Problems:
 
     async def _validation_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101
-        places = [
-            {"detail": f"{_rule(each)}.", "pointer": "#/" + "/".join(map(str, each["loc"][1:]))}
-            for each in error.errors()
-        ]
-        return self.answer(InvalidRequest(errors=places))
+        places = [{**each, "loc": each["loc"][1:]} for each in error.errors()]
+        return self.answer(refused_parameters(places))
+
+
+def refused_parameters(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
+    """What pydantic says of parameters, as a problem of ours; `loc` begins with their names."""
+    places = [
+        {"detail": f"{_rule(each)}.", "pointer": "#/" + "/".join(map(str, each["loc"]))}
+        for each in errors
+    ]
+    return InvalidRequest(errors=places)
 
 
 def _rule(error: Mapping[str, Any]) -> str:

@@ -3,8 +3,6 @@
 from collections import OrderedDict
 from typing import NamedTuple
 
-from service.records import StoredEvent
-
 MAX_RECENT = 65_536
 
 
@@ -22,9 +20,9 @@ class RecentDecisions:
         self._capacity = capacity
         self._owners: OrderedDict[str, Owner] = OrderedDict()
 
-    def add(self, decision: StoredEvent, experiment: str) -> None:
-        """Remember a durable decision."""
-        self._owners[decision.event_key] = Owner(decision.experiment_id, experiment)
+    def add(self, decision_id: str, owner: Owner) -> None:
+        """Remember a decision that was answered."""
+        self._owners[decision_id] = owner
         if len(self._owners) > self._capacity:
             self._owners.popitem(last=False)
 

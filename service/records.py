@@ -4,12 +4,11 @@ import hashlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -67,12 +66,12 @@ def utc_now() -> datetime:
 
 
 def uuid7(milliseconds: int | None = None) -> str:
-    """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then 74 random bits."""
+    """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    bits = (moment & (1 << 48) - 1) << 80 | int.from_bytes(os.urandom(10))
-    bits = bits & ~(0xF << 76) | 0x7 << 76  # version 7
-    bits = bits & ~(0x3 << 62) | 0x2 << 62  # RFC 9562 variant
-    return str(uuid.UUID(int=bits))
+    front = f"{moment & (1 << 48) - 1:012x}"
+    back = os.urandom(10).hex()
+    variant = "89ab"[int(back[0], 16) & 3]
+    return f"{front[:8]}-{front[8:]}-7{back[1:4]}-{variant}{back[4:7]}-{back[7:19]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +99,8 @@ class NewEvent:
 
     `event_key` is unique within its kind: the decision's id for a decision and for its reward.
     A reward takes arm, domain and policy version from its decision, whatever is given here.
+    `has_new_key` and `has_new_request` say that an id was made for this event a moment ago: no
+    log is searched for it.
     """
 
     experiment_id: str
@@ -113,6 +114,8 @@ class NewEvent:
     arm: str | None = None
     reward: float | None = None
     policy_version: int | None = None
+    has_new_key: bool = False
+    has_new_request: bool = False
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""
@@ -145,8 +148,7 @@ class StoredEvent(msgspec.Struct, frozen=True):
         return {"kind": self.kind.value, "event_key": self.event_key, "offset": self.offset}
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What the log holds for an appended event; not `created` when it was there before."""
 
     event: StoredEvent

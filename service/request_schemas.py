@@ -57,6 +57,10 @@ class ExperimentRequest(Request):
     fallback_arm: Identifier | None = Field(
         None, description="what the target policy answers where it abstains"
     )
+    durability: Literal["durable", "relaxed"] = Field(
+        "durable",
+        description="relaxed: decisions are answered some milliseconds before they are durable",
+    )
 
 
 class StatusRequest(Request):

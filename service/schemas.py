@@ -27,6 +27,7 @@ class Experiment(Schema):
     seed: int
     config: dict[str, Any]
     fallback_arm: str | None = None
+    durability: Literal["durable", "relaxed"] = "durable"
     phase: Phase
     status: Status
     created_at: datetime

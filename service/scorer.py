@@ -1,15 +1,16 @@
 """The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
 
 Requests that the event loop reads in one turn are scored together at the end of that turn. On the
-CPU this happens inline (a hand-over to a thread costs more than scoring); a GPU has one thread.
+CPU this happens inline (a hand-over to a thread costs more than scoring). A GPU has one thread;
+what comes while it works waits and is joined. A GPU that is lost is replaced by the CPU.
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,9 +19,12 @@ from model.randomness import draw_key
 from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection
 from service.errors import Overloaded
 
+DEVICE_ERROR = "CUDA error"  # so begins what torch says of a GPU that no longer works
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+log = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
     """One caller's rows."""
 
     policy: Policy
@@ -39,10 +43,24 @@ def _ignore(callers: int, batches: list[int]) -> None:
     """Observe nothing."""
 
 
+Group = list[_Waiting]
+Result = Selection | Exception
+
+
+class DeviceLostError(Exception):
+    """The GPU no longer works."""
+
+
+def _itself(policy: Policy) -> Policy:
+    return policy
+
+
 class Scorer:
     """Selects for many callers at once; a caller with bad contexts fails alone.
 
-    `on_scoring` is told how many callers waited, and the contexts of each pass over them.
+    `on_cpu` gives the same policy on the CPU: asked for every policy once the device is lost,
+    which `on_loss` is told of. `on_scoring` is told how many callers waited, and the contexts of
+    each pass over them.
     """
 
     def __init__(
@@ -50,11 +68,18 @@ class Scorer:
         device: str = "cpu",
         max_waiting: int = 4096,
         on_scoring: Callable[[int, list[int]], None] = _ignore,
+        *,
+        on_cpu: Callable[[Policy], Policy] = _itself,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_scoring = on_scoring
         self._max_waiting = max_waiting
-        self._waiting: list[_Waiting] = []
+        self._on_cpu = on_cpu
+        self._on_loss = on_loss
+        self._waiting: Group = []
+        self._row_count = 0  # of contexts that wait or are being scored
         self._thread = None if device == "cpu" else ThreadPoolExecutor(1, "daband-scorer")
+        self._in_thread: asyncio.Task[None] | None = None
 
     async def select(
         self,
@@ -65,15 +90,20 @@ class Scorer:
         eligible: Booleans | None = None,
     ) -> Selection:
         """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
-        if len(self._waiting) >= self._max_waiting:
+        size = len(contexts)
+        if self._row_count and self._row_count + size > self._max_waiting:
             raise Overloaded
         loop = asyncio.get_running_loop()
         keys = np.array([draw_key(decision_id) for decision_id in decision_ids], dtype=np.uint64)
         answer: asyncio.Future[Selection] = loop.create_future()
         self._waiting.append(_Waiting(policy, domain, contexts, keys, eligible, answer))
+        self._row_count += size
         if len(self._waiting) == 1:
             loop.call_soon(self._flush)
-        return await answer
+        try:
+            return await answer
+        finally:
+            self._row_count -= size
 
     async def run(self) -> None:
         """Nothing to do between requests: wait to be cancelled."""
@@ -81,68 +111,99 @@ class Scorer:
 
     async def close(self) -> None:
         """Finish what waits."""
-        self._flush()
+        while self._waiting or self._in_thread is not None:
+            self._flush()
+            if self._in_thread is not None:
+                await self._in_thread
         if self._thread is not None:
             self._thread.shutdown()
 
     def _flush(self) -> None:
+        if self._in_thread is not None:
+            return  # what waits is joined when the thread is free
         waiting, self._waiting = self._waiting, []
-        groups: dict[object, list[_Waiting]] = defaultdict(list)
+        groups: defaultdict[object, Group] = defaultdict(list)
         for each in waiting:
             if not each.answer.done():  # a caller that went away is not scored
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
         self._on_scoring(len(waiting), batches)
-        for group in groups.values():
-            if self._thread is None:
-                _deliver(group, _scored(group))
-            else:
-                scoring = asyncio.get_running_loop().run_in_executor(self._thread, _scored, group)
-                scoring.add_done_callback(partial(_deliver_from_thread, group))
+        if self._thread is None:
+            for group in groups.values():
+                _deliver(group, self._scored_on_cpu(group))
+        elif groups:
+            self._in_thread = asyncio.create_task(self._work(self._thread, list(groups.values())))
+
+    async def _work(self, thread: ThreadPoolExecutor, groups: list[Group]) -> None:
+        """Score on the device, and again for what has come meanwhile."""
+        loop = asyncio.get_running_loop()
+        for group in groups:
+            try:
+                results = await loop.run_in_executor(thread, _scored, group, group[0].policy)
+            except DeviceLostError as error:
+                self._give_up_device(error)
+                results = self._scored_on_cpu(group)
+            _deliver(group, results)
+        self._in_thread = None
+        self._flush()
+
+    def _give_up_device(self, error: DeviceLostError) -> None:
+        if self._thread is None:
+            return
+        log.error("the device is lost", extra={"action": "device_lost"}, exc_info=error.__cause__)
+        self._thread.shutdown(wait=False)
+        self._thread = None
+        self._on_loss()
+
+    def _scored_on_cpu(self, group: Group) -> list[Result]:
+        return _scored(group, self._on_cpu(group[0].policy))
 
 
-def _scored(group: list[_Waiting]) -> list[Selection | ValueError]:
+def _scored(group: Group, policy: Policy) -> list[Result]:
     """One result a caller, from one pass if all of it is well."""
     if len(group) == 1:
-        return [_scored_alone(group[0])]
-    first = group[0]
+        return [_scored_alone(group[0], policy)]
     contexts = np.concatenate([each.contexts for each in group])
     keys = np.concatenate([each.keys for each in group])
     masks = [each.eligible for each in group if each.eligible is not None]
     eligible = np.concatenate(masks) if masks else None
     try:
-        whole = first.policy.select_many(contexts, first.domain, keys, eligible)
-    except ValueError:
-        return [_scored_alone(each) for each in group]
-    ends = np.cumsum([len(each.keys) for each in group])
-    return [_rows(whole, end - len(each.keys), end) for each, end in zip(group, ends, strict=True)]
+        whole = policy.select_many(contexts, group[0].domain, keys, eligible)
+    except Exception as error:  # noqa: BLE001 - whatever one caller brings, the others are served
+        _check_device(error)
+        return [_scored_alone(each, policy) for each in group]
+    return _split(whole, [len(each.keys) for each in group])
 
 
-def _scored_alone(waiting: _Waiting) -> Selection | ValueError:
+def _scored_alone(waiting: _Waiting, policy: Policy) -> Result:
     try:
-        return waiting.policy.select_many(
-            waiting.contexts, waiting.domain, waiting.keys, waiting.eligible
-        )
-    except ValueError as error:
+        return policy.select_many(waiting.contexts, waiting.domain, waiting.keys, waiting.eligible)
+    except Exception as error:  # noqa: BLE001 - it is this caller's
+        _check_device(error)
         return error
 
 
-def _rows(whole: Selection, start: int, end: int) -> Selection:
-    scores = Scores(*(part[start:end] for part in whole.scores))
-    return Selection(whole.arms[start:end], whole.probabilities[start:end], scores)
+def _check_device(error: Exception) -> None:
+    if isinstance(error, RuntimeError) and DEVICE_ERROR in str(error):
+        raise DeviceLostError from error
 
 
-def _deliver_from_thread(
-    group: list[_Waiting], done: asyncio.Future[list[Selection | ValueError]]
-) -> None:
-    _deliver(group, done.result())
+def _split(whole: Selection, sizes: list[int]) -> list[Result]:
+    found: list[Result] = []
+    end = 0
+    for size in sizes:
+        start, end = end, end + size
+        mean, bonus, ucb = whole.scores
+        scores = Scores(mean[start:end], bonus[start:end], ucb[start:end])
+        found.append(Selection(whole.arms[start:end], whole.probabilities[start:end], scores))
+    return found
 
 
-def _deliver(group: list[_Waiting], results: list[Selection | ValueError]) -> None:
+def _deliver(group: Group, results: list[Result]) -> None:
     for waiting, result in zip(group, results, strict=True):
         if waiting.answer.done():
             continue
-        if isinstance(result, ValueError):
+        if isinstance(result, Exception):
             waiting.answer.set_exception(result)
         else:
             waiting.answer.set_result(result)

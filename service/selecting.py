@@ -2,50 +2,73 @@
 
 import asyncio
 import hashlib
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from model.rounds import Booleans, Selection
+from model.rounds import Booleans
 from model.selection import entropy
 from service.decision_codec import (
+    Chosen,
+    DecisionAnswer,
     DecisionOrigin,
     Side,
+    chosen_arms,
     context_bytes,
     decision_answer,
     decision_event,
-    narrowed,
+    stored_answer,
 )
-from service.errors import InvalidRequest
+from service.errors import ExperimentPaused, InvalidRequest, ServiceError
 from service.metrics import Metrics
 from service.policies import Served
-from service.recent_decisions import RecentDecisions
-from service.records import Appended, Domain, uuid7
+from service.recent_decisions import Owner, RecentDecisions
+from service.records import Appended, Domain, NewEvent, Status, uuid7
 from service.scorer import Scorer
 from service.storage.event_log import EventLog
+
+log = logging.getLogger(__name__)
 
 Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round to decide: its sides are written together or not at all."""
+    """One round to decide: its sides are written together or not at all.
+
+    `is_new` if its id was made here, and so is in no log.
+    """
 
     request_id: str
     sides: tuple[Side, ...]
+    is_new: bool = False
 
     def digest(self) -> str:
         """Equal for equal rounds, however they were sent."""
-        digest = hashlib.sha256()
+        parts: list[bytes] = []
         for side in self.sides:
-            arms = "".join(f"{len(arm)}:{arm}" for arm in side.arms)
-            head = f"{side.domain}|{len(side.arms)}|{arms}|{side.contexts.size}|"
-            digest.update(head.encode())
-            digest.update(context_bytes(side.contexts))
-        return digest.hexdigest()
+            parts += (
+                _head(side.domain, side.arms, side.contexts.size),
+                context_bytes(side.contexts),
+            )
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _head(domain: Domain, arms: tuple[str, ...], size: int) -> bytes:
+    named = "".join(f"{len(arm)}:{arm}" for arm in arms)
+    return f"{domain}|{len(arms)}|{named}|{size}|".encode()
+
+
+@lru_cache(maxsize=1024)
+def _entropy(probabilities: tuple[float, ...]) -> float:
+    # Without ties there is one set of probabilities for each arm that can be the best.
+    return entropy(np.array(probabilities))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +79,7 @@ class Answered:
     is_replay: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
+class _Draft(NamedTuple):
     """A decision on its way: who asked, which side of a round, and its id."""
 
     origin: DecisionOrigin
@@ -65,8 +87,21 @@ class _Draft:
     decision_id: str
 
 
+class _Decided(NamedTuple):
+    """A decision as it is answered."""
+
+    domain: Domain
+    answer: DecisionAnswer
+    policy_version: int
+    created: bool
+
+
 class Selecting:
-    """Decides rounds. The one thing it waits for is a durable write."""
+    """Decides rounds. The one thing it waits for is a durable write.
+
+    A relaxed experiment does not wait even for that, unless the caller named the request, for only
+    the log knows whether it was answered before, or the log is behind.
+    """
 
     def __init__(
         self,
@@ -85,88 +120,120 @@ class Selecting:
     async def select(self, served: Served, rounds: Sequence[Round]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
         drafts = [draft for round_ in rounds for draft in self._drafts(served, round_)]
-        selections = await self._score(served, drafts)
+        chosen = await self._score(served, drafts)
         events = [
-            decision_event(draft.origin, draft.side, draft.decision_id, selection)
-            for draft, selection in zip(drafts, selections, strict=True)
+            decision_event(draft.origin, draft.side, draft.decision_id, each)
+            for draft, each in zip(drafts, chosen, strict=True)
         ]
-        appended = await self._event_log.append(events)
-        self._count(served.experiment.name, appended, selections)
-        left = iter(appended)
+        if served.spec.is_relaxed and self._event_log.can_lag and all(r.is_new for r in rounds):
+            self._append_later(served, events)
+            decided = iter([_new(*each) for each in zip(drafts, chosen, strict=True)])
+        else:
+            appended = await self._event_log.append(events)
+            decided = iter([_decided(*each) for each in zip(appended, chosen, strict=True)])
         return [
-            self._answer(served, round_, [next(left) for _ in round_.sides]) for round_ in rounds
+            self._answer(served, round_, [next(decided) for _ in round_.sides]) for round_ in rounds
         ]
+
+    def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
+        if served.experiment.status is Status.PAUSED:
+            raise ExperimentPaused
+        name = served.experiment.name
+
+        def note_loss(error: ServiceError) -> None:
+            self._metrics.count_lost_decisions(name, len(events))
+            details = {"action": "decisions_lost", "experiment": name, "problem": error.slug}
+            log.error("decisions were answered and could not be written", extra=details)
+
+        self._event_log.append_later(events, note_loss)
 
     def _drafts(self, served: Served, round_: Round) -> list[_Draft]:
         version = served.policy.version
         origin = DecisionOrigin(
-            experiment_id=served.experiment.experiment_id,
-            request_id=round_.request_id,
-            request_hash=round_.digest(),
-            policy_version=version.version,
-            encoder_version=version.encoder_version,
+            served.experiment.experiment_id,
+            round_.request_id,
+            round_.digest(),
+            version.version,
+            version.encoder_version,
+            round_.is_new,
         )
         return [_Draft(origin, side, self._new_id()) for side in round_.sides]
 
-    async def _score(self, served: Served, drafts: Sequence[_Draft]) -> list[Selection]:
-        """For each draft a selection of one row, whose columns are its side's arms."""
+    async def _score(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
+        """What is chosen for each draft."""
         groups: defaultdict[Group, list[int]] = defaultdict(list)
+        is_per_arm = served.spec.is_per_arm
         for index, draft in enumerate(drafts):
-            arm_count = len(draft.side.arms) if served.spec.is_per_arm else 0
-            groups[draft.side.domain, arm_count].append(index)
+            groups[draft.side.domain, len(draft.side.arms) if is_per_arm else 0].append(index)
+        if len(groups) == 1:
+            return await self._score_group(served, drafts)
         scored = await asyncio.gather(
             *(self._score_group(served, [drafts[i] for i in some]) for some in groups.values())
         )
-        found: dict[int, Selection] = {}
-        for some, selections in zip(groups.values(), scored, strict=True):
-            found.update(zip(some, selections, strict=True))
+        found: dict[int, Chosen] = {}
+        for some, chosen in zip(groups.values(), scored, strict=True):
+            found.update(zip(some, chosen, strict=True))
         return [found[index] for index in range(len(drafts))]
 
-    async def _score_group(self, served: Served, drafts: Sequence[_Draft]) -> list[Selection]:
-        contexts = np.stack([draft.side.contexts for draft in drafts])
+    async def _score_group(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
+        sides = [draft.side for draft in drafts]
+        contexts = np.array([side.contexts for side in sides])
         ids = [draft.decision_id for draft in drafts]
-        domain = drafts[0].side.domain
-        eligible = None if served.spec.is_per_arm else _eligible(served, drafts)
+        columns = [_columns(served, side) for side in sides]
+        eligible = _eligible(served, columns)
         try:
-            selection = await self._scorer.select(served.policy, domain, contexts, ids, eligible)
+            selection = await self._scorer.select(
+                served.policy, sides[0].domain, contexts, ids, eligible
+            )
         except ValueError as error:
             raise InvalidRequest("The model refuses the contexts.") from error
-        return [
-            narrowed(selection, row, _columns(served, draft)) for row, draft in enumerate(drafts)
-        ]
+        return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
 
-    def _count(
-        self, experiment: str, appended: Sequence[Appended], selections: Sequence[Selection]
-    ) -> None:
-        for each, selection in zip(appended, selections, strict=True):
-            if each.created and each.event.domain is not None:
-                spread = entropy(selection.probabilities[0])
-                self._metrics.count_decision(experiment, each.event.domain, spread)
-
-    def _answer(self, served: Served, round_: Round, appended: Sequence[Appended]) -> Answered:
+    def _answer(self, served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:
         name = served.experiment.name
-        for each in appended:
-            self._recent.add(each.event, name)
+        owner = Owner(served.experiment.experiment_id, name)
         body: dict[str, Any] = {
             "experiment": name,
             "request_id": round_.request_id,
-            "policy_version": appended[0].event.policy_version,
+            "policy_version": decided[0].policy_version,
         }
-        body |= {str(each.event.domain): decision_answer(each.event) for each in appended}
-        return Answered(body, is_replay=not any(each.created for each in appended))
+        is_replay = True
+        for domain, answer, _, created in decided:
+            self._recent.add(answer.decision_id, owner)
+            body[domain.value] = answer
+            if created:
+                is_replay = False
+                spread = _entropy(tuple(answer.probabilities.values()))
+                self._metrics.count_decision(name, domain, spread)
+        return Answered(body, is_replay)
 
 
-def _columns(served: Served, draft: _Draft) -> list[int]:
-    if served.spec.is_per_arm or draft.side.arms is served.spec.arms:
-        return list(range(len(draft.side.arms)))
-    return [served.spec.arm_indexes[arm] for arm in draft.side.arms]
+def _new(draft: _Draft, chosen: Chosen) -> _Decided:
+    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload)
+    return _Decided(draft.side.domain, answer, draft.origin.policy_version, created=True)
 
 
-def _eligible(served: Served, drafts: Sequence[_Draft]) -> Booleans | None:
-    arm_count = len(served.spec.arms)
-    if all(len(draft.side.arms) == arm_count for draft in drafts):
+def _decided(appended: Appended, chosen: Chosen) -> _Decided:
+    event, created = appended
+    assert event.domain is not None and event.policy_version is not None  # noqa: S101, PT018
+    if created:
+        answer = decision_answer(event.event_key, chosen.arm, chosen.payload)
+    else:
+        answer = stored_answer(event)
+    return _Decided(event.domain, answer, event.policy_version, created)
+
+
+def _columns(served: Served, side: Side) -> list[int] | None:
+    """The policy's columns of the side's arms; none if they are all of its columns in order."""
+    if served.spec.is_per_arm or side.arms == served.spec.arms:
         return None
-    mask = np.zeros((len(drafts), arm_count), dtype=np.bool_)
-    for row, draft in enumerate(drafts):
-        mask[row, _columns(served, draft)] = True
+    return [served.spec.arm_indexes[arm] for arm in side.arms]
+
+
+def _eligible(served: Served, columns: Sequence[list[int] | None]) -> Booleans | None:
+    if not any(columns):
+        return None
+    mask = np.zeros((len(columns), len(served.spec.arms)), dtype=np.bool_)
+    for row, some in enumerate(columns):
+        mask[row, slice(None) if some is None else some] = True
     return mask

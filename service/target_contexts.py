@@ -15,6 +15,7 @@ from service.contexts import (
     check_eligible,
     checked_batch,
     in_order,
+    named_arms,
     npy_header,
     numbers_from,
     side_by_arm,
@@ -44,11 +45,7 @@ def binary_target_rows(
     spec: ExperimentSpec, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> list[TargetRows]:
     """The contexts of a binary body: one after the other, with a row for each arm where arms have their own."""
-    if arms is not None:
-        check_eligible(spec, list(arms), "#/eligible_arms")
-    named = tuple(arms or spec.arms)
-    if spec.is_per_arm and not named:
-        refuse("The arms of the contexts must be named.", "#/eligible_arms")
+    named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_rows(body, shape) if media is MediaType.NPY else _raw_rows(body, shape, "#")
     contexts = checked_batch(array, shape, "#")

@@ -6,7 +6,7 @@ import numpy as np
 
 from model.learner import Learner
 from model.simulate import LinearWorld
-from service.decision_codec import DecisionOrigin, Side, decision_event, narrowed
+from service.decision_codec import DecisionOrigin, Side, chosen_arms, decision_event
 from service.experiment_spec import ExperimentSpec
 from service.folding import Folder
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
@@ -69,8 +69,8 @@ def _decision(
     selection = policy.select_many(context[None], domain, [decision_id])
     origin = DecisionOrigin(experiment.experiment_id, uuid7(), "hash", policy.version.version, 0)
     side = Side(domain, spec.arms, context)
-    columns = list(range(len(spec.arms)))
-    return decision_event(origin, side, decision_id, narrowed(selection, 0, columns))
+    (chosen,) = chosen_arms(selection, [side], [None], encoder_version=0)
+    return decision_event(origin, side, decision_id, chosen)
 
 
 async def played(

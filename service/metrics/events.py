@@ -44,6 +44,11 @@ class EventMetrics(Registered):
         self.decisions = self._counter(
             "daband_decisions_total", "New decisions", "experiment", "domain"
         )
+        self.lost_decisions = self._counter(
+            "daband_decisions_lost_total",
+            "Decisions of relaxed experiments that were answered and then not written",
+            "experiment",
+        )
         self.entropy = self._counter(
             "daband_selection_entropy_nats_total",
             "Entropies of the served probabilities, added up; over the decisions it is their mean",
@@ -98,10 +103,14 @@ class EventMetrics(Registered):
         self.append_seconds.observe(seconds)
 
     def count_decision(self, experiment: str, domain: str, entropy: float) -> None:
-        """A new decision is durable; `entropy` is that of its arms' probabilities, in nats."""
+        """A new decision is answered; `entropy` is that of its arms' probabilities, in nats."""
         counted = self._of(experiment)
         counted.decisions[domain].inc()
         counted.entropy[domain].inc(max(0.0, entropy))
+
+    def count_lost_decisions(self, experiment: str, count: int) -> None:
+        """Decisions were answered and could not be written."""
+        self.lost_decisions.labels(self.experiment(experiment)).inc(count)
 
     def count_reward(self, experiment: str, domain: str, reward: float) -> None:
         """A new reward in [0, 1] is durable."""

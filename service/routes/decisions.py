@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+import msgspec
+from fastapi import APIRouter, Query
 
 from service import request_schemas, schemas
 from service.bodies import (
@@ -17,18 +18,22 @@ from service.bodies import (
     media_type,
 )
 from service.contexts import binary_side, sides_of
+from service.decision_codec import Side
 from service.errors import ServiceError
 from service.invalid import check_identifier
 from service.policies import Served
 from service.records import Domain, uuid7
 from service.rewarding import Outcome
-from service.routes import body_of, json_answer, services_of
 from service.routes.documentation import body, problems
+from service.routes.hot import Answer, Call, Header, HotRoute
 from service.selecting import Answered, Round
 
-REPLAYED = {"Idempotent-Replayed": "true"}
+REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
 
-router = APIRouter(tags=["decisions"])
+router = APIRouter(tags=["decisions"], route_class=HotRoute)
+
+READABLE = (*STRUCTURED, *BINARY)
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -41,28 +46,25 @@ Arms = Annotated[list[str] | None, Query(description="with a binary body: the ar
     openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
 )
 async def select(
-    request: Request,
+    call: Call,
     experiment: Text = None,
     request_id: Text = None,
     domain: Domain = Domain.SOURCE,
     eligible_arms: Arms = None,
-) -> Response:
+) -> Answer:
     """Decide one round; the decisions are durable when this answers."""
-    services = await services_of(request)
-    media = media_type(request.headers.get("content-type"), (*STRUCTURED, *BINARY))
-    content = await request.body()
+    services, content = call.services, call.content
+    media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
         served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
         side = binary_side(served.spec, domain, content, media, eligible_arms)
-        round_ = Round(_request_id(request_id, "#/request_id"), (side,))
+        round_ = _round(request_id, (side,), "#")
     else:
         asked = decode(content, SelectBody, media)
         served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
-        round_ = Round(
-            _request_id(asked.request_id, "#/request_id"), sides_of(served.spec, asked, media)
-        )
+        round_ = _round(asked.request_id, sides_of(served.spec, asked, media), "#")
     (answered,) = await services.selecting.select(served, [round_])
-    return json_answer(answered.body, headers=_headers([answered]))
+    return Answer(_encode(answered.body), headers=_headers([answered]))
 
 
 @router.post(
@@ -71,21 +73,20 @@ async def select(
     responses=problems(404, 409, has_body=True),
     openapi_extra=body(request_schemas.SelectBatchRequest),
 )
-async def select_batch(request: Request) -> Response:
+async def select_batch(call: Call) -> Answer:
     """Decide many rounds under one policy; all are written or none."""
-    services = await services_of(request)
-    media = media_type(request.headers.get("content-type"))
-    asked = decode(await request.body(), SelectBatchBody, media)
+    services = call.services
+    media = media_type(call.header(b"content-type"))
+    asked = decode(call.content, SelectBatchBody, media)
     served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
 
     def round_of(index: int, each: RoundBody) -> Round:
         pointer = f"#/rounds/{index}"
-        request_id = _request_id(each.request_id, f"{pointer}/request_id")
-        return Round(request_id, sides_of(served.spec, each, media, pointer))
+        return _round(each.request_id, sides_of(served.spec, each, media, pointer), pointer)
 
     rounds = [round_of(index, each) for index, each in enumerate(asked.rounds)]
     answered = await services.selecting.select(served, rounds)
-    return json_answer(_batch(served, answered), headers=_headers(answered))
+    return Answer(_encode(_batch(served, answered)), headers=_headers(answered))
 
 
 @router.post(
@@ -98,13 +99,13 @@ async def select_batch(request: Request) -> Response:
     },
     openapi_extra=body(request_schemas.RewardRequest),
 )
-async def reward(request: Request) -> Response:
+async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
-    services = await services_of(request)
-    told = await body_of(request, RewardBody)
+    told = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
     check_identifier(told.decision_id, "#/decision_id")
-    appended = await services.rewarding.reward(told.decision_id, told.reward)
-    return json_answer(_outcome(told.decision_id, appended), 201 if appended.created else 200)
+    appended = await call.services.rewarding.reward(told.decision_id, told.reward)
+    body = _encode(_outcome(told.decision_id, appended))
+    return Answer(body, 201 if appended.created else 200)
 
 
 @router.post(
@@ -113,27 +114,28 @@ async def reward(request: Request) -> Response:
     responses=problems(has_body=True),
     openapi_extra=body(request_schemas.RewardBatchRequest),
 )
-async def reward_batch(request: Request) -> Response:
+async def reward_batch(call: Call) -> Answer:
     """Record many rewards; each is recorded or refused by itself."""
-    services = await services_of(request)
-    told = await body_of(request, RewardBatchBody)
+    told = decode(call.content, RewardBatchBody, media_type(call.header(b"content-type")))
     for index, each in enumerate(told.rewards):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
     reported = [(each.decision_id, each.reward) for each in told.rewards]
-    outcomes = await services.rewarding.reward_many(reported)
+    outcomes = await call.services.rewarding.reward_many(reported)
     rewards = [
         _outcome(decision_id, outcome)
         for (decision_id, _), outcome in zip(reported, outcomes, strict=True)
     ]
-    return json_answer({"rewards": rewards})
+    return Answer(_encode({"rewards": rewards}))
 
 
-def _request_id(given: str | None, pointer: str) -> str:
-    return uuid7() if given is None else check_identifier(given, pointer)
+def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str) -> Round:
+    if request_id is None:
+        return Round(uuid7(), sides, is_new=True)
+    return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)
 
 
-def _headers(answered: list[Answered]) -> dict[str, str] | None:
-    return REPLAYED if all(each.is_replay for each in answered) else None
+def _headers(answered: list[Answered]) -> tuple[Header, ...]:
+    return REPLAYED if all(each.is_replay for each in answered) else ()
 
 
 def _batch(served: Served, answered: list[Answered]) -> dict[str, Any]:

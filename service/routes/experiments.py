@@ -9,7 +9,7 @@ from model.config import ContextKind
 from service import request_schemas, schemas
 from service.bodies import ExperimentBody, PhaseBody, StatusBody
 from service.errors import PhaseConflict, RequestConflict
-from service.experiment_spec import ExperimentSpec
+from service.experiment_spec import Durability, ExperimentSpec
 from service.invalid import refuse
 from service.records import Experiment, Phase, SnapshotRecord, Status, phase_event
 from service.routes import NameDep, ServicesDep, body_of, json_answer
@@ -132,6 +132,10 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
         kind = ContextKind(told.context.kind)
     except ValueError:
         refuse(f"Must be one of {', '.join(ContextKind)}.", "#/context/kind")
+    try:
+        durability = Durability(told.durability)
+    except ValueError:
+        refuse(f"Must be one of {', '.join(Durability)}.", "#/durability")
     return ExperimentSpec(
         name=told.name,
         arms=tuple(told.arms),
@@ -141,6 +145,7 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
         seed=told.seed,
         config=told.config,
         fallback_arm=told.fallback_arm,
+        durability=durability,
     )
 
 
@@ -155,6 +160,7 @@ def _answer(experiment: Experiment) -> dict[str, Any]:
         "seed": spec.seed,
         "config": spec.config,
         "fallback_arm": spec.fallback_arm,
+        "durability": spec.durability,
         "phase": experiment.phase.value,
         "status": experiment.status.value,
         "created_at": experiment.created_at,

@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
@@ -11,7 +12,6 @@ from service import request_schemas, schemas
 from service.bodies import (
     BINARY,
     STREAMED,
-    STRUCTURED,
     MediaType,
     TargetSelectBody,
     decode,
@@ -22,14 +22,19 @@ from service.invalid import check_identifier, refuse
 from service.policies import Served
 from service.records import uuid7
 from service.routes import json_answer, services_of
-from service.routes.decisions import REPLAYED
+from service.routes.decisions import READABLE, REPLAYED
 from service.routes.documentation import body, problems, stream
+from service.routes.hot import Answer, Call, Header, HotRoute
 from service.target_contexts import binary_target_rows, target_rows
 from service.target_selecting import TargetAnswer
 from service.upload_decoding import decoder_for
 from service.uploading import Spool
 
+hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
 router = APIRouter(prefix="/target", tags=["target"])
+TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
+
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -37,7 +42,7 @@ Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary bod
 Flag = Annotated[bool, Query(description="with a binary body")]
 
 
-@router.post(
+@hot_router.post(
     "/select",
     response_model=schemas.TargetSelected,
     responses={
@@ -47,20 +52,19 @@ Flag = Annotated[bool, Query(description="with a binary body")]
     openapi_extra=body(request_schemas.TargetSelectRequest, is_binary=True),
 )
 async def target_select(
-    request: Request,
+    call: Call,
     experiment: Text = None,
     request_id: Text = None,
     confidence_floor: Floor = None,
     store: Flag = False,
     eligible_arms: Arms = None,
-) -> Response:
+) -> Answer:
     """Decide for target contexts with the frozen policy; nothing is learned or explored.
 
     `Accept: application/x-npy` answers a table instead of JSON.
     """
-    services = await services_of(request)
-    media = media_type(request.headers.get("content-type"), (*STRUCTURED, *BINARY))
-    content = await request.body()
+    services, content = call.services, call.content
+    media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
         served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
         groups = binary_target_rows(served.spec, content, media, eligible_arms)
@@ -71,9 +75,9 @@ async def target_select(
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = _request_id(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
-    if MediaType.NPY in request.headers.get("accept", ""):
+    if MediaType.NPY in (call.header(b"accept") or ""):
         return _table_answer(served, answer)
-    return json_answer(_answer(served, answer), headers=_headers(answer))
+    return Answer(_encode(_answer(served, answer)), headers=_headers(answer))
 
 
 @router.post(
@@ -135,17 +139,17 @@ def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
     }
 
 
-def _table_answer(served: Served, answer: TargetAnswer) -> Response:
+def _table_answer(served: Served, answer: TargetAnswer) -> Answer:
     content = BytesIO()
     np.lib.format.write_array(content, answer.table())
-    headers = {
-        "X-Policy-Version": str(served.version),
-        "X-Encoder-Version": str(served.policy.version.encoder_version),
-        **(_headers(answer) or {}),
-    }
-    return Response(content.getvalue(), headers=headers, media_type=MediaType.NPY)
+    headers = (
+        (b"x-policy-version", b"%d" % served.version),
+        (b"x-encoder-version", b"%d" % served.policy.version.encoder_version),
+        *_headers(answer),
+    )
+    return Answer(content.getvalue(), content_type=TABLE, headers=headers)
 
 
-def _headers(answer: TargetAnswer) -> dict[str, str] | None:
+def _headers(answer: TargetAnswer) -> tuple[Header, ...]:
     is_replay = answer.stored is not None and not answer.stored.appended.created
-    return REPLAYED if is_replay else None
+    return REPLAYED if is_replay else ()

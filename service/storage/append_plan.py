@@ -1,7 +1,6 @@
 """What becomes of each appended event: pure rules, applied while the experiments are locked."""
 
 import math
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -47,9 +46,9 @@ class AppendCall:
         return self.events[0].experiment_id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LockedExperiment:
-    """The part of an experiment's row that the rules look at or change."""
+    """The part of an experiment's row that the rules look at, and that accepted calls change."""
 
     experiment_id: str
     phase: Phase
@@ -96,8 +95,9 @@ class AppendPlan:
             return
         self._remember(draft.new_events)
         self.new_events.extend(draft.new_events)
-        self._experiments[draft.experiment.experiment_id] = draft.experiment
-        self.changed[draft.experiment.experiment_id] = draft.experiment
+        experiment = draft.experiment
+        experiment.head_offset, experiment.phase = draft.head, draft.phase
+        self.changed[experiment.experiment_id] = experiment
 
     def _remember(self, events: Iterable[StoredEvent]) -> None:
         for event in events:
@@ -112,9 +112,12 @@ class _Draft:
 
     def __init__(self, plan: AppendPlan, experiment: LockedExperiment) -> None:
         self.experiment = experiment
+        self.head = experiment.head_offset
+        self.phase = experiment.phase
         self.new_events: list[StoredEvent] = []
         self._now = plan.now
-        self._by_key: ChainMap[Key, StoredEvent] = ChainMap({}, plan.by_key)
+        self._earlier_keys: Mapping[Key, StoredEvent] = plan.by_key
+        self._own_keys: dict[Key, StoredEvent] = {}
         self._earlier_requests: Mapping[RequestKey, Decisions] = plan.by_request
         self._own_requests: dict[tuple[str | None, Domain | None], StoredEvent] = {}
 
@@ -149,22 +152,25 @@ class _Draft:
         return _same_hash(earlier[event.domain], event)
 
     def _same_key(self, event: NewEvent) -> StoredEvent | None:
-        stored = self._by_key.get((event.kind, event.event_key))
+        stored = self._find(event.kind, event.event_key)
         if stored is None:
             return None
         if stored.experiment_id != event.experiment_id or stored.request_id != event.request_id:
             raise RequestConflict
         return _same_hash(stored, event)
 
+    def _find(self, kind: EventKind, key: str) -> StoredEvent | None:
+        return self._own_keys.get((kind, key)) or self._earlier_keys.get((kind, key))
+
     def _reward(self, event: NewEvent) -> Appended:
         if event.reward is None or not math.isfinite(event.reward):
             raise InvalidRequest("A reward is a finite number.")
-        decision = self._by_key.get((EventKind.DECISION, event.event_key))
+        decision = self._find(EventKind.DECISION, event.event_key)
         if decision is None or decision.experiment_id != event.experiment_id:
             raise UnknownDecision
-        if decision.domain is Domain.TARGET and self.experiment.phase is Phase.ZERO_SHOT:
+        if decision.domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
             raise TargetRewardForbidden
-        stored = self._by_key.get((EventKind.REWARD, event.event_key))
+        stored = self._find(EventKind.REWARD, event.event_key)
         if stored is None:
             return self._create(_with_facts_of(decision, event))
         if stored.reward != event.reward:
@@ -176,15 +182,14 @@ class _Draft:
         if stored is not None:
             return Appended(stored, created=False)
         if event.kind is EventKind.PHASE:
-            self.experiment = replace(self.experiment, phase=Phase.CONTINUED)
+            self.phase = Phase.CONTINUED
         return self._create(event)
 
     def _create(self, event: NewEvent) -> Appended:
-        offset = self.experiment.head_offset + 1
-        self.experiment = replace(self.experiment, head_offset=offset)
-        stored = _stored(event, offset, self._now)
+        self.head += 1
+        stored = _stored(event, self.head, self._now)
         self.new_events.append(stored)
-        self._by_key[stored.kind, stored.event_key] = stored
+        self._own_keys[stored.kind, stored.event_key] = stored
         self._own_requests[stored.request_id, stored.domain] = stored
         return Appended(stored, created=True)
 

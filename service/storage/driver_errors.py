@@ -1,5 +1,6 @@
 """Translation of the drivers' exceptions: nothing above storage sees one."""
 
+import asyncpg
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
@@ -9,9 +10,18 @@ SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 DATA_EXCEPTION_CLASS = "22"
 SQLITE_BUSY, SQLITE_LOCKED = 5, 6
 
-# OSError covers refused and reset connections, and timeouts. The last two are what drivers
-# raise for what they cannot encode: lone surrogates, integers over 64 bits.
-DRIVER_ERRORS = (DBAPIError, NoConnectionFree, OSError, UnicodeError, OverflowError)
+# asyncpg's own come from the appending transaction, which SQLAlchemy does not see. OSError covers
+# refused and reset connections, and timeouts. The last two are what drivers raise for what they
+# cannot encode: lone surrogates, integers over 64 bits.
+ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError)
+DRIVER_ERRORS = (
+    DBAPIError,
+    *ASYNCPG_ERRORS,
+    NoConnectionFree,
+    OSError,
+    UnicodeError,
+    OverflowError,
+)
 
 
 def is_transient(error: BaseException) -> bool:
@@ -20,8 +30,10 @@ def is_transient(error: BaseException) -> bool:
     A broken unique constraint is among them: another writer was faster, and the second run
     finds its row and answers by the rules.
     """
-    if isinstance(error, IntegrityError):
+    if isinstance(error, IntegrityError | asyncpg.IntegrityConstraintViolationError):
         return True
+    if isinstance(error, asyncpg.PostgresError):
+        return error.sqlstate in (SERIALIZATION_FAILURE, DEADLOCK)
     if not isinstance(error, DBAPIError):
         return False
     sqlite_code = getattr(error.orig, "sqlite_errorcode", None)
@@ -50,4 +62,7 @@ def _is_data(error: BaseException) -> bool:
             # cause is a ValueError.
             or isinstance(getattr(error.orig, "__cause__", None), ValueError)
         )
+    if isinstance(error, ASYNCPG_ERRORS):
+        code = str(getattr(error, "sqlstate", None) or "")
+        return code.startswith(DATA_EXCEPTION_CLASS) or isinstance(error, ValueError)
     return isinstance(error, UnicodeError | OverflowError)

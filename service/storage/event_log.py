@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import UnknownExperiment
+from service.errors import ServiceError, UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
@@ -14,6 +14,7 @@ from service.storage.event_rows import (
     Row,
     chunks,
     fetch_by_keys,
+    fetch_by_requests,
     fetch_events,
     fetch_rows,
     is_kind,
@@ -21,7 +22,7 @@ from service.storage.event_rows import (
     page_columns,
     stored_event,
 )
-from service.storage.event_writer import EventWriter, fetch_by_requests
+from service.storage.event_writer import EventWriter
 from service.storage.group_commit import CommitOptions, GroupCommit
 from service.storage.tables import events, experiments, padded
 
@@ -75,6 +76,20 @@ class EventLog:
         if not new_events:
             return []
         return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
+
+    @property
+    def can_lag(self) -> bool:
+        """Whether appends may be left for later: the database takes them, and few wait."""
+        return self._group.can_lag
+
+    def append_later(
+        self, new_events: Sequence[NewEvent], on_failure: Callable[[ServiceError], None]
+    ) -> None:
+        """Write the events of one experiment within milliseconds, with nobody waiting for it.
+
+        A crash of the process before that loses them; `on_failure` is told what else does.
+        """
+        self._group.submit_later(AppendCall(tuple(new_events)), len(new_events), on_failure)
 
     async def read(
         self, experiment_id: str, after: int, limit: int, up_to: int | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from service.errors import Overloaded, ServiceError, StorageUnavailable
+from service.storage.deadlines import Deadlines
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -15,18 +16,30 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class CommitOptions:
-    """Bounds of the queue, counted in events."""
+    """Bounds of the queue, counted in events, and of the time that callers wait.
+
+    Calls that nobody waits for lie for `linger_seconds` at most, so that many share a commit.
+    """
 
     max_batch: int = 256
     max_waiting: int = 4096
     timeout_seconds: float = 1.0
+    linger_seconds: float = 0.01
 
 
 @dataclass(slots=True)
 class _Waiting(Generic[Call, Result]):
+    """A call with whoever waits for its result, or whom to tell that nothing came of it."""
+
     call: Call
     size: int
-    answer: asyncio.Future[Result]
+    answer: asyncio.Future[Result] | None
+    on_failure: Callable[[ServiceError], None] = lambda _: None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits any more."""
+        return self.answer is not None and self.answer.done()
 
 
 def _ignore(event_count: int, waiting: int, seconds: float) -> None:
@@ -55,6 +68,9 @@ class GroupCommit(Generic[Call, Result]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
+        self._is_well = True  # whether the last batch could be written
+        self._lingering: asyncio.TimerHandle | None = None
+        self._deadlines = Deadlines(self._options.timeout_seconds, StorageUnavailable)
         self.waiting_count = 0
 
     async def submit(self, call: Call, size: int = 1) -> Result:
@@ -64,19 +80,35 @@ class GroupCommit(Generic[Call, Result]):
         the database fails or takes too long: the call may then have been written or not. A
         caller that gives up while its call still waits takes it back.
         """
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._put(_Waiting(call, size, answer))
+        self._arrived.set()
+        self._deadlines.watch(answer)
+        return await answer
+
+    @property
+    def can_lag(self) -> bool:
+        """Whether calls may be left to be committed later: the last batch was, and few wait."""
+        return self._is_well and self.waiting_count < self._options.max_waiting // 2
+
+    def submit_later(
+        self, call: Call, size: int, on_failure: Callable[[ServiceError], None]
+    ) -> None:
+        """Commit the call soon, with nobody waiting; `Overloaded` when the queue is full."""
+        self._put(_Waiting(call, size, None, on_failure))
+        if self.waiting_count >= self._options.max_batch:
+            self._arrived.set()
+        elif self._lingering is None:
+            loop = asyncio.get_running_loop()
+            self._lingering = loop.call_later(self._options.linger_seconds, self._arrived.set)
+
+    def _put(self, waiting: _Waiting[Call, Result]) -> None:
         if self._is_closed:
             raise StorageUnavailable("The service is shutting down.")
-        if self._queue and self.waiting_count + size > self._options.max_waiting:
+        if self._queue and self.waiting_count + waiting.size > self._options.max_waiting:
             raise Overloaded
-        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Waiting(call, size, answer))
-        self.waiting_count += size
-        self._arrived.set()
-        try:
-            async with asyncio.timeout(self._options.timeout_seconds):
-                return await answer
-        except TimeoutError as error:
-            raise StorageUnavailable from error
+        self._queue.append(waiting)
+        self.waiting_count += waiting.size
 
     async def run(self) -> None:
         """Commit what arrives until closed and empty; meant for a supervisor."""
@@ -85,6 +117,7 @@ class GroupCommit(Generic[Call, Result]):
             while not (self._is_closed and not self._queue):
                 await self._arrived.wait()
                 self._arrived.clear()
+                self._stop_lingering()
                 await self._drain()
         finally:
             self._idle.set()
@@ -92,9 +125,15 @@ class GroupCommit(Generic[Call, Result]):
     async def close(self) -> None:
         """Take no more calls and commit those that wait, whether or not `run` still runs."""
         self._is_closed = True
+        self._stop_lingering()
         self._arrived.set()
         await self._idle.wait()
         await self._drain()
+
+    def _stop_lingering(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
 
     async def _drain(self) -> None:
         while batch := self._take():
@@ -102,10 +141,11 @@ class GroupCommit(Generic[Call, Result]):
             wanted, started = size + self.waiting_count, time.monotonic()
             try:
                 await self._settle(batch)
-            finally:
+            except BaseException:
                 # Only when `commit` broke its promise or the flusher was cancelled.
                 for waiting in batch:
                     _fail(waiting, StorageUnavailable())
+                raise
             self._on_batch(size, wanted, time.monotonic() - started)
 
     def _take(self) -> list[_Waiting[Call, Result]]:
@@ -114,7 +154,7 @@ class GroupCommit(Generic[Call, Result]):
         while self._queue and (not batch or self._queue[0].size <= room):
             waiting = self._queue.popleft()
             self.waiting_count -= waiting.size
-            if not waiting.answer.done():  # cancelled or timed out while it waited
+            if not waiting.is_over:  # cancelled or timed out while it waited
                 batch.append(waiting)
                 room -= waiting.size
         return batch
@@ -125,13 +165,15 @@ class GroupCommit(Generic[Call, Result]):
         except ServiceError as error:
             await self._settle_failure(batch, error)
         else:
+            self._is_well = True
             for waiting, result in zip(batch, results, strict=True):
                 _answer(waiting, result)
 
     async def _settle_failure(
         self, batch: Sequence[_Waiting[Call, Result]], error: ServiceError
     ) -> None:
-        if isinstance(error, StorageUnavailable) or len(batch) == 1:
+        self._is_well = not isinstance(error, StorageUnavailable)
+        if not self._is_well or len(batch) == 1:
             for waiting in batch:
                 _fail(waiting, type(error)(error.detail))
             return
@@ -143,10 +185,12 @@ class GroupCommit(Generic[Call, Result]):
 def _answer(waiting: _Waiting[Call, Result], result: Result | ServiceError) -> None:
     if isinstance(result, ServiceError):
         _fail(waiting, result)
-    elif not waiting.answer.done():
+    elif waiting.answer is not None and not waiting.answer.done():
         waiting.answer.set_result(result)
 
 
 def _fail(waiting: _Waiting[Call, Result], error: ServiceError) -> None:
-    if not waiting.answer.done():
+    if waiting.answer is None:
+        waiting.on_failure(error)
+    elif not waiting.answer.done():
         waiting.answer.set_exception(error)

@@ -1,7 +1,8 @@
 """Decisions become events and come back."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,11 +11,13 @@ from model.rounds import Domain, Scores, Selection
 from service.decision_codec import (
     DecisionOrigin,
     Side,
+    chosen_arms,
     chosen_context,
     decision_answer,
     decision_event,
-    narrowed,
+    payload_of,
     propensity,
+    stored_answer,
 )
 from service.experiment_spec import ExperimentSpec
 from service.records import NewEvent, StoredEvent, utc_now
@@ -31,7 +34,15 @@ OWN = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def stored(event: NewEvent) -> StoredEvent:
-    return StoredEvent(**asdict(event), offset=1, created_at=utc_now())
+    kept = StoredEvent.__dataclass_fields__.keys()
+    values = {name: value for name, value in asdict(event).items() if name in kept}
+    return StoredEvent(**values, offset=1, created_at=utc_now())
+
+
+def made(domain: Domain, contexts: np.ndarray, decision_id: str = "d-1") -> NewEvent:
+    side = Side(domain, ARMS, contexts)
+    (chosen,) = chosen_arms(SELECTION, [side], [None], ORIGIN.encoder_version)
+    return decision_event(ORIGIN, side, decision_id, chosen)
 
 
 def spec(kind: ContextKind) -> ExperimentSpec:
@@ -39,7 +50,7 @@ def spec(kind: ContextKind) -> ExperimentSpec:
 
 
 def test_an_event_holds_all_that_the_policy_said():
-    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
+    event = made(Domain.SOURCE, SHARED)
     assert (event.event_key, event.arm, event.domain) == ("d-1", "mid", Domain.SOURCE)
     assert (event.policy_version, event.request_id, event.request_hash) == (12, "r-1", "hash")
     assert event.context == SHARED.tobytes()
@@ -48,8 +59,8 @@ def test_an_event_holds_all_that_the_policy_said():
 
 
 def test_the_answer_is_that_of_the_design():
-    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
-    assert decision_answer(stored(event)) == {
+    event = made(Domain.SOURCE, SHARED)
+    assert msgspec.to_builtins(stored_answer(stored(event))) == {
         "decision_id": "d-1",
         "arm": "mid",
         "probabilities": {"low": 0.25, "mid": 0.5, "high": 0.25},
@@ -61,16 +72,23 @@ def test_the_answer_is_that_of_the_design():
     }
 
 
+def test_a_new_decision_is_answered_as_the_stored_one_will_be():
+    event = made(Domain.SOURCE, SHARED)
+    new = decision_answer("d-1", "mid", payload_of(event))
+    assert msgspec.json.encode(new) == msgspec.json.encode(stored_answer(stored(event)))
+
+
 def test_a_narrowed_selection_keeps_the_chosen_arm():
-    kept = narrowed(SELECTION, 0, [1, 2])
-    assert kept.arms.tolist() == [0]
-    assert kept.probabilities.tolist() == [[0.5, 0.25]]
-    assert kept.scores.mean.tolist() == [[0.5, 0.125]]
+    side = Side(Domain.SOURCE, ("mid", "high"), SHARED)
+    (chosen,) = chosen_arms(SELECTION, [side], [[1, 2]], 3)
+    assert chosen.arm == "mid"
+    assert chosen.payload.probabilities == (0.5, 0.25)
+    assert (chosen.payload.mean, chosen.payload.bonus) == ((0.5, 0.125), (0.25, 0.125))
 
 
 def test_the_context_that_the_model_learns_from_comes_back():
-    shared = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
-    own = decision_event(ORIGIN, Side(Domain.TARGET, ARMS, OWN), "d-2", SELECTION)
+    shared = made(Domain.SOURCE, SHARED)
+    own = made(Domain.TARGET, OWN, "d-2")
     seen = chosen_context(stored(shared), spec(ContextKind.SHARED))
     np.testing.assert_array_equal(seen, SHARED)
     seen = chosen_context(stored(own), spec(ContextKind.PER_ARM))
@@ -80,7 +98,7 @@ def test_the_context_that_the_model_learns_from_comes_back():
 
 
 def test_a_decision_read_without_its_context_has_none_to_give():
-    event = decision_event(ORIGIN, Side(Domain.SOURCE, ARMS, SHARED), "d-1", SELECTION)
-    without = StoredEvent(**{**asdict(event), "context": None}, offset=1, created_at=utc_now())
+    event = made(Domain.SOURCE, SHARED)
+    without = replace(stored(event), context=None)
     with pytest.raises(ValueError, match="without its context"):
         chosen_context(without, spec(ContextKind.SHARED))

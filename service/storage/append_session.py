@@ -1,0 +1,106 @@
+"""The statements of the transaction that appends, for each of the two databases."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.records import EventKind, Phase, Status, StoredEvent
+from service.storage.append_plan import LockedExperiment
+from service.storage.event_rows import event_row, fetch_by_keys, fetch_by_requests
+from service.storage.tables import DatabaseNow, events, experiments, padded
+
+
+class Locked(NamedTuple):
+    """Experiments that nobody else appends to until the transaction ends, and the database's time."""
+
+    experiments: list[LockedExperiment]
+    now: datetime | None
+
+
+class AppendSession(Protocol):
+    """An open transaction."""
+
+    async def lock(self, experiment_ids: Sequence[str]) -> Locked:
+        """Lock these experiments, in their order."""
+        ...
+
+    async def by_keys(self, kind: EventKind, keys: Sequence[str]) -> list[StoredEvent]:
+        """The events of a kind that have one of these keys, without their contexts."""
+        ...
+
+    async def by_requests(
+        self, experiment_id: str, request_ids: Sequence[str]
+    ) -> list[StoredEvent]:
+        """The events of these requests, in log order, without their contexts."""
+        ...
+
+    async def insert(
+        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+    ) -> None:
+        """Write events, and how far their experiments' logs now reach."""
+        ...
+
+
+class SqlSession:
+    """Through SQLAlchemy: for SQLite, where the file and not the statement is what costs."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @asynccontextmanager
+    async def begun(cls, connection: AsyncConnection) -> AsyncIterator["SqlSession"]:
+        """The transaction that the connection is in."""
+        yield cls(connection)
+
+    async def lock(self, experiment_ids: Sequence[str]) -> Locked:
+        query = (
+            sa.select(
+                experiments.c.experiment_id,
+                experiments.c.phase,
+                experiments.c.status,
+                experiments.c.head_offset,
+                experiments.c.epoch,
+                DatabaseNow(),
+            )
+            .where(experiments.c.experiment_id.in_(padded(experiment_ids)))
+            .order_by(experiments.c.experiment_id)
+        )
+        return locked((await self._connection.execute(query)).all())
+
+    async def by_keys(self, kind: EventKind, keys: Sequence[str]) -> list[StoredEvent]:
+        return await fetch_by_keys(self._connection, kind, keys, with_context=False)
+
+    async def by_requests(
+        self, experiment_id: str, request_ids: Sequence[str]
+    ) -> list[StoredEvent]:
+        return await fetch_by_requests(self._connection, experiment_id, request_ids)
+
+    async def insert(
+        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+    ) -> None:
+        await self._connection.execute(sa.insert(events), [event_row(each) for each in new_events])
+        statement = (
+            sa.update(experiments)
+            .where(experiments.c.experiment_id == sa.bindparam("id"))
+            .values(head_offset=sa.bindparam("head"), phase=sa.bindparam("new_phase"))
+        )
+        rows = [
+            {"id": each.experiment_id, "head": each.head_offset, "new_phase": each.phase.value}
+            for each in changed
+        ]
+        await self._connection.execute(statement, rows)
+
+
+def locked(rows: Iterable[Sequence[Any]]) -> Locked:
+    """From rows of id, phase, status, head, epoch and the time."""
+    found: list[LockedExperiment] = []
+    now: datetime | None = None
+    for experiment_id, phase, status, head, epoch, moment in rows:
+        found.append(LockedExperiment(experiment_id, Phase(phase), Status(status), head, epoch))
+        now = moment if now is None else max(now, moment)
+    return Locked(found, now)

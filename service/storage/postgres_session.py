@@ -1,0 +1,124 @@
+"""The transaction that appends, on Postgres's own driver: four round trips, whatever the batch.
+
+SQLAlchemy lends the connection and is passed by: it costs several times what the statements do.
+"""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.records import Domain, EventKind, StoredEvent
+from service.storage.append_plan import LockedExperiment
+from service.storage.append_session import Locked, locked
+from service.storage.event_rows import chunks
+
+# The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
+COLUMNS = {
+    "experiment_id": "text",
+    "event_offset": "bigint",
+    "kind": "text",
+    "event_key": "text",
+    "payload": "bytea",
+    "context": "bytea",
+    "request_id": "text",
+    "request_hash": "text",
+    "domain": "text",
+    "arm": "text",
+    "reward": "double precision",
+    "policy_version": "bigint",
+    "created_at": "timestamptz",
+}
+MAX_ROWS = 1024  # of one statement: an array of contexts stays far below what a message can hold
+
+LOCK = """
+SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
+WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
+"""
+FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
+BY_KEYS = f"SELECT {FOUND} FROM events WHERE kind = $1 AND event_key = ANY($2::text[])"  # noqa: S608
+BY_REQUESTS = f"""
+SELECT {FOUND} FROM events
+WHERE experiment_id = $1 AND request_id = ANY($2::text[]) ORDER BY event_offset
+"""  # noqa: S608
+ARRAYS = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(COLUMNS.values(), 4))
+INSERT = f"""
+WITH head AS (
+  UPDATE experiments SET head_offset = moved.head, phase = moved.phase
+  FROM unnest($1::text[], $2::bigint[], $3::text[]) AS moved(id, head, phase)
+  WHERE experiment_id = moved.id
+)
+INSERT INTO events ({", ".join(COLUMNS)}) SELECT * FROM unnest({ARRAYS})
+"""  # noqa: S608
+
+
+class PostgresSession:
+    """An open transaction of asyncpg."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @asynccontextmanager
+    async def begun(cls, lent: AsyncConnection) -> AsyncIterator["PostgresSession"]:
+        """A transaction that ends with the block; a connection in doubt is not used again."""
+        driver: Any = (await lent.get_raw_connection()).driver_connection
+        try:
+            await driver.execute("BEGIN")
+            yield cls(driver)
+            await driver.execute("COMMIT")
+        except BaseException:
+            # Postgres undoes what a connection had begun that is gone. To ask it for that would
+            # be to wait for a server that may be the reason why we are here.
+            driver.terminate()
+            await lent.invalidate()
+            raise
+
+    async def lock(self, experiment_ids: Sequence[str]) -> Locked:
+        return locked(await self._connection.fetch(LOCK, experiment_ids))
+
+    async def by_keys(self, kind: EventKind, keys: Sequence[str]) -> list[StoredEvent]:
+        rows = await self._connection.fetch(BY_KEYS, kind.value, keys)
+        return [_stored(row) for row in rows]
+
+    async def by_requests(
+        self, experiment_id: str, request_ids: Sequence[str]
+    ) -> list[StoredEvent]:
+        rows = await self._connection.fetch(BY_REQUESTS, experiment_id, request_ids)
+        return [_stored(row) for row in rows]
+
+    async def insert(
+        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+    ) -> None:
+        moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
+        heads = tuple(zip(*moved, strict=True))
+        for some in chunks(new_events, MAX_ROWS):
+            await self._connection.execute(INSERT, *heads, *zip(*map(_row, some), strict=True))
+
+
+def _row(event: StoredEvent) -> tuple[Any, ...]:
+    return (
+        event.experiment_id,
+        event.offset,
+        event.kind.value,
+        event.event_key,
+        event.payload,
+        event.context,
+        event.request_id,
+        event.request_hash,
+        None if event.domain is None else event.domain.value,
+        event.arm,
+        event.reward,
+        event.policy_version,
+        event.created_at,
+    )
+
+
+def _stored(row: asyncpg.Record) -> StoredEvent:
+    values = dict(zip(COLUMNS, row, strict=True))
+    values["offset"] = values.pop("event_offset")
+    values["kind"] = EventKind(values["kind"])
+    values["domain"] = None if values["domain"] is None else Domain(values["domain"])
+    return StoredEvent(**values)
