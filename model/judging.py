@@ -7,8 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.confidence import Confidence
+from model.config import BanditConfig
+from model.encoder import FrozenEncoder
+from model.linucb import Factors
 from model.networks import Networks
-from model.policy import Policy
+from model.policy import Policy, PolicyVersion
 from model.randomness import derived_seed
 from model.replay import RoundBatch
 from model.rounds import Domain, Doubles
@@ -41,14 +45,16 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class JudgingJob:
-    """Everything a judgement needs, frozen; `run` is pure and may run in another thread.
+    """Everything a judgement needs, frozen; `run` is pure: where it runs is all the same.
 
     `held_out` are source rounds that trained no encoder, `target` contexts (m, *shape).
     """
 
     networks: Networks
-    policy: Policy
-    theta: Doubles
+    config: BanditConfig
+    factors: Factors
+    confidence: Confidence | None
+    version: PolicyVersion
     held_out: RoundBatch
     target: Tensor
     seed: int
@@ -57,10 +63,10 @@ class JudgingJob:
         """The judgement."""
         source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
         target = self.networks.encode(self.target, Domain.TARGET)
-        arms, rewards = self.held_out.arms, self.held_out.rewards
-        report = transfer_report(source, target, self.theta, arms, rewards, self.seed)
-        predicted = source.double().cpu().numpy() @ self.theta.T
-        wanted = target.double().cpu().numpy() @ self.theta.T
+        arms, rewards, theta = self.held_out.arms, self.held_out.rewards, self.factors.theta
+        report = transfer_report(source, target, theta, arms, rewards, self.seed)
+        predicted = source.double().cpu().numpy() @ theta.T
+        wanted = target.double().cpu().numpy() @ theta.T
         signs = Signs(
             domain_accuracy=report.domain_accuracy,
             raw_domain_accuracy=self._raw_accuracy(),
@@ -71,7 +77,7 @@ class JudgingJob:
             held_out_rounds=len(arms),
             target_contexts=len(target),
         )
-        return Judgement(self.policy.version.encoder_version, report, signs, judged(signs))
+        return Judgement(self.version.encoder_version, report, signs, judged(signs))
 
     def _raw_accuracy(self) -> float:
         """How well the domains are told apart before any encoder, in the source's units."""
@@ -86,9 +92,13 @@ class JudgingJob:
 
     def _mean_confidence(self) -> float:
         contexts = self.target.cpu().numpy()
-        if self.policy.config.is_joint:
+        if self.config.is_joint:
             contexts = contexts[:, None]
-        return float(self.policy.select_target(contexts).confidence.mean())
+        encoder = FrozenEncoder.of(self.networks.encoder, self.target.device)
+        policy = Policy(
+            self.config, self.seed, encoder, self.factors, self.version, self.confidence
+        )
+        return float(policy.select_target(contexts).confidence.mean())
 
 
 def _share_distance(source: Doubles, target: Doubles) -> float:

@@ -52,7 +52,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """Everything an encoder update needs, frozen; `run` is pure and may run in another thread."""
+    """Everything an encoder update needs, frozen; `run` is pure: where it runs is all the same."""
 
     data: TrainingSet
     networks: Networks
@@ -235,8 +235,16 @@ class Learner:
         target = self.contexts[Domain.TARGET].sample().contexts[-MOST:]
         if min(len(held_out), len(target)) < LEAST:
             return None
-        theta = self.statistics.factors().theta
-        return JudgingJob(self.networks, self.policy(), theta, held_out, target, self.seed)
+        return JudgingJob(
+            networks=self.networks,
+            config=self.config,
+            factors=self.statistics.factors(),
+            confidence=self.confidence,
+            version=PolicyVersion(0, self.encoder_version, self.offset),
+            held_out=held_out,
+            target=target,
+            seed=self.seed,
+        )
 
     def transfer(self) -> TransferReport | None:
         """How well the source carries over by now; None before both domains have been seen."""

@@ -37,7 +37,7 @@ def restore(
     learner.reward_counts = {domain: header.counts[f"{domain}_rewards"] for domain in Domain}
     learner.uploaded_count = header.counts["uploaded_contexts"]
     load_state(learner.networks, arrays)
-    learner.moments = _taken_moments(learner.networks, arrays)
+    learner.moments = taken_moments(learner.networks, arrays)
     size = learner.networks.encoder.latent_size
     learner.statistics = taken_statistics(learner.config, size, arrays)
     learner.confidence = taken_confidence(arrays, size)
@@ -65,7 +65,7 @@ def restore_networks(
     """Only the networks of a snapshot and their optimiser's moments, to be activated again."""
     header, arrays = opened(content)
     networks = _networks(header, arrays).to(device)
-    return networks, _taken_moments(networks, arrays)
+    return networks, taken_moments(networks, arrays)
 
 
 def _config(header: Header) -> BanditConfig:
@@ -124,7 +124,7 @@ def load_state(module: nn.Module, arrays: Arrays, prefix: str = "networks.") -> 
     module.load_state_dict(state, strict=True)
 
 
-def _taken_moments(networks: Networks, arrays: Arrays) -> Moments:
+def taken_moments(networks: Networks, arrays: Arrays) -> Moments:
     """The moments of every parameter that has any: both of them, in its shape, and the step."""
     moments: Moments = {}
     for name, parameter in networks.named_parameters():

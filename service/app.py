@@ -13,10 +13,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.concurrency_limit import LoadLimits
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
+from service.job_runner import JobRunner, ThreadRunner
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.policies import Policies
 from service.problems import Problems
+from service.process_runner import ProcessRunner
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.rewarding import Rewarding
@@ -301,7 +303,13 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         lease_seconds=settings.lease_seconds,
         kept_snapshots=settings.kept_snapshots,
     )
-    return Trainer(stores, options, metrics)
+    return Trainer(stores, options, metrics, _runner(settings, metrics))
+
+
+def _runner(settings: Settings, metrics: Metrics) -> JobRunner:
+    if settings.trains_in_process:
+        return ProcessRunner(settings.device, metrics.training_process_deaths.inc)
+    return ThreadRunner()
 
 
 def _evaluation_jobs(

@@ -16,6 +16,7 @@ from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
 from service.folding import Folder, conclusion
+from service.job_runner import JobRunner
 from service.loading import LearnerStore
 from service.metrics import Metrics
 from service.providing import Provider
@@ -67,12 +68,16 @@ class TrainerStores:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An experiment to train and all that is needed for it; `executor` trains the encoders."""
+    """An experiment to train and all that is needed for it.
+
+    `runner` trains and judges the encoders; the thread of `executor` waits for it.
+    """
 
     experiment: Experiment
     stores: TrainerStores
     options: TrainerOptions
     metrics: Metrics
+    runner: JobRunner
     executor: Executor
 
 
@@ -85,7 +90,7 @@ class Leadership:
         self._stores = assignment.stores
         self._options = assignment.options
         self._metrics = assignment.metrics
-        self._executor = assignment.executor
+        self._runner, self._executor = assignment.runner, assignment.executor
         self._lease = lease
         stores = assignment.stores
         self._provider = Provider(
@@ -236,7 +241,7 @@ class Leadership:
         started, label = time.monotonic(), self._experiment.name
 
         def train() -> Outcome:
-            outcome = pending.run()
+            outcome = self._runner.train(pending)
             seconds = time.monotonic() - started
             is_accepted = outcome.verdict.is_accepted
             self._metrics.observe_episode(label, seconds, outcome.losses, is_accepted=is_accepted)
@@ -264,7 +269,7 @@ class Leadership:
             job = await asyncio.to_thread(self._learner.judging)
             if job is not None:
                 loop = asyncio.get_running_loop()
-                judging = loop.run_in_executor(self._executor, job.run)
+                judging = loop.run_in_executor(self._executor, self._runner.judge, job)
                 self._judging = (self._learner.offset, judging)
 
     def _is_unjudged(self) -> bool:

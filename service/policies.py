@@ -12,7 +12,7 @@ from model.restoring import restore_policy
 from model.snapshot import SnapshotError
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec
-from service.records import Experiment, utc_now
+from service.records import Experiment, StoredSnapshot, utc_now
 from service.snapshot_bus import SnapshotBus, Topic
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
@@ -109,7 +109,7 @@ class Policies:
         spec = ExperimentSpec.of(experiment)
         stored = await self._newest_stored(experiment)
         if stored is None:
-            policy = Learner(spec.bandit_config(), spec.seed).policy(0, self._device)
+            policy = await asyncio.to_thread(_initial, spec, self._device)
             stored = Published(policy, experiment.created_at)
         served = Served(experiment, spec, stored.policy)
         newer = self._served.get(name)  # another request may have been here meanwhile
@@ -159,7 +159,7 @@ class Policies:
         """The policy of the newest snapshot that is whole."""
         stored = await self._snapshots.latest(experiment.experiment_id)
         while stored is not None:
-            if stored.is_intact:
+            if await asyncio.to_thread(_is_intact, stored):
                 policy = await self._restored(experiment.name, stored.blob)
                 if policy is not None:
                     return Published(policy, stored.record.created_at)
@@ -174,3 +174,12 @@ class Policies:
             details = {"action": "snapshot_rejected", "experiment": name, "reason": str(error)}
             log.exception("a snapshot was rejected", extra=details)
             return None
+
+
+# What takes milliseconds runs in a thread: the loop must not stop for it.
+def _initial(spec: ExperimentSpec, device: str) -> Policy:
+    return Learner(spec.bandit_config(), spec.seed).policy(0, device)
+
+
+def _is_intact(stored: StoredSnapshot) -> bool:
+    return stored.is_intact

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -25,6 +26,9 @@ BACKLOG = 2048
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TASK_DIED = 1
 LAST_CALL_SECONDS = 0.1
+# Python's own 5 ms would be added to a request at every hand-over between the loop and the
+# database's thread while another thread folds or publishes; a hand-over itself takes microseconds.
+SWITCH_SECONDS = 0.0005
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +49,7 @@ def serve(
     settings: Settings, listener: socket.socket, on_started: Callable[[], None] = lambda: None
 ) -> int:
     """Serve in this process until told to stop; the exit code."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     app = create_app(settings)
     readiness: Readiness = app.state.readiness
     config = uvicorn.Config(

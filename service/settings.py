@@ -48,6 +48,11 @@ class Settings(BaseSettings):
     trainer_inside: bool = Field(
         True, description="train in the serving process; false where `daband train` runs"
     )
+    training: Literal["auto", "process", "thread"] = Field(
+        "auto",
+        description="where encoders train: a process of their own, or a thread beside all else; "
+        "auto: a process on the CPU, a thread on a GPU",
+    )
     trainer_metrics_port: int = Field(
         0, ge=0, le=65535, description="port of `daband train`'s own /metrics; 0: none"
     )
@@ -148,6 +153,11 @@ class Settings(BaseSettings):
     def bus_url(self) -> str | None:
         """The bus's URL, none for the one inside the process."""
         return None if self.redis_url is None else self.redis_url.get_secret_value()
+
+    @property
+    def trains_in_process(self) -> bool:
+        """Whether encoders train in a process of their own."""
+        return self.training == "process" or (self.training == "auto" and self.device == "cpu")
 
     @property
     def is_embedded(self) -> bool:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from service.errors import StorageUnavailable
 from service.experiment_trainer import ExperimentTrainer
+from service.job_runner import JobRunner
 from service.leadership import Assignment, TrainerOptions, TrainerStores
 from service.metrics import Metrics
 
@@ -17,10 +18,13 @@ log = logging.getLogger(__name__)
 class Trainer:
     """Folds the logs of all experiments that nobody else trains."""
 
-    def __init__(self, stores: TrainerStores, options: TrainerOptions, metrics: Metrics) -> None:
+    def __init__(
+        self, stores: TrainerStores, options: TrainerOptions, metrics: Metrics, runner: JobRunner
+    ) -> None:
         self._stores = stores
         self._options = options
         self._metrics = metrics
+        self._runner = runner  # closed when the trainer ends
 
     async def run(self) -> None:
         """Train until cancelled; meant for a supervisor. An error of one experiment ends all."""
@@ -33,6 +37,7 @@ class Trainer:
                     await self._take_on_new(group, known, executor)
                     await asyncio.sleep(self._options.poll_seconds)
         finally:
+            self._runner.close()
             executor.shutdown(wait=False, cancel_futures=True)
 
     async def _take_on_new(
@@ -47,7 +52,7 @@ class Trainer:
             if experiment.name not in known:
                 known.add(experiment.name)
                 assignment = Assignment(
-                    experiment, self._stores, self._options, self._metrics, executor
+                    experiment, self._stores, self._options, self._metrics, self._runner, executor
                 )
                 work = ExperimentTrainer(assignment).run()
                 group.create_task(work, name=f"trainer-{experiment.name}")

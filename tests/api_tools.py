@@ -73,8 +73,9 @@ def asgi(app: FastAPI, services: Services) -> Any:
 
 @asynccontextmanager
 async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
-    """The app on a database, with the trainer left out unless asked for."""
-    given = {"database_url": database_url, "trainer_inside": False, **PATIENT, **settings}
+    """The app on a database, with the trainer left out unless asked for, and no process for it."""
+    given: dict[str, Any] = {"database_url": database_url, "trainer_inside": False}
+    given |= {"training": "thread", **PATIENT, **settings}
     app = create_app(Settings(**given))
     async with app.router.lifespan_context(app) as state:
         assert state is not None

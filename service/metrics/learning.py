@@ -61,6 +61,10 @@ class LearningMetrics(Registered):
         self.episode_seconds = self._histogram(
             "daband_episode_seconds", "Time to train an encoder", EPISODE_SECONDS, "experiment"
         )
+        self.training_process_deaths = self._counter(
+            "daband_training_process_deaths_total",
+            "Training processes that died and were replaced",
+        )
         self.loss = self._gauge(
             "daband_loss",
             "Mean of a weighted loss term over the last training",

@@ -1,5 +1,6 @@
 """Snapshots: learner states with the offset they were folded up to."""
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -45,6 +46,7 @@ class Snapshots:
         The first snapshot of each encoder version is pinned.
         """
         version = expected_version + 1
+        sha256 = await asyncio.to_thread(_sha256, snapshot.blob)  # megabytes: not on the loop
 
         async def insert(connection: AsyncConnection) -> SnapshotRecord:
             row = await lock_experiment(
@@ -53,8 +55,8 @@ class Snapshots:
             if row.epoch != epoch:
                 raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
             if row.next_version != version:
-                return await _saved_before(connection, experiment_id, version, snapshot)
-            await _insert(connection, experiment_id, version, epoch, snapshot)
+                return await _saved_before(connection, experiment_id, version, sha256)
+            await _insert(connection, (experiment_id, version, epoch, sha256), snapshot)
             return await _record(connection, experiment_id, version)
 
         return await self._database.write(insert, self._timeout_seconds)
@@ -130,29 +132,30 @@ class Snapshots:
         return None if row is None else StoredSnapshot(_to_record(row[:-1]), row[-1])
 
 
+def _sha256(blob: bytes) -> str:
+    return hashlib.sha256(blob).hexdigest()
+
+
 def _is_at(experiment_id: str, version: int) -> sa.ColumnElement[bool]:
     return sa.and_(snapshots.c.experiment_id == experiment_id, snapshots.c.version == version)
 
 
 async def _saved_before(
-    connection: AsyncConnection, experiment_id: str, version: int, snapshot: NewSnapshot
+    connection: AsyncConnection, experiment_id: str, version: int, sha256: str
 ) -> SnapshotRecord:
     try:
         record = await _record(connection, experiment_id, version)
     except UnknownSnapshot:
         raise VersionConflict(expected_version=version - 1) from None
-    if record.sha256 != hashlib.sha256(snapshot.blob).hexdigest():
+    if record.sha256 != sha256:
         raise VersionConflict(expected_version=version - 1)
     return record
 
 
 async def _insert(
-    connection: AsyncConnection,
-    experiment_id: str,
-    version: int,
-    epoch: int,
-    snapshot: NewSnapshot,
+    connection: AsyncConnection, names: tuple[str, int, int, str], snapshot: NewSnapshot
 ) -> None:
+    experiment_id, version, epoch, sha256 = names
     is_first = not await connection.scalar(
         sa.select(
             sa.exists().where(
@@ -169,7 +172,7 @@ async def _insert(
             encoder_version=snapshot.encoder_version,
             epoch=epoch,
             state_hash=snapshot.state_hash,
-            sha256=hashlib.sha256(snapshot.blob).hexdigest(),
+            sha256=sha256,
             size_bytes=len(snapshot.blob),
             is_pinned=snapshot.is_pinned or is_first,
             created_at=DatabaseNow(),

@@ -51,12 +51,14 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], output: 
 class Daband:
     """A `daband` command that runs as a process; its output is kept over restarts.
 
-    `settings` are `DABAND_*` variables without their prefix.
+    `settings` are `DABAND_*` variables without their prefix. Encoders train in a thread unless these
+    say otherwise: a training process is started afresh, imports and all, which takes seconds.
     """
 
     def __init__(self, folder: Path, *command: str, **settings: object) -> None:
         self._command = command
-        self._settings = {name: str(value) for name, value in settings.items()}
+        given = {"TRAINING": "thread"} | settings
+        self._settings = {name: str(value) for name, value in given.items()}
         self._process: ForkServerProcess | None = None
         self.name = "-".join(command[:2])
         self.output = folder / f"{self.name}-{id(self)}.log"

@@ -1,0 +1,129 @@
+"""Training in a process of its own: the same result, whatever becomes of the process."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from model.learner import Learner, TrainingJob
+from model.snapshot import state_hash
+from service.process_runner import ATTEMPTS, ProcessRunner, TrainingGivenUp
+from tests.builders import make_rounds, small_config, teach
+from tests.storage_tools import eventually
+
+ENDLESS = 10**9  # steps
+
+
+class Deaths:
+    """Counts them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture(scope="module")
+def deaths() -> Deaths:
+    return Deaths()
+
+
+@pytest.fixture(scope="module")
+def runner(deaths: Deaths) -> Iterator[ProcessRunner]:
+    """One for all tests here: to start its process takes seconds."""
+    made = ProcessRunner("cpu", deaths)
+    yield made
+    made.close()
+
+
+def due(steps: int = 4) -> Learner:
+    """A learner whose first encoder update is pending."""
+    config = small_config(steps_per_episode=steps, divergence_weight=1.0, gate_margin=1.0)
+    learner = Learner(config, seed=7)
+    rounds = make_rounds(config, config.episode_length)
+    teach(learner, rounds[:-1])
+    learner.observe(rounds[-1])
+    return learner
+
+
+def pending(learner: Learner) -> TrainingJob:
+    assert learner.pending is not None
+    return learner.pending
+
+
+def trained_here() -> str:
+    learner = due()
+    learner.conclude(pending(learner).run())
+    return state_hash(learner)
+
+
+def trained_by(runner: ProcessRunner) -> str:
+    learner = due()
+    learner.conclude(runner.train(pending(learner)))
+    return state_hash(learner)
+
+
+def processes() -> list[psutil.Process]:
+    """The training processes that this one has."""
+    return [
+        each for each in psutil.Process().children() if "service.training_process" in each.cmdline()
+    ]
+
+
+def test_the_state_is_the_same_as_after_training_here(runner: ProcessRunner):
+    assert trained_by(runner) == trained_here()
+
+
+def test_a_process_is_kept_and_gives_way_to_serving(runner: ProcessRunner):
+    trained_by(runner)
+    first = processes()
+    trained_by(runner)
+    assert processes() == first
+    assert len(first) == 1
+    assert first[0].nice() > os.nice(0)
+    assert first[0].num_threads() < 2 + (os.cpu_count() or 1)
+
+
+def test_a_job_whose_process_is_killed_is_done_again(runner: ProcessRunner, deaths: Deaths):
+    trained_by(runner)
+    before = deaths.count
+    processes()[0].kill()
+    assert trained_by(runner) == trained_here()
+    assert deaths.count == before + 1
+
+
+def test_signals_for_the_whole_group_do_not_end_it(runner: ProcessRunner, deaths: Deaths):
+    trained_by(runner)
+    before = deaths.count
+    for _ in range(2):
+        processes()[0].terminate()
+        processes()[0].send_signal(2)
+        trained_by(runner)
+    assert deaths.count == before
+
+
+async def test_closing_ends_the_job_under_way_and_its_process():
+    runner = ProcessRunner("cpu", Deaths())
+    before = set(processes())
+    with ThreadPoolExecutor(1) as thread:
+        training = thread.submit(runner.train, pending(due(ENDLESS)))
+        await eventually(lambda: bool(set(processes()) - before))
+        started = list(set(processes()) - before)
+        runner.close()
+        with pytest.raises(TrainingGivenUp, match="has ended"):
+            training.result()
+    assert psutil.wait_procs(started, 30)[1] == []
+    with pytest.raises(TrainingGivenUp, match="has ended"):
+        runner.train(pending(due()))
+
+
+def test_a_job_is_given_up_when_its_process_dies_again_and_again():
+    deaths = Deaths()
+    runner = ProcessRunner("cpu", deaths, python="/bin/false")
+    with pytest.raises(TrainingGivenUp, match="again and again"):
+        runner.train(pending(due()))
+    assert deaths.count == ATTEMPTS
+    runner.close()

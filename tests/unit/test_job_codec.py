@@ -1,0 +1,109 @@
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.job_codec import (
+    Message,
+    answered,
+    judgement_of,
+    judging_message,
+    outcome_of,
+    training_message,
+)
+from model.learner import Learner, TrainingJob
+from model.snapshot import state_hash
+from service.message_pipe import receive, send
+from tests.builders import make_rounds, small_config, teach
+
+KINDS: dict[str, dict[str, Any]] = {
+    "all loss terms": {"divergence_weight": 1.0, "regression_weight": 0.1},
+    "a teacher": {"consistency_weight": 1.0, "view_rounds": True},
+    "the paper's objective": {"objective": "paper", "divergence_weight": 1.0},
+    "a context an arm": {"context_kind": "per_arm"},
+    "images": {"context_shape": (1, 8, 8), "steps_per_episode": 1},
+    "not learned": {"encoder": "pca"},
+    "statistics kept": {"statistics": "keep"},
+}
+
+
+def learner_of(changes: dict[str, Any]) -> Learner:
+    """After an encoder update, so that there are moments, with the next one due."""
+    learner = Learner(small_config(gate_margin=1.0, gate_rank=1.0, **changes), seed=7)
+    rounds = make_rounds(learner.config, 32)
+    teach(learner, rounds[:31])
+    learner.observe(rounds[31])
+    assert learner.pending is not None
+    return learner
+
+
+def elsewhere(message: Message) -> Message:
+    """The answer of a process that has nothing but the bytes of the message."""
+    return over_a_pipe(answered(over_a_pipe(message), "cpu"))
+
+
+def over_a_pipe(message: Message) -> Message:
+    pipe = BytesIO()
+    send(pipe, message)
+    pipe.seek(0)
+    return receive(pipe)
+
+
+def run_elsewhere(job: TrainingJob) -> Any:
+    return outcome_of(elsewhere(training_message(job)), job)
+
+
+@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS)
+def test_an_update_made_elsewhere_leads_to_the_same_bytes(changes: dict[str, Any]):
+    here, there = learner_of(changes), learner_of(changes)
+    assert here.pending is not None
+    assert there.pending is not None
+    here.conclude(here.pending.run())
+    there.conclude(run_elsewhere(there.pending))
+    assert there.encoder_version == 2
+    assert state_hash(there) == state_hash(here)
+
+
+def test_all_that_is_said_of_an_update_comes_back(good_job: TrainingJob):
+    here, there = good_job.run(), run_elsewhere(good_job)
+    assert (there.episode, there.losses, there.verdict) == (here.episode, here.losses, here.verdict)
+    assert there.losses
+
+
+def test_an_update_that_diverged_comes_back_as_it_is(good_job: TrainingJob):
+    broken = replace(good_job, config=good_job.config.changed(learning_rate=1e30))
+    found = run_elsewhere(broken)
+    assert found.verdict == broken.run().verdict
+    assert "not finite" in found.verdict.reasons[0]
+
+
+def test_a_job_is_not_changed_by_its_answer(good_job: TrainingJob):
+    before = {name: value.clone() for name, value in good_job.networks.state_dict().items()}
+    run_elsewhere(good_job)
+    after = good_job.networks.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("kind", ["shared", "per_arm"])
+def test_a_judgement_made_elsewhere_is_the_same(kind: str):
+    learner = Learner(
+        small_config(
+            rebuild_window=400, reservoir_size=200, holdout_share=0.5, context_kind=kind,
+            gate_margin=1.0, gate_rank=1.0,
+        ),
+        seed=7,
+    )  # fmt: skip
+    teach(learner, make_rounds(learner.config, 160))
+    job = learner.judging()
+    assert job is not None
+    assert job.confidence is not None
+    assert judgement_of(elsewhere(judging_message(job))) == job.run()
+
+
+def test_the_message_copies_no_contexts(good_job: TrainingJob):
+    message = training_message(good_job)
+    contexts = good_job.data.rounds.contexts.numpy()
+    assert np.shares_memory(message.arrays["rounds.contexts"], contexts)
