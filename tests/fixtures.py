@@ -48,13 +48,18 @@ def shared_redis_url() -> Iterator[str]:
         yield server.url
 
 
+def emptied(redis_url: str) -> str:
+    """The Redis, without what a service has left there."""
+    with Redis.from_url(redis_url) as client:
+        for key in client.scan_iter(f"{RedisOptions().prefix}:*"):
+            client.delete(key)
+    return redis_url
+
+
 @pytest.fixture
 def redis_url(shared_redis_url: str) -> str:
     """A Redis that no test hurts; what an earlier test's service left there is gone."""
-    with Redis.from_url(shared_redis_url) as client:
-        for key in client.scan_iter(f"{RedisOptions().prefix}:*"):
-            client.delete(key)
-    return shared_redis_url
+    return emptied(shared_redis_url)
 
 
 @pytest.fixture
