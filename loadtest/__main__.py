@@ -5,6 +5,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from loadtest.traffic import Body, Workload
 from loadtest.validity import Bounds, faults
 
 EXIT_CODES = {"passed": 0, "FAILED": 1, "INVALID": 2}
+TERMINATED = 128 + signal.SIGTERM
 SELECTS_A_REWARD = 10
 WITH_REWARDS = ("mixed", "soak")
 SOAK_CONFIG = {"episode_length": 256, "rebuild_window": 4096}
@@ -32,6 +34,7 @@ SOAK_CONFIG = {"episode_length": 256, "rebuild_window": 4096}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play a profile; the exit code."""
     options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # what was started must end
     with _bench(options) as bench:
         warm_up(bench)
         checks = PROFILES[options.profile](bench, _plan(options))

@@ -4,21 +4,20 @@ import numpy as np
 
 from loadtest.bench import Bench
 from loadtest.patient_client import PatientClient
-from service.bodies import MAX_BATCH
 from service.recent_decisions import MAX_RECENT
 
-SPARE_BATCHES = 2
+BATCH = 128  # small: a database that is slow writes them in time, too
 
 
 def fill_memories(bench: Bench) -> int:
-    """Make more decisions than a server remembers; how many.
+    """Make as many decisions as a server remembers; how many.
 
     With several workers each remembers its own: those fill during the warm-up of the run.
     """
     rng, made = np.random.default_rng(11), 0
     with PatientClient(bench.service.url) as client:
-        while made < MAX_RECENT + SPARE_BATCHES * MAX_BATCH:
-            contexts = rng.standard_normal((MAX_BATCH, bench.workload.size)).round(2).tolist()
+        while made < MAX_RECENT:
+            contexts = rng.standard_normal((BATCH, bench.workload.size)).round(2).tolist()
             rounds = [{"source": {"context": context}} for context in contexts]
             body = {"experiment": bench.workload.experiment, "rounds": rounds}
             made += len(client.post("/select/batch", body)["rounds"])

@@ -14,7 +14,9 @@ from loadtest.sampling import MEBIBYTE, Sample
 from loadtest.tally import Second, good_count
 
 BINS = 200  # a long run is drawn in at most so many points
-PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+PERCENTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}  # over no curve
+HEADROOM = 1.1
 
 
 def draw(bench: Bench, path: Path, title: str) -> None:
@@ -30,6 +32,8 @@ def draw(bench: Bench, path: Path, title: str) -> None:
         axes.grid(alpha=0.3)
         for moment, _ in bench.events:
             axes.axvline(moment - bench.started, color="grey", linestyle=":", linewidth=1)
+    for moment, what in bench.events:
+        rates.annotate(what, (moment - bench.started, 0), rotation=90, fontsize=7, alpha=0.7)
     rates.set_title(title)
     memory.set_xlabel("seconds")
     figure.savefig(path, dpi=110)
@@ -59,9 +63,9 @@ def _draw_rates(axes: Axes, points: list[Point]) -> None:
     axes.plot(moments, [good_count(each) / width for _, width, each in points], label="good")
     refused = [each.refused.total / width for _, width, each in points]
     if any(refused):
-        axes.plot(moments, refused, label="refused (503)")
+        axes.plot(moments, refused, label="refused (503)", color="tab:red")
     axes.set_ylabel("requests a second")
-    axes.legend(loc="upper left")
+    axes.legend(**BESIDE)
 
 
 def _draw_latencies(axes: Axes, points: list[Point]) -> None:
@@ -70,7 +74,7 @@ def _draw_latencies(axes: Axes, points: list[Point]) -> None:
         axes.plot(moments, [_milliseconds(each.good, share) for *_, each in points], label=name)
     axes.set_yscale("log")
     axes.set_ylabel("latency, ms")
-    axes.legend(loc="upper left")
+    axes.legend(**BESIDE)
 
 
 def _milliseconds(histogram: Histogram, share: float) -> float:
@@ -84,9 +88,9 @@ def _draw_samples(
         moments = [each.moment - bench.started for each in samples]
         axes.plot(moments, values(samples), label=name)
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, HEADROOM * axes.get_ylim()[1])
     if bench.sampler.samples:
-        axes.legend(loc="upper left")
+        axes.legend(**BESIDE)
 
 
 def _cpu_shares(samples: list[Sample]) -> list[float]:

@@ -30,6 +30,12 @@ def test_counts_of_poisson_arrivals_have_a_variance_equal_to_their_mean():
     assert counts.var() == pytest.approx(50, abs=5)
 
 
+def test_the_number_of_all_poisson_arrivals_varies_as_theirs_does():
+    totals = [len(due_times([Segment(50, 1)], Arrivals.POISSON, seed)) for seed in range(1000)]
+    assert np.mean(totals) == pytest.approx(50, abs=1)
+    assert np.var(totals) == pytest.approx(50, abs=10)  # a standard error of 2.2
+
+
 def test_gaps_of_poisson_arrivals_are_exponential():
     gaps = np.diff(due_times([Segment(100, 1000)], Arrivals.POISSON, seed=4))
     assert (gaps >= 0).all()
