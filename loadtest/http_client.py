@@ -5,9 +5,9 @@ A general client costs about a millisecond a request and would be what a load te
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -15,7 +15,7 @@ import httptools
 TIMEOUT = "timeout"
 DISCONNECTED = "disconnected"
 SWEEP_SECONDS = 0.1
-IDLE_SECONDS = 10.0  # well before a server closes it: that could meet a request on its way
+IDLE_SECONDS = 5.0  # well before a server closes it: that could meet a request on its way
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class HttpClient:
         if self._waiting:
             self._spawn(self._connect())
 
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,10 +1,9 @@
 """What became of every request, second by second of the time at which it was due."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from loadtest.histogram import Histogram, merged
+from loadtest.histogram import Histogram
 from loadtest.http_client import Answer
 from loadtest.traffic import GOOD
 
@@ -84,8 +83,3 @@ def outcome_counts(second: Second) -> dict[str, int]:
     for (_, outcome), number in second.outcomes.items():
         counts[outcome] += number
     return dict(sorted(counts.items()))
-
-
-def good_latency(seconds: Iterable[Second]) -> Histogram:
-    """Latencies of the requests that got what they asked for."""
-    return merged(second.good for second in seconds)
