@@ -94,7 +94,7 @@ class JudgingJob:
         contexts = self.target.cpu().numpy()
         if self.config.is_joint:
             contexts = contexts[:, None]
-        encoder = FrozenEncoder.of(self.networks.encoder, self.target.device)
+        encoder = FrozenEncoder.of(self.networks.served, self.target.device)
         policy = Policy(
             self.config, self.seed, encoder, self.factors, self.version, self.confidence
         )

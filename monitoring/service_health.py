@@ -127,6 +127,7 @@ SERVICE_HEALTH = Board(
             (
                 Query("sum by (job) (increase(daband_process_starts_total[1h]))", "starts {{job}}"),
                 Query("sum by (task) (increase(daband_task_deaths_total[1h]))", "died: {{task}}"),
+                Query("sum(increase(daband_training_process_deaths_total[1h]))", "died: training"),
             ),
             "Over an hour.",
         ),

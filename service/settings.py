@@ -46,7 +46,7 @@ class Settings(BaseSettings):
         "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="where encoders run: cpu, cuda, cuda:1"
     )
     trainer_inside: bool = Field(
-        True, description="train in the serving process; false where `daband train` runs"
+        True, description="serving processes train, too; false where `daband train` runs"
     )
     training: Literal["auto", "process", "thread"] = Field(
         "auto",

@@ -87,20 +87,24 @@ def test_a_job_is_not_changed_by_its_answer(good_job: TrainingJob):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-@pytest.mark.parametrize("kind", ["shared", "per_arm"])
+@pytest.mark.parametrize("kind", ["all loss terms", "a teacher", "a context an arm"])
 def test_a_judgement_made_elsewhere_is_the_same(kind: str):
-    learner = Learner(
-        small_config(
-            rebuild_window=400, reservoir_size=200, holdout_share=0.5, context_kind=kind,
-            gate_margin=1.0, gate_rank=1.0,
-        ),
-        seed=7,
-    )  # fmt: skip
+    large = {"rebuild_window": 400, "reservoir_size": 200, "holdout_share": 0.5}
+    lenient = {"gate_margin": 1.0, "gate_rank": 1.0}
+    learner = Learner(small_config(**KINDS[kind], **large, **lenient), seed=7)
     teach(learner, make_rounds(learner.config, 160))
     job = learner.judging()
     assert job is not None
     assert job.confidence is not None
     assert judgement_of(elsewhere(judging_message(job))) == job.run()
+
+
+def test_an_encoder_is_judged_as_it_serves(good_learner: Learner):
+    job = good_learner.judging()
+    assert job is not None
+    contexts = job.target.numpy()
+    served = good_learner.policy().select_target(contexts).confidence.mean()
+    assert job.run().signs.mean_confidence == float(served)
 
 
 def test_the_message_copies_no_contexts(good_job: TrainingJob):
