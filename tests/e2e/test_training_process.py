@@ -63,7 +63,7 @@ async def share_of_the_server(server: Server) -> float:
     async def is_enough() -> bool:
         return sum(spent()) >= CPU_SECONDS
 
-    await eventually(is_enough, server)
+    await eventually(is_enough, server, seconds=3 * PATIENCE_SECONDS)
     here, there = spent()
     return here / (here + there)
 

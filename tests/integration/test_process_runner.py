@@ -84,7 +84,6 @@ def test_a_process_is_kept_and_gives_way_to_serving(runner: ProcessRunner):
     assert processes() == first
     assert len(first) == 1
     assert first[0].nice() > os.nice(0)
-    assert first[0].num_threads() < 2 + (os.cpu_count() or 1)
 
 
 def test_a_job_whose_process_is_killed_is_done_again(runner: ProcessRunner, deaths: Deaths):
