@@ -61,7 +61,7 @@ SERVICE_HEALTH = Board(
             "Requests at work",
             Unit.COUNT,
             (Query("sum(daband_requests_in_flight)", "in flight"),),
-            "Beyond DABAND_MAX_IN_FLIGHT a process refuses more.",
+            "Beyond DABAND_MAX_IN_FLIGHT, and under load earlier, a process refuses more.",
         ),
         Panel(
             "Problems answered",

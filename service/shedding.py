@@ -28,7 +28,7 @@ class Shedding:
         self._limit = ConcurrencyLimit(limits)
         self._in_flight = metrics.requests_in_flight
         self._problems = metrics.problems.labels(Overloaded.slug)
-        self._answers = metrics.request_seconds.labels(UNMATCHED, "POST", str(Overloaded.status))
+        self._answers = metrics.request_timer(UNMATCHED, "POST", Overloaded.status)
         self._refusal = Refusal(readiness)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

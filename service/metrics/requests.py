@@ -14,7 +14,7 @@ class RequestMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
-        self._observed: dict[tuple[str, str, int | None], Histogram] = {}
+        self._timers: dict[tuple[str, str, int | None], Histogram] = {}
         self.request_seconds = self._histogram(
             "daband_request_seconds",
             "Time to answer a request; `status` is a class, `gone` where the caller left first",
@@ -39,12 +39,16 @@ class RequestMetrics(Registered):
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """A request is over."""
+        self.request_timer(route, method, status).observe(seconds)
+
+    def request_timer(self, route: str, method: str, status: int | None) -> Histogram:
+        """Where the times of such requests are observed; found once, for that costs as much."""
         key = (route, method, status)
-        observed = self._observed.get(key)
-        if observed is None:
-            observed = self.request_seconds.labels(route, method, _status_class(status))
-            self._observed[key] = observed
-        observed.observe(seconds)
+        timer = self._timers.get(key)
+        if timer is None:
+            timer = self.request_seconds.labels(route, method, _status_class(status))
+            self._timers[key] = timer
+        return timer
 
     def expect_problems(self, slugs: Iterable[str]) -> None:
         """Show these from the start: a rate cannot see the step from nothing to the first."""
