@@ -195,6 +195,7 @@ async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serv
         await eventually(lambda: is_blocked(api))
         await play(api, 4, start=100)  # decisions and rewards are taken all the same
         await eventually(lambda: has_waited(api))
+        await eventually(lambda: told(api, "daband_trainer_lag_events") > 4 * 3)
         assert (await api.select()).json()["policy_version"] >= last_good
         assert (await api.http.get("/readyz")).status_code == 200
         assert await newest_offset(api) < restore_offset
@@ -202,16 +203,22 @@ async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serv
         await flip_a_bit(api.services.database, experiment.experiment_id, first)  # repaired
         await settled(api, 12)
         assert not is_blocked(api)
+        await eventually(lambda: told(api, "daband_trainer_lag_events") == 0)
         assert await is_replayed(api)
         await flip_a_bit(api.services.database, experiment.experiment_id, first)
         with pytest.raises(DamagedSnapshot, match=f"restore at offset {restore_offset} needs"):
             await is_replayed(api)
 
 
-def is_blocked(api: Api) -> bool:
-    labels = {"experiment": "doses"}
+def told(api: Api, metric: str) -> float:
+    """What a metric says of the experiment; -1 while it says nothing."""
     registry = api.services.metrics.registry
-    return registry.get_sample_value("daband_trainer_blocked", labels) == 1.0
+    value: float | None = registry.get_sample_value(metric, {"experiment": "doses"})
+    return -1.0 if value is None else value
+
+
+def is_blocked(api: Api) -> bool:
+    return told(api, "daband_trainer_blocked") == 1.0
 
 
 async def has_waited(api: Api) -> bool:
