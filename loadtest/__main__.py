@@ -28,7 +28,8 @@ EXIT_CODES = {"passed": 0, "FAILED": 1, "INVALID": 2}
 TERMINATED = 128 + signal.SIGTERM
 SELECTS_A_REWARD = 10
 WITH_REWARDS = ("mixed", "soak")
-SOAK_CONFIG = {"episode_length": 256, "rebuild_window": 4096}
+# Small, so that encoders follow each other and all that a learner keeps is full soon.
+SOAK_CONFIG = {"episode_length": 64, "rebuild_window": 512, "reservoir_size": 512}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

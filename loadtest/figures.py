@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 from loadtest.bench import Bench, Stage
-from loadtest.checks import Check, at_most
+from loadtest.checks import Check, at_least, at_most
 from loadtest.histogram import Histogram, merged
 from loadtest.lost_events import compared, logged_ids
+from loadtest.patient_client import PatientClient
 from loadtest.sampling import memory_slope
 from loadtest.tally import REFUSED, Second
 
@@ -76,6 +77,16 @@ def memory_growth(bench: Bench, stage: Stage) -> list[Check]:
             title = f"memory of the {name}, MiB added in 10 minutes"
             checks.append(at_most(title, slope, SLOPE_BOUND))
     return checks
+
+
+def learning(bench: Bench) -> list[Check]:
+    """Encoders were trained and snapshots published beside it all, or the run has missed its aim."""
+    with PatientClient(bench.service.url) as client:
+        state = client.get(f"/experiments/{bench.workload.experiment}/state")
+    return [
+        at_least("encoders trained", state.get("episode", 0), 1, "{:.0f}"),
+        at_least("snapshots published", state["policy_version"], 1, "{:.0f}"),
+    ]
 
 
 def lost_events(bench: Bench) -> list[Check]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from loadtest.bench import Bench, Stage
 from loadtest.checks import Check, at_least, at_most
 from loadtest.figures import (
-    LONG_SECONDS,
     growth,
+    learning,
     lost_events,
     no_error,
     other_errors,
@@ -17,7 +17,6 @@ from loadtest.figures import (
     recovery_seconds,
     without_retry_after,
 )
-from loadtest.filling import fill_memories
 from loadtest.knee import SETTLING_SECONDS, Promise, find_knee
 from loadtest.training_beside import Trained
 
@@ -64,7 +63,7 @@ def select(bench: Bench, plan: Plan) -> list[Check]:
 def mixed(bench: Bench, plan: Plan) -> list[Check]:
     """Ten selects to one reward for minutes: neither latency nor memory may grow."""
     rate = plan.rate or 0.5 * _knee(bench, plan).rate
-    stage = _long_stage(bench, "mixed", rate, plan.seconds or 300)
+    stage = bench.play("mixed", rate, plan.seconds or 300)
     return [no_error([stage]), *growth(bench, stage), *lost_events(bench)]
 
 
@@ -115,8 +114,9 @@ def training(bench: Bench, plan: Plan) -> list[Check]:
 def soak(bench: Bench, plan: Plan) -> list[Check]:
     """Half the knee for long, with trainings, snapshots and restarts of Redis."""
     rate, seconds = plan.rate or 0.5 * _knee(bench, plan).rate, plan.seconds or 1200
-    stage = _long_stage(bench, "soak", rate, seconds)
-    return [no_error([stage]), *growth(bench, stage), *lost_events(bench)]
+    with _redis_restarts(bench, [share * seconds for share in REDIS_RESTARTS]):
+        stage = bench.play("soak", rate, seconds)
+    return [no_error([stage]), *growth(bench, stage), *learning(bench), *lost_events(bench)]
 
 
 PROFILES: dict[str, Profile] = {
@@ -136,14 +136,6 @@ def _knee(bench: Bench, plan: Plan) -> Stage:
     knee = find_knee(step, plan.promise)
     bench.note(f"the knee: {knee.rate:.0f} requests a second")
     return knee
-
-
-def _long_stage(bench: Bench, name: str, rate: float, seconds: int) -> Stage:
-    if seconds >= LONG_SECONDS:
-        bench.note(f"{fill_memories(bench)} decisions were made ahead")
-    shares = REDIS_RESTARTS if name == "soak" else ()
-    with _redis_restarts(bench, [share * seconds for share in shares]):
-        return bench.play(name, rate, seconds)
 
 
 @contextmanager

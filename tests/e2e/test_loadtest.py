@@ -38,6 +38,7 @@ def test_a_soak_on_postgres_with_redis_restarts_loses_nothing(tmp_path: Path):
     )
     found = figures(told)
     assert (found["events lost"], found["events repeated"]) == ("0", "0")
+    assert {"encoders trained", "snapshots published"} <= found.keys()
     assert {"service", "trainer", "database"} == soak["memory_mib"].keys()
 
 
