@@ -14,8 +14,9 @@ from pathlib import Path
 
 from loadtest.arrivals import Arrivals
 from loadtest.bench import Bench, Traits
+from loadtest.checks import Check
 from loadtest.generators import GeneratorOptions, Generators
-from loadtest.knee import Promise
+from loadtest.knee import NoKneeError, Promise
 from loadtest.patient_client import PatientClient
 from loadtest.profiles import PROFILES, Plan, warm_up
 from loadtest.report import Verdict, write
@@ -35,16 +36,22 @@ SOAK_CONFIG = {"episode_length": 64, "rebuild_window": 512, "reservoir_size": 51
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play a profile; the exit code."""
     options = parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # what was started must end
     with _bench(options) as bench:
         warm_up(bench)
-        checks = PROFILES[options.profile](bench, _plan(options))
+        checks = _checks(options, bench)
         bounds = Bounds(options.max_lag_ms / 1e3, options.max_generator_cpu)
         verdict = Verdict(checks, faults(bench.runs, bounds))
         report = write(options.out or _folder(options.profile), options.profile, bench, verdict)
     print(report.read_text())
     print(f"written to {report.parent}")
     return EXIT_CODES[verdict.word]
+
+
+def _checks(options: argparse.Namespace, bench: Bench) -> list[Check]:
+    try:
+        return PROFILES[options.profile](bench, _plan(options))
+    except NoKneeError as error:
+        return [Check("the knee", str(error), "found", is_met=False)]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -126,4 +133,5 @@ def _folder(profile: str) -> Path:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # what was started must end
     sys.exit(main())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from loadtest.bench import Stage
 
+START_RATE = 25.0
 GROWTH = 1.4
 HALVINGS = 3  # after the first step that was too much: the knee is known to about 5 %
 TRIES = 2
@@ -29,7 +30,9 @@ class NoKneeError(Exception):
     """The service did not keep up even with the lowest rate."""
 
 
-def find_knee(play: Callable[[float], Stage], promise: Promise, start_rate: float = 50.0) -> Stage:
+def find_knee(
+    play: Callable[[float], Stage], promise: Promise, start_rate: float = START_RATE
+) -> Stage:
     """The stage with the highest rate that was kept up with; `play` tries a rate.
 
     A step that fails is tried once more: something else may have had the machine.
