@@ -4,7 +4,6 @@ import tracemalloc
 
 from service.recent_decisions import Owner, RecentDecisions
 
-
 OWNER = Owner("e-1", "doses")
 
 
