@@ -25,11 +25,31 @@ class Sample:
     memory_bytes: int
 
 
+class Group:
+    """Processes that are sampled together; the CPU time of those that ended is kept."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._used: dict[int, float] = {}
+
+    def sample(self) -> Sample:
+        """All of them as they are now."""
+        memory_bytes = 0
+        for process in self._processes():
+            try:
+                times = process.cpu_times()
+                memory_bytes += process.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+            self._used[process.pid] = times.user + times.system
+        return Sample(time.monotonic(), sum(self._used.values()), memory_bytes)
+
+
 class Sampler:
     """Samples groups of processes until it is left."""
 
     def __init__(self, groups: Mapping[str, Processes]) -> None:
-        self._groups = groups
+        self._groups = {name: Group(processes) for name, processes in groups.items()}
         self.samples: dict[str, list[Sample]] = {name: [] for name in groups}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
@@ -68,21 +88,8 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._is_over.wait(SAMPLE_SECONDS):
-            for name, processes in self._groups.items():
-                self.samples[name].append(sample(processes()))
-
-
-def sample(processes: Sequence[psutil.Process]) -> Sample:
-    """One sample of all of them; those that have ended count for nothing."""
-    cpu_seconds, memory_bytes = 0.0, 0
-    for process in processes:
-        try:
-            times = process.cpu_times()
-            memory_bytes += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue
-        cpu_seconds += times.user + times.system
-    return Sample(time.monotonic(), cpu_seconds, memory_bytes)
+            for name, group in self._groups.items():
+                self.samples[name].append(group.sample())
 
 
 def memory_slope(samples: Sequence[Sample]) -> float:

@@ -1,14 +1,17 @@
 """The figures that decide about a run."""
 
 import math
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
+import psutil
 import pytest
 
 from loadtest.figures import latency_growth, no_error, other_errors, recovery_seconds
 from loadtest.lost_events import Comparison, compared
-from loadtest.sampling import MEBIBYTE, Sample, memory_slope
+from loadtest.sampling import MEBIBYTE, Group, Sample, memory_slope
 from tests.loadtest_tools import stage_of
 
 QUICK, SLOW = [0.01] * 50, [0.5] * 50
@@ -56,6 +59,19 @@ def test_a_peak_that_goes_away_is_no_slope():
     sizes = np.full(900, 300.0 * MEBIBYTE)
     sizes[600:700] += 50 * MEBIBYTE
     assert memory_slope(samples_of(sizes)) == pytest.approx(0, abs=0.01)
+
+
+def test_the_cpu_time_of_a_process_that_ended_is_kept():
+    mine = psutil.Process()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        child = psutil.Process(started.pid)
+        group = Group(lambda: [mine, child])
+        both = group.sample()
+        started.communicate(b"\n")
+    alone = group.sample()
+    assert both.memory_bytes > mine.memory_info().rss
+    assert alone.memory_bytes < both.memory_bytes
+    assert alone.cpu_seconds >= both.cpu_seconds > 0
 
 
 def test_a_dropped_event_is_found():
