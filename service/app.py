@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service import tracing
 from service.concurrency_limit import LoadLimits
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
@@ -21,6 +22,7 @@ from service.problems import Problems
 from service.process_runner import ProcessRunner
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
+from service.request_tracing import RequestTracing
 from service.rewarding import Rewarding
 from service.routes import (
     candidates,
@@ -135,6 +137,8 @@ def _add_middleware(
     hot = (*decisions.router.routes, *target.hot_router.routes)
     passed: ASGIApp = HotRoutes(app.behind_door, routes=hot, problems=problems)
     passed = Admission(passed, problems=problems, limits=limits)
+    if settings.trace_endpoint is not None:
+        passed = RequestTracing(passed)
     passed = RequestScope(
         passed,
         problems=problems,
@@ -152,6 +156,7 @@ async def running_services(
 ) -> AsyncIterator[Services]:
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
         stores, database, supervisor = await _running_stores(stack, settings, metrics, readiness)
         scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring)
         supervisor.start("scorer", scorer.run())
@@ -195,6 +200,7 @@ async def running_trainer(
 ) -> AsyncIterator[None]:
     """A trainer alone, running."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
         _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
         yield

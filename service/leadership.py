@@ -12,6 +12,7 @@ from model.gate import is_finite
 from model.judging import Judgement
 from model.learner import Learner, Outcome, TrainingJob
 from model.snapshot import state_hash, to_bytes
+from service import tracing
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
@@ -241,7 +242,8 @@ class Leadership:
         started, label = time.monotonic(), self._experiment.name
 
         def train() -> Outcome:
-            outcome = self._runner.train(pending)
+            with tracing.span("episode", experiment=label, episode=pending.data.episode):
+                outcome = self._runner.train(pending)
             seconds = time.monotonic() - started
             is_accepted = outcome.verdict.is_accepted
             self._metrics.observe_episode(label, seconds, outcome.losses, is_accepted=is_accepted)

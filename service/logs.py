@@ -20,6 +20,7 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=EMPT
 
 STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 FOREIGN_FIELDS = frozenset({"color_message"})  # the server decorates its lines
+OUR_LOGGERS = ("service", "model")
 QUIET_LOGGERS = {"uvicorn.error": logging.WARNING, "httpx": logging.WARNING}
 
 
@@ -49,14 +50,20 @@ def context() -> Mapping[str, Any]:
 
 
 def configure(level: str, style: str = "auto", stream: TextIO | None = None) -> None:
-    """Send all lines to standard output: readable on a terminal, JSON elsewhere."""
+    """Send all lines to standard output: readable on a terminal, JSON elsewhere.
+
+    Debug lines are ours alone: those of libraries quote what they are given, rewards among it.
+    """
     stream = stream or sys.stdout
     is_console = style == "console" or (style == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(ConsoleFormatter() if is_console else JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level.upper())
+    least_of_ours = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(logging.INFO, least_of_ours))
+    for name in OUR_LOGGERS:
+        logging.getLogger(name).setLevel(least_of_ours)
     for name, least in QUIET_LOGGERS.items():
         logging.getLogger(name).setLevel(max(least, root.level))
 

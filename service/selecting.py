@@ -13,6 +13,7 @@ import numpy as np
 
 from model.rounds import Booleans
 from model.selection import entropy
+from service import tracing
 from service.decision_codec import (
     Chosen,
     DecisionAnswer,
@@ -120,7 +121,8 @@ class Selecting:
     async def select(self, served: Served, rounds: Sequence[Round]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
         drafts = [draft for round_ in rounds for draft in self._drafts(served, round_)]
-        chosen = await self._score(served, drafts)
+        with tracing.span("score", decisions=len(drafts)):
+            chosen = await self._score(served, drafts)
         events = [
             decision_event(draft.origin, draft.side, draft.decision_id, each)
             for draft, each in zip(drafts, chosen, strict=True)

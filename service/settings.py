@@ -6,6 +6,7 @@ What an experiment chooses (α, ε, episode length, …) is no setting: it belon
 import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -19,6 +20,7 @@ PREFIX = "DABAND_"
 # Where the tests find their servers, and where they want a process to fail; no settings of ours.
 TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
 BENCHMARK_DATA = "DABAND_DATA"  # where the benchmarks find their data sets; no setting either
+STANDARD_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 MEBIBYTE = 1024 * 1024
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
@@ -122,6 +124,12 @@ class Settings(BaseSettings):
         "auto", description="auto: console on a terminal, JSON lines elsewhere"
     )
 
+    otlp_endpoint: str | None = Field(
+        None,
+        description="where traces go, by OTLP/HTTP: http://collector:4318; empty: "
+        "OTEL_EXPORTER_OTLP_ENDPOINT, and without that no traces",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _know_every_variable(cls, values: Any) -> Any:
@@ -140,6 +148,8 @@ class Settings(BaseSettings):
                 "workers > 1 needs Postgres and Redis: set DABAND_DATABASE_URL=postgresql://… "
                 "and DABAND_REDIS_URL=redis://…, or use one worker"
             )
+        if self.trace_endpoint is not None and find_spec("opentelemetry.sdk") is None:
+            raise ValueError("traces need the extra otel: pip install 'daband[otel]'")
         return self
 
     @property
@@ -158,6 +168,11 @@ class Settings(BaseSettings):
     def trains_in_process(self) -> bool:
         """Whether encoders train in a process of their own."""
         return self.training == "process" or (self.training == "auto" and self.device == "cpu")
+
+    @property
+    def trace_endpoint(self) -> str | None:
+        """Where traces go, none for nowhere."""
+        return self.otlp_endpoint or os.environ.get(STANDARD_ENDPOINT) or None
 
     @property
     def is_embedded(self) -> bool:

@@ -11,6 +11,7 @@ from msgspec.json import Encoder
 
 from model.policy import Policy
 from model.rounds import Booleans, Floats, TargetSelection
+from service import tracing
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
@@ -108,7 +109,8 @@ class TargetSelecting:
         store_as: str | None,
     ) -> TargetAnswer:
         """One decision a context; with `store_as`, the contexts are kept under that request id."""
-        selections = [await _selected(served, group) for group in groups]
+        with tracing.span("score", contexts=sum(len(group.rows) for group in groups)):
+            selections = [await _selected(served, group) for group in groups]
         stored = None
         if store_as is not None:
             contexts = _in_order(

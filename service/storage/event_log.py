@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service import tracing
 from service.errors import ServiceError, UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
@@ -75,7 +76,8 @@ class EventLog:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
-        return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
+        with tracing.span("append", events=len(new_events)):
+            return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
 
     @property
     def can_lag(self) -> bool:

@@ -26,7 +26,8 @@ SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path_factory.mktemp("service"), LOG_LEVEL="debug") as running:
+    folder = tmp_path_factory.mktemp("service")
+    with ServiceProcess(folder, STORAGE_TIMEOUT_SECONDS="60") as running:  # the machine may be busy
         yield running
 
 

@@ -19,6 +19,8 @@ def lines() -> Iterator[io.StringIO]:
     logs.configure("info", "json", stream)
     yield stream
     root.handlers, root.level = handlers, level
+    for name in logs.OUR_LOGGERS:
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 def written(stream: io.StringIO) -> dict[str, Any]:
@@ -57,6 +59,14 @@ def test_lines_below_the_level_are_dropped(lines: io.StringIO):
     logging.getLogger().debug("too much")
     logging.getLogger("uvicorn.error").info("started")
     assert lines.getvalue() == ""
+
+
+def test_debug_lines_are_ours_alone(lines: io.StringIO):
+    logs.configure("debug", "json", lines)
+    logging.getLogger("aiosqlite").debug("executing INSERT … 0.88")
+    assert lines.getvalue() == ""
+    logging.getLogger("service.anything").debug("ours")
+    assert written(lines)["message"] == "ours"
 
 
 def test_a_terminal_gets_lines_for_people():

@@ -1,0 +1,145 @@
+"""Slow clients by the hundred (slowhttptest), and what normal clients notice of them.
+
+`python -m tests.e2e.slow_clients` prints the p99 of normal selects with and without the attack, for
+the shipped nginx and for the server alone.
+"""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import httpx
+import psutil
+
+from service.client import Client
+from tests import guard
+from tests.api_tools import CONTEXT, DOSES
+from tests.measuring import percentile
+from tests.nginx_process import Nginx
+from tests.servers import install_package, running_server
+from tests.service_process import ServiceProcess
+
+PATIENCE_SECONDS = 60.0
+CONNECTIONS = 200
+HEADERS, BODY, READ = "-H", "-B", "-X"
+KINDS = {HEADERS: "headers", BODY: "body", READ: "reading"}
+SELECT = {"experiment": DOSES["name"], "source": {"context": CONTEXT}}
+
+
+@cache
+def slowhttptest() -> str:
+    """The program's path; it is installed where that is allowed."""
+    for attempt in range(2):
+        if found := shutil.which("slowhttptest"):
+            return found
+        if not attempt:
+            install_package("slowhttptest")
+    raise AssertionError("there is no slowhttptest: install the package slowhttptest")
+
+
+class Attack:
+    """slowhttptest at work: so many connections, a few bytes a second on each."""
+
+    def __init__(self, kind: str, url: str) -> None:
+        path = "/openapi.json" if kind == READ else "/select"
+        pace = ("-c", str(CONNECTIONS), "-r", str(CONNECTIONS), "-i", "1", "-l", "600", "-p", "60")
+        slow_reading = ("-k", "20", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
+        options = slow_reading if kind == READ else ("-s", "65536", "-x", "8")
+        self._process = subprocess.Popen(
+            [slowhttptest(), kind, *pace, *options, "-u", f"{url}{path}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        guard.watch(self._process.pid)
+
+    def connected(self) -> int:
+        """How many of its connections the server still holds."""
+        found = psutil.Process(self._process.pid).net_connections("tcp")
+        return sum(each.status == psutil.CONN_ESTABLISHED for each in found)
+
+    def until(self, least: int, most: int) -> None:
+        """Wait until that many are connected."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not least <= (count := self.connected() if self.is_running else 0) <= most:
+            if not self.is_running and least == 0:
+                return  # all were closed, and so it has ended
+            assert time.monotonic() < deadline, f"{count} slow connections"
+            time.sleep(0.02)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        if self.is_running:
+            self._process.kill()
+        self._process.wait(PATIENCE_SECONDS)
+
+
+@contextmanager
+def attacked(kind: str, url: str) -> Iterator[Attack]:
+    """All connections stand; they are gone afterwards."""
+    attack = Attack(kind, url)
+    try:
+        attack.until(CONNECTIONS * 9 // 10, CONNECTIONS + 1)
+        yield attack
+    finally:
+        attack.end()
+
+
+def selects(http: httpx.Client, count: int) -> list[float]:
+    """The seconds that each of so many normal selects took; all of them succeed."""
+    seconds = []
+    for _ in range(count):
+        started = time.perf_counter()
+        answer = http.post("/select", json=SELECT)
+        seconds.append(time.perf_counter() - started)
+        assert answer.status_code == 200, answer.text
+    return seconds
+
+
+def compared(kind: str, url: str, turns: int, count: int) -> tuple[list[float], list[float]]:
+    """Seconds of selects at peace and under attack, in turns that alternate."""
+    peace: list[float] = []
+    under: list[float] = []
+    with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http:
+        selects(http, count)
+        for _ in range(turns):
+            peace += selects(http, count)
+            with attacked(kind, url):
+                under += selects(http, count)
+    return peace, under
+
+
+@contextmanager
+def front(folder: Path, **settings: str) -> Iterator[tuple[ServiceProcess, Nginx]]:
+    """A service with an experiment, and the shipped nginx before it."""
+    patient = {"STORAGE_TIMEOUT_SECONDS": "30", **settings}  # this is not about a busy disk
+    with ServiceProcess(folder, **patient) as service, running_server(Nginx(service.port)) as nginx:
+        with Client(service.url) as client:
+            client.create_experiment(**DOSES)
+        yield service, nginx
+
+
+def main() -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as folder, front(Path(folder)) as (service, nginx):
+        for name, url in (("nginx", nginx.url), ("the server alone", service.url)):
+            for kind, meaning in KINDS.items():
+                peace, under = compared(kind, url, turns=10, count=200)
+                ratios = [
+                    f"p{each} {percentile(peace, each) * 1e3:.2f} → {percentile(under, each) * 1e3:.2f} ms"
+                    f" ({percentile(under, each) / percentile(peace, each):.2f} ×)"
+                    for each in (50, 99)
+                ]
+                print(f"{name}, slow {meaning}: {', '.join(ratios)}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
