@@ -48,7 +48,7 @@ class Attack:
     def __init__(self, kind: str, url: str) -> None:
         path = "/openapi.json" if kind == READ else "/select"
         pace = ("-c", str(CONNECTIONS), "-r", str(CONNECTIONS), "-i", "1", "-l", "600", "-p", "60")
-        slow_reading = ("-k", "20", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
+        slow_reading = ("-k", "10", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
         options = slow_reading if kind == READ else ("-s", "65536", "-x", "8")
         self._process = subprocess.Popen(
             [slowhttptest(), kind, *pace, *options, "-u", f"{url}{path}"],

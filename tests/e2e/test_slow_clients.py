@@ -29,7 +29,8 @@ MOST_OF_THE_MEDIAN = 2.0
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServiceProcess, Nginx]]:
-    with front(tmp_path_factory.mktemp("service"), KEEP_ALIVE_SECONDS="60") as running:
+    short = {"HEADER_TIMEOUT_SECONDS": "4", "BODY_TIMEOUT_SECONDS": "4"}
+    with front(tmp_path_factory.mktemp("service"), **short) as running:
         yield running
 
 
