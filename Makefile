@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup serve test check docs dashboards demo bench loadtest paper paper-quick clean
+.PHONY: help setup serve test check docs dashboards demo bench loadtest paper paper-quick audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,5 +50,9 @@ paper: $(STAMP)  ## the paper's experiments, e.g. ARGS="--device cuda --parallel
 paper-quick: $(STAMP)  ## the same in minutes on 2 cores: one seed, few rounds and steps
 	$(BIN)/python -m benchmarks.paper --quick --processes 2 $(ARGS)
 
+audit:  ## known vulnerabilities of the pinned dependencies; needs the network
+	test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet 'pip-audit==2.10.1'; }
+	.audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .audit .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

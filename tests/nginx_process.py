@@ -5,6 +5,8 @@ import socket
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 from tests.servers import Server, free_port, install_package
 
 SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx"
@@ -41,6 +43,12 @@ class Nginx(Server):
     @property
     def errors(self) -> str:
         return (self.folder / "error.log").read_text()
+
+    def processes(self) -> list[psutil.Process]:
+        """The master and its workers."""
+        assert self._process is not None
+        master = psutil.Process(self._process.pid)
+        return [master, *master.children()]
 
     def command(self) -> list[str]:
         configuration = str(self.folder / "conf" / "nginx.conf")

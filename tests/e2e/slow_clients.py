@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 import httpx
 import psutil
@@ -45,36 +46,40 @@ def slowhttptest() -> str:
 class Attack:
     """slowhttptest at work: so many connections, a few bytes a second on each."""
 
-    def __init__(self, kind: str, url: str) -> None:
+    def __init__(self, kind: str, url: str, output: IO[bytes] | None = None) -> None:
         path = "/openapi.json" if kind == READ else "/select"
         pace = ("-c", str(CONNECTIONS), "-r", str(CONNECTIONS), "-i", "1", "-l", "600", "-p", "60")
-        slow_reading = ("-k", "10", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
+        slow_reading = ("-k", "1", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
         options = slow_reading if kind == READ else ("-s", "65536", "-x", "8")
         self._process = subprocess.Popen(
             [slowhttptest(), kind, *pace, *options, "-u", f"{url}{path}"],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if output is None else output,
             stderr=subprocess.DEVNULL,
         )
         guard.watch(self._process.pid)
 
     def connected(self) -> int:
         """How many of its connections the server still holds."""
+        if not self.is_running:
+            return 0
         found = psutil.Process(self._process.pid).net_connections("tcp")
         return sum(each.status == psutil.CONN_ESTABLISHED for each in found)
 
-    def until(self, least: int, most: int) -> None:
-        """Wait until that many are connected."""
+    def stand(self) -> None:
+        """Wait until nearly all are connected at once."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not least <= (count := self.connected() if self.is_running else 0) <= most:
-            if not self.is_running and least == 0:
-                return  # all were closed, and so it has ended
+        while (count := self.connected()) < CONNECTIONS * 9 // 10:
             assert time.monotonic() < deadline, f"{count} slow connections"
             time.sleep(0.02)
 
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    def wait(self) -> None:
+        """Until it ends by itself, which it does when the server has hung up on all."""
+        self._process.wait(PATIENCE_SECONDS)
 
     def end(self) -> None:
         if self.is_running:
@@ -87,7 +92,7 @@ def attacked(kind: str, url: str) -> Iterator[Attack]:
     """All connections stand; they are gone afterwards."""
     attack = Attack(kind, url)
     try:
-        attack.until(CONNECTIONS * 9 // 10, CONNECTIONS + 1)
+        attack.stand()
         yield attack
     finally:
         attack.end()
@@ -120,7 +125,7 @@ def compared(kind: str, url: str, turns: int, count: int) -> tuple[list[float], 
 @contextmanager
 def front(folder: Path, **settings: str) -> Iterator[tuple[ServiceProcess, Nginx]]:
     """A service with an experiment, and the shipped nginx before it."""
-    patient = {"STORAGE_TIMEOUT_SECONDS": "30", **settings}  # this is not about a busy disk
+    patient = {"STORAGE_TIMEOUT_SECONDS": "60", **settings}  # this is not about a busy disk
     with ServiceProcess(folder, **patient) as service, running_server(Nginx(service.port)) as nginx:
         with Client(service.url) as client:
             client.create_experiment(**DOSES)

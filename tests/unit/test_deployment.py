@@ -138,6 +138,32 @@ def test_the_configuration_is_mounted_where_nginx_looks_for_it():
     assert (ROOT / "deploy" / "nginx" / "listeners").is_dir()  # a mount needs its place
 
 
+def test_prometheus_scrapes_what_the_services_answer():
+    (mount, _) = SERVICES["prometheus"]["volumes"]
+    folder = ROOT / mount.split(":")[0]
+    scraped = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {
+        target for job in scraped for each in job["static_configs"] for target in each["targets"]
+    }
+    api = parsed(SERVICES["api"]["command"])["port"]
+    trainer = SERVICES["trainer"]["environment"]["DABAND_TRAINER_METRICS_PORT"]
+    assert targets == {f"api:{api}", f"trainer:{trainer}"}
+
+
+def test_grafana_finds_its_dashboards_and_prometheus():
+    mounts = dict(each.split(":")[:2] for each in SERVICES["grafana"]["volumes"][:2])
+    there = {target: ROOT / source for source, target in mounts.items()}
+    provisioning = there["/etc/grafana/provisioning"]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "daband.yml").read_text())[
+        "providers"
+    ]
+    assert list(there[provider["options"]["path"]].glob("*.json"))
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == f"http://prometheus:{SERVICES['prometheus']['ports'][0].split(':')[-1]}"
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_is_hardened(name: str):
     service = SERVICES[name]
