@@ -135,15 +135,17 @@ def front(folder: Path, **settings: str) -> Iterator[tuple[ServiceProcess, Nginx
 def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as folder, front(Path(folder)) as (service, nginx):
-        for name, url in (("nginx", nginx.url), ("the server alone", service.url)):
-            for kind, meaning in KINDS.items():
-                peace, under = compared(kind, url, turns=10, count=200)
-                ratios = [
-                    f"p{each} {percentile(peace, each) * 1e3:.2f} → {percentile(under, each) * 1e3:.2f} ms"
-                    f" ({percentile(under, each) / percentile(peace, each):.2f} ×)"
-                    for each in (50, 99)
-                ]
-                print(f"{name}, slow {meaning}: {', '.join(ratios)}")  # noqa: T201
+        runs = [("nginx", nginx.url, kind) for kind in KINDS]
+        runs.append(("the server alone", service.url, HEADERS))
+        for name, url, kind in runs:
+            peace, under = compared(kind, url, turns=10, count=100)
+            ratios = [_ratio(peace, under, percent) for percent in (50, 99)]
+            print(f"{name}, slow {KINDS[kind]}: {', '.join(ratios)}", flush=True)  # noqa: T201
+
+
+def _ratio(peace: list[float], under: list[float], percent: float) -> str:
+    before, during = percentile(peace, percent), percentile(under, percent)
+    return f"p{percent} {before * 1e3:.2f} → {during * 1e3:.2f} ms ({during / before:.2f} ×)"
 
 
 if __name__ == "__main__":
