@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 # A numpy array or a torch tensor.
@@ -79,7 +80,8 @@ def arrays_on(device: torch.device) -> Arrays:
     return _Numpy() if device.type == "cpu" else _Torch()
 
 
-def array_on(device: torch.device, tensor: Tensor) -> Array:
+def array_on(device: torch.device, values: Tensor | NDArray[Any]) -> Array:
     """A contiguous private copy of the values: a numpy array for the CPU, a tensor elsewhere."""
-    copied = tensor.detach().to(device).contiguous().clone()
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values.detach()
+    copied = tensor.to(device).contiguous().clone()
     return copied.numpy() if device.type == "cpu" else copied

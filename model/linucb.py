@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+import torch
 
 from model.rounds import Doubles, Floats, Integers
 
@@ -31,11 +32,21 @@ class LinUCB:
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
         self.ridge = ridge
-        self.gram: Doubles = np.zeros((model_count, latent_size, latent_size))
-        self.b: Doubles = np.zeros((model_count, latent_size))
+        # Σ z(z, r)ᵀ of each model: Σ zzᵀ and Σ rz side by side, so that a round is one addition.
+        self._sums: Doubles = np.zeros((model_count, latent_size, latent_size + 1))
         self.counts: Integers = np.zeros(model_count, dtype=np.int64)
         self._factors: Factors | None = None
         self._stale = np.ones(model_count, dtype=np.bool_)
+
+    @property
+    def gram(self) -> Doubles:
+        """Σ zzᵀ of each model, (M, d, d)."""
+        return self._sums[:, :, :-1]
+
+    @property
+    def b(self) -> Doubles:
+        """Σ rz of each model, (M, d)."""
+        return self._sums[:, :, -1]
 
     @property
     def A(self) -> Doubles:  # noqa: N802 - the paper's name
@@ -44,22 +55,18 @@ class LinUCB:
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        wide = latents.astype(np.float64)
-        terms = rewards[:, None] * wide
-        rows = max(1, _TERM_NUMBERS // self.gram[0].size)
+        wide = torch.tensor(latents, dtype=torch.float64)
+        beside = torch.cat([wide, torch.tensor(rewards)[:, None]], dim=1)  # (n, d + 1)
+        chosen, sums = torch.tensor(models), torch.from_numpy(self._sums)
+        rows = max(1, _TERM_NUMBERS // self._sums[0].size)
         for start in range(0, len(wide), rows):
-            Z = wide[start : start + rows]
-            # The terms are computed together and added one by one: products of single numbers
-            # round the same either way, sums would not.
-            self._add(models[start : start + rows], Z[:, :, None] * Z[:, None, :], terms[start:])
-        np.add.at(self.counts, models, 1)
+            some = slice(start, start + rows)
+            # The terms are computed together and added one by one, in order: products of single
+            # numbers round the same either way, sums would not.
+            terms = wide[some, :, None] * beside[some, None, :]
+            sums.index_add_(0, chosen[some], terms)
+        self.counts += np.bincount(models, minlength=len(self.counts))
         self._stale[models] = True
-
-    def _add(self, models: Integers, outers: Doubles, terms: Doubles) -> None:
-        for model, outer, term in zip(models.tolist(), outers, terms, strict=False):
-            gram, b = self.gram[model], self.b[model]
-            np.add(gram, outer, gram)
-            np.add(b, term, b)
 
     @classmethod
     def rebuilt(
@@ -79,7 +86,7 @@ class LinUCB:
     def of_sums(cls, gram: Doubles, b: Doubles, counts: Integers, ridge: float) -> Self:
         """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
         built = cls(len(b), b.shape[1], ridge)
-        built.gram, built.b, built.counts = gram, b, counts
+        built.gram[:], built.b[:], built.counts = gram, b, counts
         return built
 
     def merged(self, other: "LinUCB") -> Self:
@@ -93,7 +100,7 @@ class LinUCB:
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
         if self._factors is None:
-            self._factors = Factors(np.zeros_like(self.b), np.zeros_like(self.gram))
+            self._factors = Factors(np.zeros(self.b.shape), np.zeros(self.gram.shape))
         stale = np.flatnonzero(self._stale)
         if stale.size:
             theta, inverse_root = self._factors.theta.copy(), self._factors.inverse_root.copy()
@@ -108,11 +115,13 @@ class LinUCB:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
             raise NotPositiveDefiniteError("A is not positive definite") from error
-        inverse_root = np.linalg.inv(L)
+        # By substitution: several times cheaper than an inverse that does not know of the zeros.
+        unit = torch.eye(L.shape[1], dtype=torch.float64)
+        inverse_root = torch.linalg.solve_triangular(torch.from_numpy(L), unit, upper=False).numpy()
         b = self.b[models][..., None]
         theta = inverse_root.mT @ (inverse_root @ b)
         theta += inverse_root.mT @ (inverse_root @ (b - A @ theta))  # one step of refinement
-        return theta[..., 0], np.tril(inverse_root)
+        return theta[..., 0], inverse_root
 
     def condition_numbers(self) -> Doubles:
         """Condition number of each A, (M,)."""

@@ -60,11 +60,13 @@ class Policy:
         self.device = encoder.device
         self._forward = encoder.forwards
         size = encoder.latent_size
-        theta = torch.from_numpy(factors.theta).float().T  # (d, M)
-        roots = torch.from_numpy(factors.inverse_root).float().permute(2, 0, 1)  # (d, M, d)
         # One product gives zᵀθ of all models, then αL⁻¹z of all models, whose norms are the bonuses.
-        widths = config.alpha * roots.reshape(size, -1)
-        self._weights = array_on(self.device, torch.cat([theta, widths], dim=1))
+        weights = np.empty((size, config.model_count * (1 + size)), dtype=np.float32)
+        weights[:, : config.model_count] = factors.theta.T
+        roots = factors.inverse_root.astype(np.float32).transpose(2, 0, 1)  # (d, M, d)
+        widths = weights[:, config.model_count :].reshape(size, -1, size)
+        np.multiply(roots, np.float32(config.alpha), out=widths)
+        self._weights = array_on(self.device, weights)
         self._size = size
         self._model_count = config.model_count
         self._arrays = arrays_on(self.device)

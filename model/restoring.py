@@ -156,8 +156,8 @@ def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
 def taken_statistics(config: BanditConfig, latent_size: int, arrays: Arrays) -> LinUCB:
     """(A, b), positive definite."""
     statistics = LinUCB(config.model_count, latent_size, config.ridge)
-    statistics.gram = _taken(arrays, "statistics.gram", statistics.gram)
-    statistics.b = _taken(arrays, "statistics.b", statistics.b)
+    statistics.gram[:] = _taken(arrays, "statistics.gram", statistics.gram)
+    statistics.b[:] = _taken(arrays, "statistics.b", statistics.b)
     statistics.counts = _taken(arrays, "statistics.counts", statistics.counts)
     if not np.array_equal(statistics.gram, statistics.gram.mT):
         raise SnapshotError("A is not symmetric")

@@ -1,0 +1,64 @@
+"""Costs that must not grow with the log: what a select does, and what replay does for an event."""
+
+import cProfile
+import pstats
+import statistics
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from benchmarks.log_scale import arm_cost, running_app, select_once
+from benchmarks.long_log import linear_spec, made_events, write_log
+from model.learner import Learner
+from service.folding import Folder
+from service.records import EventKind, StoredEvent
+from service.storage.database import Database
+from tests.storage_tools import PATIENT, migrated, sqlite_url
+
+SHORT, LONG = 1_000, 20_000
+
+
+async def test_a_select_costs_the_same_after_many_events(tmp_path: Path):
+    # `python -m benchmarks.log_scale` measures 10^6; a scan of the log would show here already.
+    url = sqlite_url(tmp_path / "daband.db")
+    await migrated(url)
+    database = await Database.open(url, PATIENT)
+    for name, count in (("short", SHORT), ("long", LONG)):
+        await write_log(database, linear_spec(name), count)
+    await database.close()
+    costs: dict[str, list[float]] = {"short": [], "long": []}
+    async with running_app(url) as http:
+        for number in range(60):
+            for name, taken in costs.items():
+                started = time.process_time()
+                await select_once(http, name, number)
+                taken.append(time.process_time() - started)
+    short, long = (statistics.median(taken[10:]) for taken in costs.values())
+    assert long < 2 * short
+
+
+def test_a_decision_costs_in_proportion_to_the_arms():
+    few, many = arm_cost(400, 20), arm_cost(4_000, 20)
+    assert many < 25 * few  # ten times the arms; a cost in K² would be 100 times
+
+
+def rounds(count: int) -> list[StoredEvent]:
+    """Events of a log as they are read: rewards with their decisions."""
+    found = list(made_events("x", linear_spec("long"), count))
+    decisions = {each.event_key: each for each in found if each.kind is EventKind.DECISION}
+    return [
+        replace(each, decision=decisions[each.event_key]) if each.kind is EventKind.REWARD else each
+        for each in found
+    ]
+
+
+def test_replay_calls_few_functions_an_event():
+    count = 4_000
+    spec = linear_spec("long", episode_length=10**9)
+    folder = Folder(Learner(spec.bandit_config(), spec.seed), spec)
+    log = rounds(count)
+    profile = cProfile.Profile()
+    profile.runcall(folder.fold, log)
+    calls = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
+    assert calls / count < 25  # one round after the other took 60

@@ -1,0 +1,43 @@
+"""The benchmarks run and say what the documentation says they say; no figure is checked here."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import log_scale, peers
+
+
+def test_peers_print_speed_beside_regret(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "peers.json"
+    peers.main(["--quick", "--json", str(file)])
+    written = json.loads(file.read_text())
+    names = {peers.OURS, peers.STATISTICS, peers.MABWISER, peers.MABWISER_BATCH, peers.VW}
+    assert names <= written["libraries"].keys()
+    for row in written["libraries"].values():
+        assert min(row.values()) >= 0
+        assert set(row) == {
+            "decisions_per_second",
+            "folds_per_second",
+            "loops_per_second",
+            "regret_per_round",
+        }
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+    assert "regret a round" in shown
+
+
+def test_the_same_algorithm_has_the_same_regret():
+    found = peers.measure(3 * peers.BATCH, seeds=1)
+    theirs = found[peers.MABWISER_BATCH]["regret_per_round"]
+    assert found[peers.OURS]["regret_per_round"] == pytest.approx(theirs, rel=0.02)
+
+
+def test_the_cost_of_a_long_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "scale.json"
+    log_scale.main(["--quick", "--json", str(file)])
+    figures = json.loads(file.read_text())["figures"]
+    assert figures["replay, events a second"] > 0
+    shown = capsys.readouterr().out
+    assert "restart of the trainer" in shown
+    assert "long ÷ short" in shown
