@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import log_scale, peers
+from benchmarks import gpu, log_scale, peers
 
 
 def test_peers_print_speed_beside_regret(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -41,3 +41,14 @@ def test_the_cost_of_a_long_log_is_printed(tmp_path: Path, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "restart of the trainer" in shown
     assert "long ÷ short" in shown
+
+
+def test_the_gpu_benchmark_shows_where_the_time_goes(tmp_path: Path):
+    file = tmp_path / "gpu.json"
+    gpu.main(["--device", "cpu", "--quick", "--json", str(file)])
+    found = json.loads(file.read_text())
+    assert set(found) == {"machine", "ceilings", "selection", "parity", "training"}
+    assert [row["arms"] for row in found["selection"]] == [10, 20]
+    shown = {"decisions a second", "p99, ms", "encoder alone, ms", "UCB over encoder"}
+    assert all(shown <= row.keys() for row in found["selection"])
+    assert all(row["of which no tie"] == 0 for row in found["parity"])
