@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     add("--url", help="a service that runs already")
     add("--database-url", help="its database, to look for lost events")
     add("--pid", type=int, help="its process, to watch CPU and memory")
+    add("--header", type=_header, action="append", default=[], help="'Name: value', also a key")
     add("--start", choices=("sqlite", "postgres"), default="sqlite", help="without --url")
     add("--workers", type=int, default=1, help="serving processes (with --start postgres)")
     add("--pin", action="store_true", help="service on the first core, all else on the others")
@@ -89,18 +90,18 @@ def _bench(options: argparse.Namespace) -> Iterator[Bench]:
     with ExitStack() as stack:
         service = stack.enter_context(_service(options))
         config = SOAK_CONFIG if options.profile in WITH_REWARDS else {}
-        with PatientClient(service.url) as client:
+        with PatientClient(service) as client:
             client.create_experiment(workload.creation(config))
         sampler = stack.enter_context(Sampler(service.processes))
         made = GeneratorOptions(options.generators, options.timeout, seed=options.seed)
-        generators = stack.enter_context(Generators(service.url, workload, made))
+        generators = stack.enter_context(Generators(service, workload, made))
         yield Bench(service, workload, generators, sampler, Traits(options.arrivals, options.seed))
 
 
 @contextmanager
 def _service(options: argparse.Namespace) -> Iterator[ServiceUnderTest]:
     if options.url:
-        yield running_already(options.url, options.database_url, options.pid)
+        yield running_already(options.url, options.database_url, options.pid, dict(options.header))
         return
     cores = os.sched_getaffinity(0)
     first = {min(cores)} if options.pin else cores
@@ -126,6 +127,13 @@ def _workload(options: argparse.Namespace) -> Workload:
 def _plan(options: argparse.Namespace) -> Plan:
     promise = Promise(p99_seconds=options.slo_ms / 1e3)
     return Plan(options.rate, options.seconds, options.step_seconds, options.repeats, promise)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError("a header is 'Name: value'")
+    return name.strip(), value.strip()
 
 
 def _folder(profile: str) -> Path:

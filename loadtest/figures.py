@@ -81,7 +81,7 @@ def memory_growth(bench: Bench, stage: Stage) -> list[Check]:
 
 def learning(bench: Bench) -> list[Check]:
     """Encoders were trained and snapshots published beside it all, or the run has missed its aim."""
-    with PatientClient(bench.service.url) as client:
+    with PatientClient(bench.service) as client:
         state = client.get(f"/experiments/{bench.workload.experiment}/state")
     return [
         at_least("encoders trained", state.get("episode", 0), 1, "{:.0f}"),

@@ -13,8 +13,9 @@ import uvloop
 from loadtest.arrivals import Share
 from loadtest.generator import Generator, Load
 from loadtest.http_client import HttpClient
+from loadtest.service_under_test import ServiceUnderTest
 from loadtest.tally import Tally
-from loadtest.traffic import Traffic, Workload
+from loadtest.traffic import Caller, Traffic, Workload
 
 LEAD_SECONDS = 0.3  # for the load to reach every process before it starts
 WARM_CONNECTIONS = 16
@@ -43,8 +44,10 @@ class Played:
 class Generators:
     """Generator processes, alive from load to load so that their connections are."""
 
-    def __init__(self, url: str, workload: Workload, options: GeneratorOptions) -> None:
-        self._url = url
+    def __init__(
+        self, service: ServiceUnderTest, workload: Workload, options: GeneratorOptions
+    ) -> None:
+        self._caller = Caller(service.url, dict(service.headers))
         self._workload = workload
         self._options = options
         self._children: list[tuple[SpawnProcess, Connection]] = []
@@ -54,7 +57,7 @@ class Generators:
         for index in range(self._options.processes):
             ours, theirs = context.Pipe()
             share = Share(index, self._options.processes)
-            arguments = (theirs, self._url, self._workload, self._options, share)
+            arguments = (theirs, self._caller, self._workload, self._options, share)
             process = context.Process(target=generate, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -98,11 +101,11 @@ class Generators:
 
 
 def generate(
-    pipe: Connection, url: str, workload: Workload, options: GeneratorOptions, share: Share
+    pipe: Connection, caller: Caller, workload: Workload, options: GeneratorOptions, share: Share
 ) -> None:
     """Be a generator until the pipe is closed; meant for a process of its own."""
-    traffic = Traffic(workload, url, _prefix(share), options.seed + share.index)
-    uvloop.run(_generate(pipe, traffic, url, options, share))
+    traffic = Traffic(workload, caller, _prefix(share), options.seed + share.index)
+    uvloop.run(_generate(pipe, traffic, caller.url, options, share))
 
 
 async def _generate(

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 
+from loadtest.service_under_test import ServiceUnderTest
+
 PATIENCE_SECONDS = 300.0
 PAUSE_SECONDS = 0.1
 CALL_SECONDS = 60.0
@@ -15,9 +17,14 @@ UNAVAILABLE = 503
 class PatientClient:
     """Asks a service that may be busy."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, service: ServiceUnderTest) -> None:
         # The surroundings may name a proxy, which is not to be measured either.
-        self._http = httpx.Client(base_url=url, timeout=CALL_SECONDS, trust_env=False)
+        self._http = httpx.Client(
+            base_url=service.url,
+            headers=dict(service.headers),
+            timeout=CALL_SECONDS,
+            trust_env=False,
+        )
 
     def __enter__(self) -> "PatientClient":
         return self

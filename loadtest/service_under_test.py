@@ -36,12 +36,16 @@ class ServiceUnderTest:
     database_url: str | None = None
     processes: Mapping[str, Processes] = field(default_factory=dict)
     restart_redis: Callable[[], None] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every request: a key, say
 
 
-def running_already(url: str, database_url: str | None, process_id: int | None) -> ServiceUnderTest:
+def running_already(
+    url: str, database_url: str | None, process_id: int | None, headers: Mapping[str, str]
+) -> ServiceUnderTest:
     """A service that somebody else has started; it is watched if its process is named."""
     processes = {} if process_id is None else {"service": tree(process_id)}
-    return ServiceUnderTest(url, f"service at {url}", database_url, processes)
+    about = f"service at {url}"
+    return ServiceUnderTest(url, about, database_url, processes, headers=headers)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -68,12 +68,25 @@ class Request:
     decision_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whom requests are sent to, and the headers that say who sends them."""
+
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def head(self) -> str:
+        """The lines that all requests have in common."""
+        named = {"Host": urlsplit(self.url).netloc, **self.headers}
+        return "".join(f"{name}: {value}\r\n" for name, value in named.items())
+
+
 class Traffic:
     """One generator's requests, with ids that no other generator uses."""
 
-    def __init__(self, workload: Workload, url: str, prefix: str, seed: int) -> None:
+    def __init__(self, workload: Workload, caller: Caller, prefix: str, seed: int) -> None:
         self._workload = workload
-        self._host = urlsplit(url).netloc
+        self._head = caller.head()
         self._prefix = prefix
         self._number = 0
         self._unrewarded: deque[tuple[str, str]] = deque(maxlen=MAX_UNREWARDED)
@@ -123,7 +136,7 @@ class Traffic:
 
     def _wrapped(self, path: str, media: str, content: bytes) -> bytes:
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {media}\r\n"
+            f"POST {path} HTTP/1.1\r\n{self._head}Content-Type: {media}\r\n"
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content

@@ -22,7 +22,7 @@ class Trained:
     """Starts trainings of about a given length, one experiment each, and waits for their end."""
 
     def __init__(self, service: ServiceUnderTest, seconds: float) -> None:
-        self._client = PatientClient(service.url)
+        self._client = PatientClient(service)
         self._seconds = seconds
         self._steps = TRIAL_STEPS
         self._name = ""

@@ -15,7 +15,7 @@ from loadtest.http_client import Answer, OnAnswer
 from loadtest.sampling import Sampler
 from loadtest.service_under_test import ServiceUnderTest
 from loadtest.tally import Second
-from loadtest.traffic import Traffic, Workload
+from loadtest.traffic import Caller, Traffic, Workload
 from service.concurrency_limit import ConcurrencyLimit, LoadLimits
 
 
@@ -125,7 +125,7 @@ class SimulatedPlayer:
     def __init__(self, limits: LoadLimits, costs: Costs | None = None) -> None:
         self._time = VirtualTime()
         service = SimulatedService(self._time, limits, costs or Costs())
-        traffic = Traffic(Workload(), "http://127.0.0.1:1", "t", seed=1)
+        traffic = Traffic(Workload(), Caller("http://127.0.0.1:1"), "t", seed=1)
         self._generator = Generator(service, traffic, self._time.clock, self._time.sleep)
 
     def play(self, load: Load) -> Played:

@@ -6,7 +6,7 @@ from loadtest.arrivals import Arrivals, Segment, Share
 from loadtest.generator import Generator, Load
 from loadtest.generators import Played
 from loadtest.tally import good_count, outcome_counts
-from loadtest.traffic import Traffic, Workload
+from loadtest.traffic import Caller, Traffic, Workload
 from loadtest.validity import Bounds, faults
 from tests.loadtest_tools import StallingService, VirtualTime
 
@@ -18,7 +18,7 @@ async def played(
     stall: tuple[float, float] = NO_STALL, oversleeps: float = 0.0, load: Load = LOAD
 ) -> Played:
     time = VirtualTime(oversleeps)
-    traffic = Traffic(Workload(), "http://127.0.0.1:1", "t", seed=1)
+    traffic = Traffic(Workload(), Caller("http://127.0.0.1:1"), "t", seed=1)
     generator = Generator(StallingService(time, *stall), traffic, time.clock, time.sleep)
     return Played(load, await generator.play(load, Share()), [0.1])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loadtest.http_client import Answer
-from loadtest.traffic import REWARD, SELECT, Body, Request, Traffic, Workload
+from loadtest.traffic import REWARD, SELECT, Body, Caller, Request, Traffic, Workload
 from service.bodies import RewardBody, SelectBody, decode
 
 IDS = [str(UUID(int=number)) for number in range(1, 200)]
@@ -37,7 +37,7 @@ class Read:
 
 
 def traffic_of(**choices: object) -> Traffic:
-    return Traffic(Workload(**choices), "http://127.0.0.1:80", "run", seed=1)  # type: ignore[arg-type]
+    return Traffic(Workload(**choices), Caller("http://127.0.0.1:80"), "run", seed=1)  # type: ignore[arg-type]
 
 
 def selected(decision_id: str, arm: str = "arm-2", target: str | None = None) -> Answer:
@@ -62,6 +62,13 @@ def test_a_binary_select_carries_its_ids_in_the_url():
     assert read.url == b"/select?experiment=load&request_id=run-1"
     assert read.headers[b"content-type"] == b"application/octet-stream"
     assert np.frombuffer(read.body, np.float32).shape == (5,)
+
+
+def test_a_key_goes_with_every_request():
+    caller = Caller("http://127.0.0.1:80", {"Authorization": "Bearer k"})
+    read = Read(Traffic(Workload(), caller, "run", seed=1).next())
+    assert read.headers[b"authorization"] == b"Bearer k"
+    assert read.headers[b"host"] == b"127.0.0.1:80"
 
 
 def test_ten_selects_are_followed_by_one_reward():
@@ -101,7 +108,9 @@ def test_what_was_acknowledged_is_remembered_and_nothing_else():
 
 def test_generators_send_different_contexts_and_ids():
     first, second = (
-        Traffic(Workload(), "http://127.0.0.1:80", f"run-{index}", seed=index).next().content
+        Traffic(Workload(), Caller("http://127.0.0.1:80"), f"run-{index}", seed=index)
+        .next()
+        .content
         for index in range(2)
     )
     assert first.partition(b"\r\n\r\n")[2] != second.partition(b"\r\n\r\n")[2]
