@@ -11,10 +11,13 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import tracing
+from service.authorising import Authorising, Unguarded
 from service.concurrency_limit import LoadLimits
+from service.cross_origin import CrossOrigin
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.job_runner import JobRunner, ThreadRunner
+from service.key_ring import KeyRing
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.policies import Policies
@@ -38,6 +41,7 @@ from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
 from service.routes.hot import HotRoutes
 from service.scorer import Scorer
+from service.security_headers import SecurityHeaders
 from service.selecting import Selecting
 from service.services import Services
 from service.settings import Settings
@@ -51,6 +55,7 @@ from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
 from service.storage.history import History
+from service.storage.keys import Keys
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
@@ -92,11 +97,11 @@ class ServiceApp(FastAPI):
 def create_app(settings: Settings | None = None) -> ServiceApp:
     """The service as an ASGI app; nothing is opened before its lifespan begins."""
     settings = settings or Settings()
-    metrics, readiness = Metrics(), Readiness()
+    metrics, readiness, keys = Metrics(), Readiness(), KeyRing()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[AppState]:
-        async with running_services(settings, metrics, readiness) as services:
+        async with running_services(settings, metrics, readiness, keys) as services:
             yield AppState(services=services)
 
     app = ServiceApp(
@@ -115,12 +120,12 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    _add_middleware(app, settings, metrics, readiness)
+    _add_middleware(app, settings, metrics, readiness, keys)
     return app
 
 
 def _add_middleware(
-    app: ServiceApp, settings: Settings, metrics: Metrics, readiness: Readiness
+    app: ServiceApp, settings: Settings, metrics: Metrics, readiness: Readiness, keys: KeyRing
 ) -> None:
     """Put what every request passes around the app: the last added is the first passed."""
     problems = Problems(metrics)
@@ -137,6 +142,7 @@ def _add_middleware(
     hot = (*decisions.router.routes, *target.hot_router.routes)
     passed: ASGIApp = HotRoutes(app.behind_door, routes=hot, problems=problems)
     passed = Admission(passed, problems=problems, limits=limits)
+    passed = _guarded(passed, settings, problems, keys)
     if settings.trace_endpoint is not None:
         passed = RequestTracing(passed)
     passed = RequestScope(
@@ -146,18 +152,38 @@ def _add_middleware(
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
+    passed = CrossOrigin(
+        passed,
+        problems=problems,
+        allowed=settings.allowed_origins,
+        is_unguarded=not settings.needs_keys,
+    )
     load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
-    app.door = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
+    passed = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
+    app.door = SecurityHeaders(passed)
+
+
+def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> ASGIApp:
+    """The app behind a look at keys, where callers need one."""
+    if settings.needs_keys:
+        return Authorising(app, problems=problems, keys=keys, is_metrics_open=settings.metrics_open)
+    if not settings.is_loopback:
+        log.warning("anybody may do anything here", extra={"action": "keys_off"})
+    return Unguarded(app)
 
 
 @asynccontextmanager
 async def running_services(
-    settings: Settings, metrics: Metrics, readiness: Readiness
+    settings: Settings, metrics: Metrics, readiness: Readiness, keys: KeyRing
 ) -> AsyncIterator[Services]:
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
         stores, database, supervisor = await _running_stores(stack, settings, metrics, readiness)
+        if settings.needs_keys:
+            store = Keys(database)
+            await keys.refresh(store)
+            supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
         scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring)
         supervisor.start("scorer", scorer.run())
         stack.push_async_callback(scorer.close)

@@ -13,6 +13,7 @@ from service.backup_commands import backup, restore
 from service.client_commands import demo, experiment_app, export, fail, report, score, upload
 from service.command_tools import DataDir, Device, run, settings_from
 from service.evaluation_commands import evaluate, log_app, replay_counterfactual
+from service.key_commands import key_app
 from service.metrics import Metrics
 from service.readiness import Readiness
 from service.replay import ReplayReport
@@ -25,8 +26,14 @@ from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
+from service.storage.keys import Keys
 from service.storage.snapshots import Snapshots
 from service.workers import serve_with_workers
+
+NO_KEY = (
+    "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
+    "select --scope reward …`, or listen on 127.0.0.1"
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,6 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")
+app.add_typer(key_app, name="keys")
 for command in (report, export, score, upload, evaluate, demo, backup, restore):
     app.command()(command)
 
@@ -65,7 +73,8 @@ def serve(
         workers=workers,
         trainer_inside=trainer_inside,
     )
-    run(_check_database(settings))
+    if not run(_is_anybody_let_in(settings)):
+        fail(NO_KEY.format(host=settings.host))
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -147,15 +156,25 @@ def _banner(settings: Settings, url: str) -> str:
             f"daband serves on {url}",
             f"  docs     {url}/docs",
             f"  storage  {storage}, bus {bus}",
+            f"  keys     {_who(settings)}",
             f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
             "  Ctrl-C drains and stops",
         )
     )
 
 
-async def _check_database(settings: Settings) -> None:
-    async with opened_database(settings):
-        pass
+def _who(settings: Settings) -> str:
+    if settings.needs_keys:
+        return "needed by every caller (`daband keys`)"
+    if settings.is_loopback:
+        return "not needed: only this machine reaches the address"
+    return "NOT NEEDED: whoever reaches the address may do anything"
+
+
+async def _is_anybody_let_in(settings: Settings) -> bool:
+    """Whether the database is fit for use and has a key, where callers need one."""
+    async with opened_database(settings) as database:
+        return not settings.needs_keys or await Keys(database).has_usable()
 
 
 async def _train(settings: Settings, readiness: Readiness) -> None:

@@ -45,6 +45,10 @@ def _asked_seconds(answer: httpx.Response) -> float:
     return float(given) if given.isdigit() else 0.0
 
 
+def _authorisation(api_key: str | None) -> dict[str, str]:
+    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+
 def _request(call: Sendable[Any]) -> dict[str, Any]:
     headers = {} if call.content is None else {"Content-Type": call.media}
     found: dict[str, Any] = {
@@ -66,13 +70,19 @@ class Client:
         url: str = DEFAULT_URL,
         retries: Retries | None = None,
         *,
+        api_key: str | None = None,
         timeout_seconds: float = 10.0,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._retries = retries or Retries()
         self._sleep = sleep
-        self._http = httpx.Client(base_url=url, timeout=timeout_seconds, transport=transport)
+        self._http = httpx.Client(
+            base_url=url,
+            headers=_authorisation(api_key),
+            timeout=timeout_seconds,
+            transport=transport,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -223,13 +233,19 @@ class AsyncClient:
         url: str = DEFAULT_URL,
         retries: Retries | None = None,
         *,
+        api_key: str | None = None,
         timeout_seconds: float = 10.0,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._retries = retries or Retries()
         self._sleep = sleep
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_seconds, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            headers=_authorisation(api_key),
+            timeout=timeout_seconds,
+            transport=transport,
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import httpx
 import msgspec
@@ -21,10 +21,22 @@ T = TypeVar("T")
 
 # Somebody waits at a terminal: a service that is not there is told soon.
 RETRIES = Retries(attempts=4)
+KEY_VARIABLE = "DABAND_API_KEY"
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Experiments of a running service.")
 
 Url = Annotated[str, typer.Option("--url", help="where the service runs")]
+ApiKey = Annotated[
+    str | None,
+    typer.Option("--api-key", envvar=KEY_VARIABLE, help="needed by a service that asks for one"),
+]
+
+
+class Service(NamedTuple):
+    """Where a running service is, and what it lets us in with."""
+
+    url: str
+    api_key: str | None
 
 
 @experiment_app.command("create")
@@ -37,6 +49,7 @@ def create_experiment(
     seed: int = 0,
     config: Annotated[str, typer.Option(help="what differs from the method, as JSON")] = "{}",
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Create an experiment."""
     declared = {
@@ -47,24 +60,27 @@ def create_experiment(
         "seed": seed,
         "config": _json(config),
     }
-    _show(url, lambda client: client.create_experiment(**declared).model_dump(mode="json"))
+    _show(
+        Service(url, api_key),
+        lambda client: client.create_experiment(**declared).model_dump(mode="json"),
+    )
 
 
 @experiment_app.command("list")
-def list_experiments(url: Url = DEFAULT_URL) -> None:
+def list_experiments(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
     """List the experiments."""
-    _show(url, lambda client: [each.name for each in client.experiments()])
+    _show(Service(url, api_key), lambda client: [each.name for each in client.experiments()])
 
 
 @experiment_app.command("show")
-def show_experiment(name: str, url: Url = DEFAULT_URL) -> None:
+def show_experiment(name: str, url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
     """Show an experiment and where it stands."""
 
     def look(client: Client) -> Any:
         found = client.experiment(name).model_dump(mode="json")
         return {**found, "state": client.state(name).model_dump(mode="json")}
 
-    _show(url, look)
+    _show(Service(url, api_key), look)
 
 
 @experiment_app.command("open")
@@ -72,9 +88,13 @@ def open_target(
     name: str,
     best_reward: Annotated[float, typer.Option(help="what target regret is counted against")] = 1.0,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Open the target for rewards; there is no way back."""
-    _show(url, lambda client: client.open_target(name, best_reward).model_dump(mode="json"))
+    _show(
+        Service(url, api_key),
+        lambda client: client.open_target(name, best_reward).model_dump(mode="json"),
+    )
 
 
 @experiment_app.command("promote")
@@ -84,9 +104,13 @@ def promote_candidate(
     by: Annotated[str | None, typer.Option(help="who promotes it")] = None,
     reason: Annotated[str | None, typer.Option(help="why")] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Serve an encoder that the gate refused or that waits for a person."""
-    _show(url, lambda client: client.promote(name, episode, by, reason).model_dump(mode="json"))
+    _show(
+        Service(url, api_key),
+        lambda client: client.promote(name, episode, by, reason).model_dump(mode="json"),
+    )
 
 
 @experiment_app.command("restore")
@@ -96,9 +120,13 @@ def restore_version(
     by: Annotated[str | None, typer.Option(help="who restores it")] = None,
     reason: Annotated[str | None, typer.Option(help="why")] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Go back to the encoder of an earlier version; no reward is lost."""
-    _show(url, lambda client: client.restore(name, version, by, reason).model_dump(mode="json"))
+    _show(
+        Service(url, api_key),
+        lambda client: client.restore(name, version, by, reason).model_dump(mode="json"),
+    )
 
 
 def upload(
@@ -108,21 +136,26 @@ def upload(
         str | None, typer.Option(help="makes it safe to run again; the file's name when left out")
     ] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Store unlabeled target contexts of a file in a running service, all or none."""
     array = _loaded(contexts)
     name = request_id or contexts.name
-    _show(url, lambda client: client.upload_contexts(experiment, array, name).model_dump())
+    _show(
+        Service(url, api_key),
+        lambda client: client.upload_contexts(experiment, array, name).model_dump(),
+    )
 
 
 def report(
     experiment: str,
     out: Annotated[Path | None, typer.Option(help="the HTML file to write")] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Write the transfer report of an experiment as one HTML file that needs nothing else."""
     path = out or Path(f"{experiment}-transfer.html")
-    page = _with_client(url, lambda client: client.report(experiment))
+    page = _with_client(Service(url, api_key), lambda client: client.report(experiment))
     _write(path, page.encode())
 
 
@@ -131,6 +164,7 @@ def export(
     version: Annotated[int | None, typer.Option(help="the newest when left out")] = None,
     out: Annotated[Path | None, typer.Option(help="the safetensors file to write")] = None,
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Write the target policy of a version as a safetensors file, its manifest beside it as JSON."""
 
@@ -138,7 +172,7 @@ def export(
         chosen = client.state(experiment).policy_version if version is None else version
         return chosen, client.policy(experiment, chosen)
 
-    chosen, content = _with_client(url, fetch)
+    chosen, content = _with_client(Service(url, api_key), fetch)
     path = out or Path(f"{experiment}-{chosen}.safetensors")
     _write(path, content)
     manifest = json.dumps(manifest_of(content), indent=2, ensure_ascii=False)
@@ -183,28 +217,31 @@ def demo(
         "build/serve-demo.png"
     ),
     url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
 ) -> None:
     """Play a simulated two-domain experiment against a running service."""
     from service import demo as laboratory  # it draws, and no other command waits for that
 
     world = ClusterWorld(seed=seed)
-    _with_client(url, lambda client: laboratory.run(client, world, method, rounds, plot))
+    _with_client(
+        Service(url, api_key), lambda client: laboratory.run(client, world, method, rounds, plot)
+    )
 
 
-def _show(url: str, look: Callable[[Client], Any]) -> None:
-    typer.echo(json.dumps(_with_client(url, look), indent=2, ensure_ascii=False))
+def _show(service: Service, look: Callable[[Client], Any]) -> None:
+    typer.echo(json.dumps(_with_client(service, look), indent=2, ensure_ascii=False))
 
 
-def _with_client(url: str, work: Callable[[Client], T]) -> T:
+def _with_client(service: Service, work: Callable[[Client], T]) -> T:
     try:
-        with Client(url, RETRIES) as client:
+        with Client(service.url, RETRIES, api_key=service.api_key) as client:
             return work(client)
     except ProblemError as problem:
         fail(_explained(problem))
     except (ValidationError, httpx.InvalidURL) as error:
         fail(str(error))
     except httpx.TransportError:
-        fail(f"there is no service at {url}; `daband serve` starts one")
+        fail(f"there is no service at {service.url}; `daband serve` starts one")
 
 
 def _explained(problem: ProblemError) -> str:

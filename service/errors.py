@@ -6,7 +6,9 @@ the caller sent are never among them.
 """
 
 import inspect
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 
@@ -16,6 +18,7 @@ class ServiceError(Exception):
     slug: ClassVar[str] = "internal-error"
     title: ClassVar[str] = "Internal error"
     status: ClassVar[int] = 500
+    headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
     retry_after_seconds: int | None = None
 
     def __init__(self, detail: str | None = None, **members: Any) -> None:
@@ -162,6 +165,68 @@ class TargetRewardForbidden(ServiceError):
     slug = "target-reward-forbidden"
     title = "Target reward forbidden"
     status = 403
+
+
+class KeyRequired(ServiceError):
+    """This call needs a key: send it as `Authorization: Bearer daband_…`."""
+
+    slug = "key-required"
+    title = "Key required"
+    status = 401
+    headers = MappingProxyType({"WWW-Authenticate": 'Bearer realm="daband"'})
+
+
+class KeyRefused(ServiceError):
+    """The key is wrong, has expired or was revoked."""
+
+    slug = "key-refused"
+    title = "Key refused"
+    status = 401
+    headers = MappingProxyType({"WWW-Authenticate": 'Bearer realm="daband", error="invalid_token"'})
+
+
+class NotGranted(ServiceError):
+    """The key does not allow this; `scope` names what it lacks."""
+
+    slug = "not-granted"
+    title = "Not granted"
+    status = 403
+
+
+class OriginRefused(ServiceError):
+    """A page of another origin asked a service that needs no key; nothing was done."""
+
+    slug = "origin-refused"
+    title = "Origin refused"
+    status = 403
+
+
+class RateLimited(ServiceError):
+    """The key has sent more requests than its limit allows; nothing was done."""
+
+    slug = "rate-limited"
+    title = "Rate limited"
+    status = 429
+
+    def __init__(self, detail: str | None = None, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = max(1, retry_after_seconds)
+
+
+class UnknownKey(ServiceError):
+    """There is no key with this id."""
+
+    slug = "unknown-key"
+    title = "Unknown key"
+    status = 404
+
+
+class KeyRevoked(ServiceError):
+    """The key was revoked for good: make another one."""
+
+    slug = "key-revoked"
+    title = "Key revoked"
+    status = 409
 
 
 class InvalidRequest(ServiceError):

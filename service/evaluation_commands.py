@@ -26,6 +26,7 @@ from service.evaluating.table_report import print_result
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
+from service.realms import Realm, split
 from service.records import Domain
 from service.settings import Settings
 from service.storage.database import Database
@@ -234,14 +235,15 @@ async def _next(pages: Pages) -> list[tuple[int, LoggedDecision]] | None:
 def _import(
     settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
 ) -> None:
-    name, method, seed, config = declared
+    full_name, method, seed, config = declared
+    realm, name = split(full_name)
     with reading(file, how.format, how.skip_bad) as reader:
         header = reader.header
         spec = ExperimentSpec(
             name, header.arms, header.context_kind, header.context_shape, method, seed, config
         )
-        done = run(_imported(settings, spec, iter(reader)))
-        typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {name}")
+        done = run(_imported(settings, realm, spec, iter(reader)))
+        typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {full_name}")
         if done.left_out:
             typer.echo(f"{done.left_out} target rewards were left out: the phase is zero-shot")
         if reader.bad_count:
@@ -251,10 +253,10 @@ def _import(
 
 
 async def _imported(
-    settings: Settings, spec: ExperimentSpec, decisions: Iterator[LoggedDecision]
+    settings: Settings, realm: Realm, spec: ExperimentSpec, decisions: Iterator[LoggedDecision]
 ) -> Imported:
     async with opened_database(settings) as database, _writing(database) as event_log:
-        return await Importer(Experiments(database), event_log).run(spec, decisions)
+        return await Importer(Experiments(database), event_log, realm).run(spec, decisions)
 
 
 @asynccontextmanager

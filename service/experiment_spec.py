@@ -18,6 +18,7 @@ from model.learner import Learner
 from model.rounds import Domain
 from model.systems import system_config
 from service.invalid import check_identifier, refuse
+from service.realms import public_name
 from service.records import Experiment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -172,8 +173,8 @@ class ExperimentSpec:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "ExperimentSpec":
-        """The declaration of a stored experiment."""
-        return cls.from_json(experiment.name, experiment.spec)
+        """The declaration of a stored experiment, under the name that its tenant gave it."""
+        return cls.from_json(public_name(experiment.name), experiment.spec)
 
     def _check_arms(self) -> None:
         if not self.arms and not self.is_per_arm:

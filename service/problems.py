@@ -40,7 +40,7 @@ class Problems:
     def answer(self, error: ServiceError) -> Response:
         """The answer to a problem of ours."""
         self._metrics.problems.labels(error.slug).inc()
-        headers = {}
+        headers = dict(error.headers)
         if error.retry_after_seconds is not None:
             headers["Retry-After"] = str(error.retry_after_seconds)
         return _response(error.problem(), error.status, headers)

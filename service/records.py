@@ -31,6 +31,7 @@ __all__ = [
     "StoredEvent",
     "StoredSnapshot",
     "TransferRecord",
+    "acted_by",
     "declared_best_reward",
     "part_key",
     "phase_event",
@@ -76,7 +77,10 @@ def uuid7(milliseconds: int | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One bandit as the database knows it; `spec` is the JSON text the caller declared."""
+    """One bandit as the database knows it; `spec` is the JSON text the caller declared.
+
+    `name` is the full one, which tells the tenant.
+    """
 
     experiment_id: str
     name: str
@@ -155,14 +159,16 @@ class Appended(NamedTuple):
     created: bool
 
 
-def phase_event(experiment_id: str, phase: Phase, best_reward: float = 1.0) -> NewEvent:
+def phase_event(
+    experiment_id: str, phase: Phase, best_reward: float = 1.0, key_id: str | None = None
+) -> NewEvent:
     """The event that moves an experiment on to `phase`; appending it twice changes nothing.
 
     The regret of the target rewards that follow is counted against `best_reward`.
     """
     if phase is not Phase.CONTINUED:
         raise ValueError("the phase moves one way, to continued")
-    said = {"phase": phase.value, "best_reward": float(best_reward)}
+    said = {"phase": phase.value, "best_reward": float(best_reward), **acted_by(key_id)}
     return NewEvent(
         experiment_id,
         EventKind.PHASE,
@@ -170,6 +176,11 @@ def phase_event(experiment_id: str, phase: Phase, best_reward: float = 1.0) -> N
         payload=json.dumps(said).encode(),
         request_hash=f"best_reward={float(best_reward)!r}",
     )
+
+
+def acted_by(key_id: str | None) -> dict[str, str]:
+    """What an event says of the key that asked for it."""
+    return {} if key_id is None else {"key_id": key_id}
 
 
 def declared_best_reward(event: StoredEvent) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from service.errors import ServiceError, TargetRewardForbidden, Unavailable, UnknownDecision
 from service.metrics import Metrics
+from service.realms import Realm
 from service.recent_decisions import Owner, RecentDecisions
 from service.records import Appended, EventKind, NewEvent
 from service.snapshot_bus import SnapshotBus
@@ -33,19 +34,19 @@ class Rewarding:
         self._metrics = metrics
         self._names: dict[str, str] = {}
 
-    async def reward(self, decision_id: str, reward: float) -> Appended:
+    async def reward(self, decision_id: str, reward: float, realm: Realm) -> Appended:
         """What the log holds for the reward; raises what it is refused with."""
-        owner = (await self._owners([decision_id])).get(decision_id)
+        owner = (await self._owners([decision_id], realm)).get(decision_id)
         if owner is None:
             raise UnknownDecision
         return await self._append(owner, decision_id, reward)
 
-    async def reward_many(self, reported: Sequence[Reported]) -> list[Outcome]:
+    async def reward_many(self, reported: Sequence[Reported], realm: Realm) -> list[Outcome]:
         """For each reward what the log holds or why it was refused; one does not touch another.
 
         `Unavailable` when any could not be written: all can be sent again.
         """
-        owners = await self._owners(decision_id for decision_id, _ in reported)
+        owners = await self._owners((decision_id for decision_id, _ in reported), realm)
         outcomes = await asyncio.gather(
             *(self._outcome(owners.get(decision_id), decision_id, r) for decision_id, r in reported)
         )
@@ -74,8 +75,8 @@ class Rewarding:
             self._metrics.count_reward(owner.experiment, str(appended.event.domain), reward)
         return appended
 
-    async def _owners(self, decision_ids: Iterable[str]) -> dict[str, Owner]:
-        """The experiments of those decisions that exist."""
+    async def _owners(self, decision_ids: Iterable[str], realm: Realm) -> dict[str, Owner]:
+        """The experiments of those decisions that exist in the realm."""
         found: dict[str, Owner] = {}
         missing: set[str] = set()
         for decision_id in decision_ids:
@@ -89,7 +90,7 @@ class Rewarding:
             for decision_id, decision in stored.items():
                 name = await self._name(decision.experiment_id)
                 found[decision_id] = Owner(decision.experiment_id, name)
-        return found
+        return {key: owner for key, owner in found.items() if realm.holds(owner.experiment)}
 
     async def _name(self, experiment_id: str) -> str:
         if experiment_id not in self._names:

@@ -195,7 +195,7 @@ class Selecting:
         name = served.experiment.name
         owner = Owner(served.experiment.experiment_id, name)
         body: dict[str, Any] = {
-            "experiment": name,
+            "experiment": served.spec.name,
             "request_id": round_.request_id,
             "policy_version": decided[0].policy_version,
         }

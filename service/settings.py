@@ -3,6 +3,7 @@
 What an experiment chooses (α, ε, episode length, …) is no setting: it belongs to the experiment.
 """
 
+import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -21,6 +22,9 @@ PREFIX = "DABAND_"
 TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
 BENCHMARK_DATA = "DABAND_DATA"  # where the benchmarks find their data sets; no setting either
 STANDARD_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+CLIENT_KEY = (
+    "DABAND_API_KEY"  # what the commands that ask a running service send; no setting either
+)
 MEBIBYTE = 1024 * 1024
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
@@ -57,6 +61,30 @@ class Settings(BaseSettings):
     )
     trainer_metrics_port: int = Field(
         0, ge=0, le=65535, description="port of `daband train`'s own /metrics; 0: none"
+    )
+
+    auth: Literal["auto", "required", "off", "dangerously-off"] = Field(
+        "auto",
+        description="who needs a key: auto (everybody, unless the address is loopback), required, "
+        "off (refused unless the address is loopback), dangerously-off (nobody, on any address)",
+    )
+    metrics_open: bool = Field(
+        False, description="/metrics without a key, where only the own network reaches it"
+    )
+    key_poll_seconds: PositiveSeconds = Field(
+        2.0, description="longest time that a new, rotated or revoked key goes unnoticed"
+    )
+    key_requests_per_second: float = Field(
+        1000.0,
+        ge=0,
+        le=1_000_000,
+        description="rate limit of a key made without one, in each process; 0: none",
+    )
+    key_burst: int = Field(
+        2000, ge=1, le=1_000_000, description="requests at once of a key made without a limit"
+    )
+    cors_origins: str = Field(
+        "", description="origins whose pages may call, separated by commas; empty: none"
     )
 
     storage_timeout_seconds: PositiveSeconds = Field(
@@ -150,7 +178,35 @@ class Settings(BaseSettings):
             )
         if self.trace_endpoint is not None and find_spec("opentelemetry.sdk") is None:
             raise ValueError("traces need the extra otel: pip install 'daband[otel]'")
+        if self.auth == "off" and not self.is_loopback:
+            raise ValueError(
+                f"DABAND_AUTH=off is for loopback addresses, not for {self.host}: make a key with "
+                "`daband keys create` and set DABAND_AUTH=required; where something else keeps "
+                "strangers out, DABAND_AUTH=dangerously-off serves everybody"
+            )
+        for origin in self.allowed_origins:
+            if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
+                raise ValueError("DABAND_CORS_ORIGINS lists origins such as https://lab.example")
         return self
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address; a name other than localhost may be any."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether callers must bring a key."""
+        return self.auth == "required" or (self.auth == "auto" and not self.is_loopback)
+
+    @property
+    def allowed_origins(self) -> tuple[str, ...]:
+        """The origins whose pages may call."""
+        listed = (each.strip() for each in self.cors_origins.split(","))
+        return tuple(each for each in listed if each)
 
     @property
     def storage_url(self) -> str:
@@ -187,7 +243,7 @@ def unknown_variable(environment: Mapping[str, str]) -> str | None:
         candidate = name.upper()
         if not candidate.startswith(PREFIX) or candidate.startswith(TEST_PREFIXES):
             continue
-        if candidate not in (*known, BENCHMARK_DATA):
+        if candidate not in (*known, BENCHMARK_DATA, CLIENT_KEY):
             nearest = get_close_matches(candidate, known, n=1, cutoff=0.0)[0]
             return f"there is no setting {candidate}; did you mean {nearest}?"
     return None

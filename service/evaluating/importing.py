@@ -13,6 +13,7 @@ from service.evaluating.experiment_log import IMPORTED
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision
 from service.invalid import check_identifier
+from service.realms import UNNAMED, Realm
 from service.records import Domain, EventKind, Experiment, NewEvent
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -39,9 +40,12 @@ class Importer:
     can be run again: what is there already is not written twice.
     """
 
-    def __init__(self, experiments: Experiments, event_log: EventLog) -> None:
+    def __init__(
+        self, experiments: Experiments, event_log: EventLog, realm: Realm = UNNAMED
+    ) -> None:
         self._experiments = experiments
         self._event_log = event_log
+        self._realm = realm
 
     async def run(self, spec: ExperimentSpec, decisions: Iterable[LoggedDecision]) -> Imported:
         """Create the experiment, or go on with one declared alike, and write the log."""
@@ -57,10 +61,11 @@ class Importer:
 
     async def _experiment(self, spec: ExperimentSpec) -> Experiment:
         spec.check()
+        name = self._realm.new_full_name(spec.name)
         try:
-            return await self._experiments.create(spec.name, spec.to_json())
+            return await self._experiments.create(name, spec.to_json())
         except ExperimentExists:
-            found = await self._experiments.get(spec.name)
+            found = await self._experiments.get(name)
             if json.loads(found.spec) != json.loads(spec.to_json()):
                 raise
             return found

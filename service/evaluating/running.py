@@ -81,7 +81,7 @@ class ExperimentEvaluation:
         found = await asyncio.to_thread(evaluation.result)
         await progress(total, total)
         return {
-            "experiment": self._experiment.name,
+            "experiment": self._spec.name,
             "offset": total,
             "unrewarded": self._batches.passed_count,
             **found,

@@ -8,9 +8,16 @@ from fastapi import Depends, Request, Response
 from service.bodies import MediaType, decode, media_type
 from service.errors import UnknownExperiment
 from service.experiment_spec import is_name
+from service.keys import Caller
+from service.records import Experiment
 from service.services import Services
 
 T = TypeVar("T")
+
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,19 +31,33 @@ async def services_of(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(services_of)]
 
 
-async def named(name: str) -> str:
-    """An experiment's name from the path; what cannot be a name is unknown."""
+async def caller_of(request: Request) -> Caller:
+    """Who asks, as it was found out at the door."""
+    found: Caller = request.scope["caller"]
+    return found
+
+
+CallerDep = Annotated[Caller, Depends(caller_of)]
+
+
+async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> Experiment:
+    """The caller's experiment that the path names; what cannot be a name is unknown."""
     if not is_name(name):
         raise UnknownExperiment
-    return name
+    return await services.experiments.get(caller.realm.full_name(name))
 
 
-NameDep = Annotated[str, Depends(named)]
+ExperimentDep = Annotated[Experiment, Depends(experiment_of)]
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A body of ours, as JSON, without another look at its shape."""
     return Response(_encode(body), status, headers=headers, media_type=MediaType.JSON)
+
+
+def html_answer(page: str) -> Response:
+    """A page of ours: its own styles and drawings, no script, nothing from elsewhere."""
+    return Response(page, headers={"Content-Security-Policy": PAGE_POLICY}, media_type="text/html")
 
 
 async def body_of(request: Request, kind: type[T]) -> T:

@@ -9,23 +9,24 @@ from fastapi import Request
 
 from service.bodies import AuditBody
 from service.invalid import check_identifier
-from service.records import Appended, EventKind, NewEvent, uuid7
-from service.routes import body_of
+from service.records import Appended, EventKind, NewEvent, acted_by, uuid7
+from service.routes import body_of, caller_of
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a caller says beside an act."""
+    """What a caller says beside an act, and the key that it came with."""
 
     request_id: str
     by: str | None
     reason: str | None
+    key_id: str | None
 
     def event(
         self, experiment_id: str, kind: EventKind, facts: Mapping[str, Any], request_hash: str
     ) -> NewEvent:
         """The act as an event; the same id again is the same act."""
-        said = {**facts, "by": self.by, "reason": self.reason}
+        said = {**facts, "by": self.by, "reason": self.reason, **acted_by(self.key_id)}
         return NewEvent(
             experiment_id,
             kind,
@@ -40,7 +41,8 @@ async def audit_of(request: Request) -> Audit:
     has_body = bool(await request.body())
     told = await body_of(request, AuditBody) if has_body else AuditBody()
     request_id = uuid7() if told.request_id is None else told.request_id
-    return Audit(check_identifier(request_id, "#/request_id"), told.by, told.reason)
+    check_identifier(request_id, "#/request_id")
+    return Audit(request_id, told.by, told.reason, (await caller_of(request)).key_id)
 
 
 def outcome(appended: Appended) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from service import request_schemas, schemas
+from service.realms import public_name
 from service.records import Candidate, EventKind
-from service.routes import NameDep, ServicesDep, json_answer
+from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
@@ -19,10 +20,10 @@ Episode = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 
 
 @router.get("", response_model=schemas.CandidateList, responses=problems(404))
-async def list_candidates(name: NameDep, services: ServicesDep) -> Response:
+async def list_candidates(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """The encoders that were trained and do not serve, the newest first."""
-    experiment = await services.experiments.get(name)
     found = await services.candidates.list(experiment.experiment_id)
+    name = public_name(experiment.name)
     return json_answer({"experiment": name, "candidates": [_answer(each) for each in found]})
 
 
@@ -34,18 +35,18 @@ async def list_candidates(name: NameDep, services: ServicesDep) -> Response:
     openapi_extra=body(request_schemas.AuditRequest, is_required=False),
 )
 async def promote_candidate(
-    name: NameDep, episode: Episode, request: Request, services: ServicesDep
+    experiment: ExperimentDep, episode: Episode, request: Request, services: ServicesDep
 ) -> Response:
     """Serve a candidate all the same: written to the log now, carried out when the trainer gets there."""
     told = await audit_of(request)
-    experiment = await services.experiments.get(name)
     found = intact(await services.candidates.get(experiment.experiment_id, episode))
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.candidates.pin(experiment.experiment_id, episode)
     facts = {"episode": episode, "sha256": found.sha256}
     event = told.event(experiment.experiment_id, EventKind.PROMOTION, facts, str(episode))
     (appended,) = await services.event_log.append([event])
-    services.bus.wake(name)
+    services.bus.wake(experiment.name)
+    name = public_name(experiment.name)
     return json_answer({"experiment": name, "episode": episode, **outcome(appended)}, 202)
 
 
@@ -54,11 +55,12 @@ async def promote_candidate(
     response_class=Response,
     responses={**bytes_answer("The policy as if it served, as safetensors"), **problems(404, 409)},
 )
-async def download_candidate(name: NameDep, episode: Episode, services: ServicesDep) -> Response:
+async def download_candidate(
+    experiment: ExperimentDep, episode: Episode, services: ServicesDep
+) -> Response:
     """The target policy of a candidate as if it served, to look at it offline."""
-    experiment = await services.experiments.get(name)
     found = intact(await services.candidates.get(experiment.experiment_id, episode))
-    return await policy_answer(experiment, found.blob, f"{name}-candidate-{episode}")
+    return await policy_answer(experiment, found.blob, f"candidate-{episode}")
 
 
 def _answer(candidate: Candidate) -> dict[str, Any]:

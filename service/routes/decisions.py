@@ -56,12 +56,14 @@ async def select(
     services, content = call.services, call.content
     media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
-        served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
+        name = check_identifier(experiment or "", "#/experiment")
+        served = await services.policies.current(call.realm.full_name(name))
         side = binary_side(served.spec, domain, content, media, eligible_arms)
         round_ = _round(request_id, (side,), "#")
     else:
         asked = decode(content, SelectBody, media)
-        served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
+        name = check_identifier(asked.experiment, "#/experiment")
+        served = await services.policies.current(call.realm.full_name(name))
         round_ = _round(asked.request_id, sides_of(served.spec, asked, media), "#")
     (answered,) = await services.selecting.select(served, [round_])
     return Answer(_encode(answered.body), headers=_headers([answered]))
@@ -78,7 +80,8 @@ async def select_batch(call: Call) -> Answer:
     services = call.services
     media = media_type(call.header(b"content-type"))
     asked = decode(call.content, SelectBatchBody, media)
-    served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
+    name = check_identifier(asked.experiment, "#/experiment")
+    served = await services.policies.current(call.realm.full_name(name))
 
     def round_of(index: int, each: RoundBody) -> Round:
         pointer = f"#/rounds/{index}"
@@ -103,7 +106,7 @@ async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
     told = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
     check_identifier(told.decision_id, "#/decision_id")
-    appended = await call.services.rewarding.reward(told.decision_id, told.reward)
+    appended = await call.services.rewarding.reward(told.decision_id, told.reward, call.realm)
     body = _encode(_outcome(told.decision_id, appended))
     return Answer(body, 201 if appended.created else 200)
 
@@ -120,7 +123,7 @@ async def reward_batch(call: Call) -> Answer:
     for index, each in enumerate(told.rewards):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
     reported = [(each.decision_id, each.reward) for each in told.rewards]
-    outcomes = await call.services.rewarding.reward_many(reported)
+    outcomes = await call.services.rewarding.reward_many(reported, call.realm)
     rewards = [
         _outcome(decision_id, outcome)
         for (decision_id, _), outcome in zip(reported, outcomes, strict=True)
@@ -139,7 +142,7 @@ def _headers(answered: list[Answered]) -> tuple[Header, ...]:
 
 
 def _batch(served: Served, answered: list[Answered]) -> dict[str, Any]:
-    return {"experiment": served.experiment.name, "rounds": [each.body for each in answered]}
+    return {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
 
 
 def _outcome(decision_id: str, outcome: Outcome) -> dict[str, Any]:

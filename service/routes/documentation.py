@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from service import evaluation_schemas, request_schemas, schemas
+from service.access import ROUTES, Access
 from service.bodies import BINARY, STREAMED, STRUCTURED, MediaType
 from service.problems import MEDIA_TYPE
 
@@ -28,17 +29,26 @@ BODIES: tuple[type[BaseModel], ...] = (
     schemas.Problem,
 )
 MEANINGS: Mapping[int, str] = {
-    403: "Target rewards are closed",
+    401: "There is no key, or none that is good",
+    403: "The key does not allow it, or target rewards are closed",
     404: "There is no such thing",
     408: "The body did not arrive in time",
     409: "It conflicts with what is there",
     413: "The body is too large",
     415: "The body cannot be read in this media type or encoding",
     422: "The request does not have the expected shape",
+    429: "The key has sent too many requests; `Retry-After` says when to try again",
     500: "A bug; the log has more under the request's id",
     503: "Not now; `Retry-After` says when to try again",
 }
 WITH_BODY = (408, 413, 415, 422)
+WITH_KEY = (401, 403, 429)
+KEY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "daband_<id>_<secret>",
+    "description": "An API key (`daband keys create`), where the service asks for one.",
+}
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -46,10 +56,12 @@ Responses = dict[int | str, dict[str, Any]]
 def problems(*statuses: int, has_body: bool = False) -> Responses:
     """The problems that a route may answer, beside those that any route may."""
     every = {*statuses, 422, 500, 503, *(WITH_BODY if has_body else ())}
+    return {status: _problem(status) for status in sorted(every)}
+
+
+def _problem(status: int) -> dict[str, Any]:
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model="Problem")}}}
-    return {
-        status: {"description": MEANINGS[status], "content": content} for status in sorted(every)
-    }
+    return {"description": MEANINGS[status], "content": content}
 
 
 def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = False) -> Any:
@@ -87,8 +99,23 @@ def describe(app: FastAPI) -> dict[str, Any]:
         found = made.setdefault("components", {}).setdefault("schemas", {})
         for name, schema in definitions["$defs"].items():
             found.setdefault(name, schema)
+        _describe_access(made)
         app.openapi_schema = made
     return app.openapi_schema
+
+
+def _describe_access(made: dict[str, Any]) -> None:
+    """Who may call what; a service on a loopback address asks for no key at all."""
+    made["components"]["securitySchemes"] = {"key": KEY_SCHEME}
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            access = ROUTES.get(path, {}).get(method.upper())
+            if access is None or access is Access.OPEN:
+                continue
+            operation["security"] = [{"key": []}, {}]
+            operation["x-access"] = access.value
+            for status in WITH_KEY:
+                operation["responses"].setdefault(str(status), _problem(status))
 
 
 def bytes_answer(description: str) -> Responses:

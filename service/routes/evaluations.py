@@ -14,7 +14,7 @@ from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.invalid import check_identifier, refuse
 from service.records import Evaluation
-from service.routes import ServicesDep, body_of, json_answer
+from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
 from service.routes.documentation import body, problems
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
@@ -33,13 +33,13 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
     responses=problems(404, 409, has_body=True),
     openapi_extra=body(evaluation_schemas.EvaluationRequest),
 )
-async def create_evaluation(request: Request, services: ServicesDep) -> Response:
+async def create_evaluation(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Queue an offline evaluation of candidates on an experiment's log."""
     told = await body_of(request, EvaluationRequest)
     told.check()
     if told.request_id is not None:
         check_identifier(told.request_id, "#/request_id")
-    experiment = await services.experiments.get(told.experiment)
+    experiment = await services.experiments.get(caller.realm.full_name(told.experiment))
     _check_candidates(told, ExperimentSpec.of(experiment))
     job, _ = await services.evaluations.create(
         experiment.experiment_id, told.to_json(), told.request_id
@@ -48,9 +48,11 @@ async def create_evaluation(request: Request, services: ServicesDep) -> Response
 
 
 @router.get("", response_model=evaluation_schemas.EvaluationList, responses=problems())
-async def list_evaluations(services: ServicesDep, limit: Limit = 100) -> Response:
+async def list_evaluations(
+    services: ServicesDep, caller: CallerDep, limit: Limit = 100
+) -> Response:
     """The newest evaluations first, without their results."""
-    found = await services.evaluations.list(limit)
+    found = await services.evaluations.list(limit, caller.realm)
     return json_answer({"evaluations": [_answer(each) for each in found]})
 
 
@@ -59,9 +61,9 @@ async def list_evaluations(services: ServicesDep, limit: Limit = 100) -> Respons
     response_model=evaluation_schemas.EvaluationJob,
     responses=problems(404),
 )
-async def show_evaluation(evaluation_id: str, services: ServicesDep) -> Response:
+async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """An evaluation: where it stands, and its result once it is done."""
-    return json_answer(_answer(await services.evaluations.get(evaluation_id)))
+    return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.realm)))
 
 
 @router.post(
@@ -72,12 +74,13 @@ async def show_evaluation(evaluation_id: str, services: ServicesDep) -> Response
     openapi_extra=body(evaluation_schemas.CancelRequest, is_required=False),
 )
 async def cancel_evaluation(
-    evaluation_id: str, request: Request, services: ServicesDep
+    evaluation_id: str, request: Request, services: ServicesDep, caller: CallerDep
 ) -> Response:
     """Stop an evaluation; one that has ended stays as it is."""
     if await request.body():
         await body_of(request, CancelBody)
-    return json_answer(_answer(await services.evaluations.cancel(evaluation_id)), 202)
+    stopped = await services.evaluations.cancel(evaluation_id, caller.realm)
+    return json_answer(_answer(stopped), 202)
 
 
 @router.get(
@@ -88,12 +91,12 @@ async def cancel_evaluation(
         **problems(404, 409),
     },
 )
-async def show_report(evaluation_id: str, services: ServicesDep) -> Response:
+async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """A finished evaluation as an HTML page."""
-    found = await services.evaluations.get(evaluation_id)
+    found = await services.evaluations.get(evaluation_id, caller.realm)
     if found.result is None:
         raise EvaluationUnfinished
-    return Response(page(json.loads(found.result)), media_type="text/html")
+    return html_answer(page(json.loads(found.result)))
 
 
 def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec) -> None:

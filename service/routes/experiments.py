@@ -11,8 +11,9 @@ from service.bodies import ExperimentBody, PhaseBody, StatusBody
 from service.errors import PhaseConflict, RequestConflict
 from service.experiment_spec import Durability, ExperimentSpec
 from service.invalid import refuse
+from service.realms import public_name
 from service.records import Experiment, Phase, SnapshotRecord, Status, phase_event
-from service.routes import NameDep, ServicesDep, body_of, json_answer
+from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
 # What the trainer counts, before it has counted anything.
@@ -28,25 +29,26 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
     responses=problems(409, has_body=True),
     openapi_extra=body(request_schemas.ExperimentRequest),
 )
-async def create_experiment(request: Request, services: ServicesDep) -> Response:
+async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Create an experiment; its name identifies it everywhere."""
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
+    name = caller.realm.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
-    return json_answer(_answer(await services.experiments.create(spec.name, spec.to_json())), 201)
+    return json_answer(_answer(await services.experiments.create(name, spec.to_json())), 201)
 
 
 @router.get("", response_model=schemas.ExperimentList, responses=problems())
-async def list_experiments(services: ServicesDep) -> Response:
+async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response:
     """All experiments, the oldest first."""
-    found = await services.experiments.list()
+    found = await services.experiments.list(caller.realm)
     return json_answer({"experiments": [_answer(each) for each in found]})
 
 
 @router.get("/{name}", response_model=schemas.Experiment, responses=problems(404))
-async def show_experiment(name: NameDep, services: ServicesDep) -> Response:
+async def show_experiment(experiment: ExperimentDep) -> Response:
     """An experiment as it was declared."""
-    return json_answer(_answer(await services.experiments.get(name)))
+    return json_answer(_answer(experiment))
 
 
 @router.patch(
@@ -55,14 +57,16 @@ async def show_experiment(name: NameDep, services: ServicesDep) -> Response:
     responses=problems(404, has_body=True),
     openapi_extra=body(request_schemas.StatusRequest),
 )
-async def change_experiment(name: NameDep, request: Request, services: ServicesDep) -> Response:
+async def change_experiment(
+    experiment: ExperimentDep, request: Request, services: ServicesDep
+) -> Response:
     """Pause (`paused`) or resume (`active`); a paused experiment takes rewards, no new decisions."""
     told = await body_of(request, StatusBody)
     try:
         status = Status(told.status)
     except ValueError:
         refuse(f"Must be one of {', '.join(Status)}.", "#/status")
-    return json_answer(_answer(await services.experiments.set_status(name, status)))
+    return json_answer(_answer(await services.experiments.set_status(experiment.name, status)))
 
 
 @router.post(
@@ -71,25 +75,26 @@ async def change_experiment(name: NameDep, request: Request, services: ServicesD
     responses=problems(404, 409, has_body=True),
     openapi_extra=body(request_schemas.PhaseRequest),
 )
-async def change_phase(name: NameDep, request: Request, services: ServicesDep) -> Response:
+async def change_phase(
+    experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
+) -> Response:
     """Open the target for rewards, for good: `{"phase": "continued"}`."""
     told = await body_of(request, PhaseBody)
     try:
         phase = Phase(told.phase)
     except ValueError:
         refuse(f"Must be {Phase.CONTINUED}.", "#/phase")
-    experiment = await services.experiments.get(name)
     if phase is not Phase.CONTINUED:
         raise PhaseConflict
-    event = phase_event(experiment.experiment_id, phase, told.best_reward)
+    event = phase_event(experiment.experiment_id, phase, told.best_reward, caller.key_id)
     try:
         (appended,) = await services.event_log.append([event])
     except RequestConflict:
         raise PhaseConflict from None
-    services.bus.wake(name)
+    services.bus.wake(experiment.name)
     return json_answer(
         {
-            "experiment": name,
+            "experiment": public_name(experiment.name),
             "phase": phase.value,
             "best_reward": told.best_reward,
             "offset": appended.event.offset,
@@ -99,9 +104,8 @@ async def change_phase(name: NameDep, request: Request, services: ServicesDep) -
 
 
 @router.get("/{name}/state", response_model=schemas.State, responses=problems(404))
-async def show_state(name: NameDep, services: ServicesDep) -> Response:
+async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
-    experiment = await services.experiments.get(name)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     return json_answer(state_answer(experiment, newest[0] if newest else None))
 
@@ -113,7 +117,7 @@ def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[
     folded = newest.offset if newest else 0
     return {
         **note,
-        "experiment": experiment.name,
+        "experiment": public_name(experiment.name),
         "phase": experiment.phase.value,
         "status": experiment.status.value,
         "counts": counts,
@@ -152,7 +156,7 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
 def _answer(experiment: Experiment) -> dict[str, Any]:
     spec = ExperimentSpec.of(experiment)
     return {
-        "name": experiment.name,
+        "name": spec.name,
         "experiment_id": experiment.experiment_id,
         "arms": spec.arms,
         "context": {"kind": spec.context_kind.value, "shape": spec.context_shape},

@@ -16,9 +16,10 @@ from service.records import Experiment
 MANIFEST_HEADER = "X-Policy-Manifest"
 
 
-async def policy_answer(experiment: Experiment, snapshot: bytes, name: str) -> Response:
-    """The target policy of a snapshot, for download."""
-    facts = ExperimentSpec.of(experiment).export_facts()
+async def policy_answer(experiment: Experiment, snapshot: bytes, suffix: str) -> Response:
+    """The target policy of a snapshot, for download as `<experiment>-<suffix>`."""
+    spec = ExperimentSpec.of(experiment)
+    facts = spec.export_facts()
     try:
         content = await asyncio.to_thread(exported, snapshot, facts)
     except SnapshotError as error:
@@ -26,7 +27,7 @@ async def policy_answer(experiment: Experiment, snapshot: bytes, name: str) -> R
     digest = hashlib.sha256(content).hexdigest()
     headers = {
         MANIFEST_HEADER: json.dumps({**manifest_of(content), "sha256": digest}),
-        "Content-Disposition": f'attachment; filename="{name}.safetensors"',
+        "Content-Disposition": f'attachment; filename="{spec.name}-{suffix}.safetensors"',
         "ETag": f'"{digest}"',
     }
     return Response(content, headers=headers, media_type=MediaType.BYTES)

@@ -19,7 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.bodies import MediaType
 from service.errors import ServiceError
+from service.keys import Caller
 from service.problems import Problems, refused_parameters
+from service.realms import Realm
 from service.services import Services
 
 Header = tuple[bytes, bytes]
@@ -62,6 +64,12 @@ class Call(Request):
         """The collaborators, from the server's lifespan."""
         found: Services = self.scope["state"]["services"]
         return found
+
+    @property
+    def realm(self) -> Realm:
+        """The experiments of whoever calls, as it was found out at the door."""
+        caller: Caller = self.scope["caller"]
+        return caller.realm
 
     def header(self, wanted: bytes) -> str | None:
         """The first header of this name, in lower case."""

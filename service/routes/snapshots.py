@@ -5,8 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
+from service.realms import public_name
 from service.records import EventKind, SnapshotRecord
-from service.routes import NameDep, ServicesDep, json_answer
+from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
@@ -21,10 +22,12 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @router.get("", response_model=schemas.SnapshotList, responses=problems(404))
-async def list_snapshots(name: NameDep, services: ServicesDep, limit: Limit = 100) -> Response:
+async def list_snapshots(
+    experiment: ExperimentDep, services: ServicesDep, limit: Limit = 100
+) -> Response:
     """The snapshots that are kept, the newest first."""
-    experiment = await services.experiments.get(name)
     found = await services.snapshots.list(experiment.experiment_id, limit)
+    name = public_name(experiment.name)
     return json_answer({"experiment": name, "snapshots": [_answer(each) for each in found]})
 
 
@@ -36,18 +39,18 @@ async def list_snapshots(name: NameDep, services: ServicesDep, limit: Limit = 10
     openapi_extra=body(request_schemas.AuditRequest, is_required=False),
 )
 async def restore_snapshot(
-    name: NameDep, version: Version, request: Request, services: ServicesDep
+    experiment: ExperimentDep, version: Version, request: Request, services: ServicesDep
 ) -> Response:
     """Roll back to a version: written to the log now, carried out when the trainer gets there."""
     told = await audit_of(request)
-    experiment = await services.experiments.get(name)
     found = intact(await services.snapshots.get(experiment.experiment_id, version))
     # The trainer needs it later, and so does every replay of the log: it is kept for ever.
     await services.snapshots.pin(experiment.experiment_id, version)
     facts = {"version": version, "sha256": found.record.sha256}
     event = told.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
     (appended,) = await services.event_log.append([event])
-    services.bus.wake(name)
+    services.bus.wake(experiment.name)
+    name = public_name(experiment.name)
     return json_answer({"experiment": name, "version": version, **outcome(appended)}, 202)
 
 
@@ -59,11 +62,12 @@ async def restore_snapshot(
         **problems(404, 409),
     },
 )
-async def download_policy(name: NameDep, version: Version, services: ServicesDep) -> Response:
+async def download_policy(
+    experiment: ExperimentDep, version: Version, services: ServicesDep
+) -> Response:
     """The target policy as safetensors; its manifest is in the file and in `X-Policy-Manifest`."""
-    experiment = await services.experiments.get(name)
     found = intact(await services.snapshots.get(experiment.experiment_id, version))
-    return await policy_answer(experiment, found.blob, f"{name}-{version}")
+    return await policy_answer(experiment, found.blob, str(version))
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from service.errors import PayloadTooLarge, UploadStalled
 from service.invalid import check_identifier, refuse
 from service.policies import Served
 from service.records import uuid7
-from service.routes import json_answer, services_of
+from service.routes import caller_of, json_answer, services_of
 from service.routes.decisions import READABLE, REPLAYED
 from service.routes.documentation import body, problems, stream
 from service.routes.hot import Answer, Call, Header, HotRoute
@@ -66,11 +66,13 @@ async def target_select(
     services, content = call.services, call.content
     media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
-        served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
+        name = check_identifier(experiment or "", "#/experiment")
+        served = await services.policies.current(call.realm.full_name(name))
         groups = binary_target_rows(served.spec, content, media, eligible_arms)
     else:
         asked = decode(content, TargetSelectBody, media)
-        served = await services.policies.current(check_identifier(asked.experiment, "#/experiment"))
+        name = check_identifier(asked.experiment, "#/experiment")
+        served = await services.policies.current(call.realm.full_name(name))
         groups = target_rows(served.spec, asked, media)
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = _request_id(request_id) if store else None
@@ -94,18 +96,17 @@ async def upload_contexts(
     request: Request, experiment: Text = None, request_id: Text = None
 ) -> Response:
     """Store unlabeled target contexts, as many as 10^6 at once; all of them count or none."""
-    services = await services_of(request)
+    services, realm = await services_of(request), (await caller_of(request)).realm
     media = media_type(request.headers.get("content-type") or "", STREAMED)
-    served = await services.policies.current(check_identifier(experiment or "", "#/experiment"))
+    name = check_identifier(experiment or "", "#/experiment")
+    served = await services.policies.current(realm.full_name(name))
     store_as = _request_id(request_id)
     with Spool(served.spec) as spool:
         await _receive(request, decoder_for(media, served.spec), spool)
         if not spool.rows:
             refuse("There is at least one context.")
         stored = await services.uploading.store_spooled(served, store_as, spool)
-    return json_answer(
-        stored.answer(served.experiment.name), 201 if stored.appended.created else 200
-    )
+    return json_answer(stored.answer(served.spec.name), 201 if stored.appended.created else 200)
 
 
 async def _receive(request: Request, decoder: Any, spool: Spool) -> None:
@@ -129,7 +130,7 @@ def _request_id(given: str | None) -> str:
 
 
 def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
-    name = served.experiment.name
+    name = served.spec.name
     return {
         "experiment": name,
         "policy_version": served.version,

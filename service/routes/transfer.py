@@ -9,8 +9,10 @@ from fastapi import APIRouter, Response
 from service import schemas
 from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
+from service.realms import public_name
+from service.records import Experiment
 from service.regret import target_regret
-from service.routes import NameDep, ServicesDep, json_answer
+from service.routes import ExperimentDep, ServicesDep, html_answer, json_answer
 from service.routes.documentation import problems
 from service.routes.experiments import state_answer
 from service.services import Services
@@ -35,21 +37,22 @@ class Format(StrEnum):
     },
 )
 async def show_transfer(
-    name: NameDep, services: ServicesDep, format: Format = Format.JSON
+    experiment: ExperimentDep, services: ServicesDep, format: Format = Format.JSON
 ) -> Response:
     """The bound's terms, label-free signs, verdicts and the gate's, by encoder version."""
-    found = await transfer_answer(services, name)
+    found = await transfer_answer(services, experiment)
     if format is Format.JSON:
         return json_answer(found)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-transfer.csv"'}
+    file = f"{public_name(experiment.name)}-transfer.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(as_csv(found["versions"]), headers=headers, media_type="text/csv")
 
 
 @router.get("/audit", response_model=schemas.AuditTrail, responses=problems(404))
-async def show_audit(name: NameDep, services: ServicesDep) -> Response:
+async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """What happened to the experiment: phases, encoders, promotions and restores, in order."""
-    experiment = await services.experiments.get(name)
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
+    name = public_name(experiment.name)
     return json_answer({"experiment": name, "entries": [entry(each) for each in lifecycle]})
 
 
@@ -61,30 +64,28 @@ async def show_audit(name: NameDep, services: ServicesDep) -> Response:
         **problems(404),
     },
 )
-async def show_report(name: NameDep, services: ServicesDep) -> Response:
+async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """The transfer report for people: verdict, plots and figures on one page that needs nothing else."""
     from service.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
 
-    experiment = await services.experiments.get(name)
     spec = ExperimentSpec.of(experiment)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     state = state_answer(experiment, newest[0] if newest else None)
-    facts = ReportFacts(spec, await transfer_answer(services, name), state)
+    facts = ReportFacts(spec, await transfer_answer(services, experiment), state)
     learner = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
     page = await asyncio.to_thread(render, facts, learner)
-    return Response(page, media_type="text/html")
+    return html_answer(page)
 
 
-async def transfer_answer(services: Services, name: str) -> dict[str, Any]:
+async def transfer_answer(services: Services, experiment: Experiment) -> dict[str, Any]:
     """All that is known of an experiment's transfer."""
-    experiment = await services.experiments.get(name)
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
     records = await services.transfers.list(experiment.experiment_id)
     rewards = await services.history.target_rewards(experiment.experiment_id)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     judged = versions(records, lifecycle)
     return {
-        "experiment": name,
+        "experiment": public_name(experiment.name),
         "phase": experiment.phase.value,
         "encoder_version": newest[0].encoder_version if newest else 0,
         "verdict": judged[-1]["verdict"] if judged else None,

@@ -11,9 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import RequestConflict, UnknownEvaluation
+from service.realms import Realm
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, evaluations
+from service.storage.experiments import is_within
+from service.storage.tables import DatabaseNow, evaluations, experiments
 
 COLUMNS = (
     evaluations.c.evaluation_id,
@@ -69,17 +71,18 @@ class Evaluations:
 
         return await self._database.write(insert)
 
-    async def get(self, evaluation_id: str) -> Evaluation:
-        """The evaluation; `UnknownEvaluation` if there is none."""
+    async def get(self, evaluation_id: str, realm: Realm) -> Evaluation:
+        """The evaluation; `UnknownEvaluation` if there is none in the realm."""
         return await self._database.read(
-            lambda connection: _get(connection, evaluation_id), RESULT_TIMEOUT_SECONDS
+            lambda connection: _get(connection, evaluation_id, realm), RESULT_TIMEOUT_SECONDS
         )
 
-    async def list(self, limit: int) -> list[Evaluation]:
-        """The newest evaluations, without their results."""
+    async def list(self, limit: int, realm: Realm) -> list[Evaluation]:
+        """The newest evaluations of a realm, without their results."""
         columns = [*COLUMNS[:-1], sa.null().label("result")]
         query = (
             sa.select(*columns)
+            .where(_is_of(realm))
             .order_by(evaluations.c.created_at.desc(), evaluations.c.evaluation_id.desc())
             .limit(limit)
         )
@@ -141,16 +144,16 @@ class Evaluations:
         """Store why there is no result."""
         return await self._end(evaluation_id, holder, EvaluationStatus.FAILED, problem=problem)
 
-    async def cancel(self, evaluation_id: str) -> Evaluation:
-        """Stop a job that has not ended; one that has ended stays as it is."""
+    async def cancel(self, evaluation_id: str, realm: Realm) -> Evaluation:
+        """Stop a job of the realm that has not ended; one that has ended stays as it is."""
 
         async def stop(connection: AsyncConnection) -> Evaluation:
             await connection.execute(
                 _change(evaluation_id)
-                .where(evaluations.c.status.in_(OPEN))
+                .where(evaluations.c.status.in_(OPEN), _is_of(realm))
                 .values(status=EvaluationStatus.CANCELLED.value, ended_at=DatabaseNow())
             )
-            return await _get(connection, evaluation_id)
+            return await _get(connection, evaluation_id, realm)
 
         return await self._database.write(stop)
 
@@ -182,8 +185,16 @@ async def _now(connection: AsyncConnection) -> Any:
     return await connection.scalar(sa.select(DatabaseNow()))
 
 
-async def _get(connection: AsyncConnection, evaluation_id: str) -> Evaluation:
-    found = await _find(connection, evaluations.c.evaluation_id == evaluation_id)
+def _is_of(realm: Realm) -> sa.ColumnElement[bool]:
+    known = sa.select(experiments.c.experiment_id).where(is_within(realm))
+    return evaluations.c.experiment_id.in_(known)
+
+
+async def _get(
+    connection: AsyncConnection, evaluation_id: str, realm: Realm | None = None
+) -> Evaluation:
+    is_it = evaluations.c.evaluation_id == evaluation_id
+    found = await _find(connection, is_it if realm is None else is_it & _is_of(realm))
     if found is None:
         raise UnknownEvaluation
     return found

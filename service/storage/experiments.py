@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import ExperimentExists, UnknownExperiment
+from service.realms import SEPARATOR, Realm
 from service.records import Experiment, Phase, Status, uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, experiments
@@ -26,7 +27,7 @@ COLUMNS = (
 
 
 class Experiments:
-    """The experiments by name. The phase is changed by an event (`records.phase_event`)."""
+    """The experiments by full name. The phase is changed by an event (`records.phase_event`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,9 +65,11 @@ class Experiments:
             lambda connection: _get(connection, experiments.c.experiment_id == experiment_id)
         )
 
-    async def list(self) -> list[Experiment]:
-        """All experiments, the oldest first."""
+    async def list(self, realm: Realm | None = None) -> list[Experiment]:
+        """All experiments, or those of a realm, the oldest first."""
         query = sa.select(*COLUMNS).order_by(experiments.c.created_at, experiments.c.experiment_id)
+        if realm is not None:
+            query = query.where(is_within(realm))
         rows = await self._database.read(lambda connection: connection.execute(query))
         return [_experiment(row) for row in rows]
 
@@ -80,6 +83,17 @@ class Experiments:
             return await _get(connection, experiments.c.name == name)
 
         return await self._database.write(update)
+
+
+def is_within(realm: Realm) -> sa.ColumnElement[bool]:
+    """Whether an experiment is in a realm."""
+    name = experiments.c.name
+    if realm.names is not None:
+        return name.in_(sorted(map(realm.full_name, realm.names)))
+    if not realm.tenant:
+        return sa.not_(name.contains(SEPARATOR))
+    prefix = f"{realm.tenant}{SEPARATOR}"
+    return sa.func.substr(name, 1, len(prefix)) == prefix  # LIKE would not mind upper case
 
 
 async def lock_experiment(

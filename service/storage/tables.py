@@ -194,6 +194,46 @@ evaluations = sa.Table(
     sa.UniqueConstraint("experiment_id", "request_id"),
 )
 
+api_keys = sa.Table(
+    "api_keys",
+    metadata,
+    sa.Column("key_id", sa.String(32), primary_key=True),
+    sa.Column("label", sa.String(255), nullable=False),
+    sa.Column("tenant", sa.String(64), nullable=False),
+    sa.Column("experiments", sa.Text),  # a JSON array of names; none: all of the tenant's
+    sa.Column("scopes", sa.String(255), nullable=False),
+    sa.Column("requests_per_second", sa.Double, nullable=False),
+    sa.Column("burst", sa.BigInteger, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
+    sa.Column("revoked_at", UtcDateTime),
+)
+
+
+def _of_key() -> sa.Column[str]:
+    return sa.Column("key_id", sa.String(32), sa.ForeignKey("api_keys.key_id"), nullable=False)
+
+
+key_secrets = sa.Table(
+    "key_secrets",
+    metadata,
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    _of_key(),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("expires_at", UtcDateTime),
+)
+
+# Only ever added to: how many there are is the version that serving processes poll.
+key_changes = sa.Table(
+    "key_changes",
+    metadata,
+    sa.Column("change_id", sa.String(64), primary_key=True),
+    _of_key(),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("made_by", sa.String(255), nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
 
 def padded(values: Sequence[Value]) -> list[Value]:
     """The same set of values, repeated up to a power of two.

@@ -16,6 +16,7 @@ from service.evaluating.experiment_log import decisions_and_contexts_of
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.experiment_spec import ExperimentSpec
+from service.realms import UNNAMED
 from service.records import NewSnapshot
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
@@ -288,4 +289,4 @@ async def test_a_finished_job_stays_as_it_is(database: Database, lab: Api, jobs:
     await jobs.run_next()
     evaluations = Evaluations(database)
     assert not await evaluations.fail(job["evaluation_id"], "me", "no")
-    assert (await evaluations.cancel(job["evaluation_id"])).status.value == "done"
+    assert (await evaluations.cancel(job["evaluation_id"], UNNAMED)).status.value == "done"

@@ -1,0 +1,40 @@
+"""Keys for tests, made as `daband keys create` makes them."""
+
+from datetime import datetime
+
+from service.keys import ApiKey, NewSecret, RateLimit, Scope, new_key_id
+from service.realms import Realm
+from service.storage.database import Database
+from service.storage.keys import Keys
+from tests.storage_tools import PATIENT
+
+ALL = frozenset(Scope)
+UNLIMITED = RateLimit(0, 1)
+
+
+def api_key(
+    realm: Realm,
+    scopes: frozenset[Scope] = ALL,
+    rate_limit: RateLimit = UNLIMITED,
+    expires_at: datetime | None = None,
+) -> ApiKey:
+    return ApiKey(new_key_id(), "", realm, scopes, rate_limit, expires_at)
+
+
+async def make_key(
+    url: str, realm: Realm, scopes: frozenset[Scope] = ALL, rate_limit: RateLimit = UNLIMITED
+) -> str:
+    """A new key in a database, as it is sent."""
+    key = api_key(realm, scopes, rate_limit)
+    secret = NewSecret.for_key(key.key_id)
+    database = await Database.open(url, PATIENT)
+    try:
+        await Keys(database).create(key, secret, "test")
+    finally:
+        await database.close()
+    return secret.shown()
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that brings a key."""
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,83 @@
+"""The table of routes and the app say the same: no route is forgotten, none is left over."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import Mount, Route
+
+from service.access import ROUTES, Access, declared
+from service.app import create_app
+from service.keys import Caller, Scope
+from service.realms import Realm
+from service.settings import Settings
+
+KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/docs"}
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every route of the app with its methods, those outside its description too."""
+    return list(walked(create_app(Settings()).routes))
+
+
+def walked(some: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    for route in some:
+        if isinstance(route, Mount):
+            yield f"{route.path}/{{path:path}}", "GET"
+        elif isinstance(route, APIRoute | Route):
+            yield from ((route.path, each) for each in (route.methods or set()) - {"HEAD"})
+        else:
+            yield from walked(route.original_router.routes)
+
+
+def test_every_route_declares_who_may_call_it():
+    table = {(path, method) for path, methods in ROUTES.items() for method in methods}
+    assert set(routes()) == table
+    described = create_app(Settings()).openapi()["paths"]
+    assert {(path, method.upper()) for path in described for method in described[path]} <= table
+
+
+@pytest.mark.parametrize(("path", "method"), sorted(routes()))
+def test_a_path_leads_to_its_own_entry(path: str, method: str):
+    sample = re.sub(r"{[^}]*}", "Some-thing.1", path)
+    assert declared(sample) is ROUTES[path]
+
+
+def test_only_what_tells_nothing_of_anybody_is_open():
+    is_open = {path for path, methods in ROUTES.items() if Access.OPEN in methods.values()}
+    assert is_open == {*KEYLESS, "/docs/assets/{path:path}"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "/", "/select/", "/select\n", "//select", "/SELECT", "/experiments/a/b"),
+        *("/experiments//state", "/experiments/{name}/snapshots/1", "/docs/asset"),
+    ],
+)
+def test_what_is_not_in_the_table_is_no_route(path: str):
+    assert declared(path) is None
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_scope_opens_its_own_routes_alone(scope: Scope):
+    caller = Caller(Realm("acme"), frozenset({scope}))
+    allowed = {access for access in Access if access.allows(caller)}
+    assert allowed == {Access.OPEN, Access.ANY_KEY, Access(scope)}
+
+
+@pytest.mark.parametrize(
+    ("realm", "scopes", "is_operator"),
+    [
+        (Realm(), {Scope.ADMIN}, True),
+        (Realm(), {Scope.SELECT, Scope.REWARD, Scope.TARGET}, False),
+        (Realm("acme"), set(Scope), False),
+        (Realm("", frozenset({"doses"})), set(Scope), False),
+    ],
+)
+def test_the_operator_is_an_admin_of_the_unnamed_tenant(
+    realm: Realm, scopes: set[Scope], is_operator: bool
+):
+    assert Access.OPERATOR.allows(Caller(realm, frozenset(scopes))) is is_operator

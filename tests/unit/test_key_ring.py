@@ -1,0 +1,195 @@
+"""Keys in memory: which are right, until when, and how often the database is asked."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from service.errors import KeyRefused, RateLimited, StorageUnavailable
+from service.key_ring import KeyRing
+from service.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
+from service.realms import Realm
+from tests.key_tools import api_key
+from tests.storage_tools import eventually, running
+
+ACME = Realm("acme")
+
+
+class Source:
+    """Keys that the test holds in its hand."""
+
+    def __init__(self) -> None:
+        self.keys: list[ApiKey] = []
+        self.changes = 0
+        self.reads = 0
+        self.is_away = False
+
+    def put(self, *keys: ApiKey) -> None:
+        self.keys = list(keys)
+        self.changes += 1
+
+    async def version(self) -> int:
+        if self.is_away:
+            raise StorageUnavailable
+        return self.changes
+
+    async def usable(self) -> list[ApiKey]:
+        self.reads += 1
+        return self.keys
+
+
+class Clocks:
+    """The time of day and a stopwatch, which go when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def clock() -> Clocks:
+    return Clocks()
+
+
+@pytest.fixture
+def ring(clock: Clocks) -> KeyRing:
+    return KeyRing(clock, clock)
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def with_secret(key: ApiKey, ends_at: float | None = None) -> tuple[ApiKey, str]:
+    """The key with one more secret, and the key as it is sent."""
+    secret = NewSecret.for_key(key.key_id)
+    kept = SecretHash(secret.sha256, None if ends_at is None else at(ends_at))
+    return replace(key, secrets=(*key.secrets, kept)), secret.shown()
+
+
+async def test_a_right_key_tells_who_asks(ring: KeyRing, source: Source):
+    key, shown = with_secret(api_key(ACME))
+    source.put(key)
+    await ring.refresh(source)
+    caller = ring.caller(shown)
+    assert (caller.key_id, caller.realm, caller.scopes) == (key.key_id, ACME, key.scopes)
+
+
+async def test_any_other_text_is_refused(ring: KeyRing, source: Source):
+    key, shown = with_secret(api_key(ACME))
+    other, _ = with_secret(api_key(ACME))
+    source.put(key, other)
+    await ring.refresh(source)
+    secret = shown.rpartition("_")[2]
+    for wrong in (
+        *("", "daband", "daband__", shown[:-1], shown + "0", shown.upper(), f"x{shown}"),
+        f"daband_{other.key_id}_{secret}",
+        f"daband_{key.key_id}_{'0' * 64}",
+        f"daband_{'0' * 16}_{secret}",
+        f"daband_{key.key_id}_{digest(secret)}",
+        f"daband_{key.key_id}_{'é' * 64}",
+    ):
+        with pytest.raises(KeyRefused):
+            ring.caller(wrong)
+
+
+def test_without_a_key_nobody_comes_in(ring: KeyRing):
+    with pytest.raises(KeyRefused):
+        ring.caller(NewSecret.for_key("0" * 16).shown())
+
+
+async def test_a_key_ends_when_it_expires(ring: KeyRing, source: Source, clock: Clocks):
+    key, shown = with_secret(api_key(ACME, expires_at=at(1010)))
+    source.put(key)
+    await ring.refresh(source)
+    clock.now = 1009.9
+    assert ring.caller(shown)
+    clock.now = 1010.0
+    with pytest.raises(KeyRefused):
+        ring.caller(shown)
+
+
+async def test_an_old_secret_works_through_its_overlap(
+    ring: KeyRing, source: Source, clock: Clocks
+):
+    key, old = with_secret(api_key(ACME), ends_at=1010)
+    key, new = with_secret(key)
+    source.put(key)
+    await ring.refresh(source)
+    assert ring.caller(old) == ring.caller(new)
+    clock.now = 1010.0
+    assert ring.caller(new)
+    with pytest.raises(KeyRefused):
+        ring.caller(old)
+
+
+async def test_the_keys_are_read_when_something_changed_and_else_never(
+    ring: KeyRing, source: Source
+):
+    key, shown = with_secret(api_key(ACME))
+    source.put(key)
+    for _ in range(3):
+        await ring.refresh(source)
+        ring.caller(shown)
+    assert source.reads == 1
+    source.put()
+    await ring.refresh(source)
+    with pytest.raises(KeyRefused):
+        ring.caller(shown)
+
+
+async def test_too_many_requests_are_told_when_to_come_again(
+    ring: KeyRing, source: Source, clock: Clocks
+):
+    key, shown = with_secret(api_key(ACME, rate_limit=RateLimit(0.25, 2)))
+    source.put(key)
+    await ring.refresh(source)
+    assert ring.caller(shown) == ring.caller(shown)
+    with pytest.raises(RateLimited) as refused:
+        ring.caller(shown)
+    assert refused.value.retry_after_seconds == 4
+    source.put(key)
+    await ring.refresh(source)
+    with pytest.raises(RateLimited):  # another key's change fills nobody's bucket
+        ring.caller(shown)
+    clock.now += 4
+    assert ring.caller(shown)
+
+
+async def test_wrong_secrets_use_up_nothing_of_a_limit(ring: KeyRing, source: Source):
+    key, shown = with_secret(api_key(ACME, rate_limit=RateLimit(1, 1)))
+    source.put(key)
+    await ring.refresh(source)
+    for _ in range(5):
+        with pytest.raises(KeyRefused):
+            ring.caller(NewSecret.for_key(key.key_id).shown())
+    assert ring.caller(shown)
+
+
+async def test_while_the_database_is_away_the_keys_last_known_work(ring: KeyRing, source: Source):
+    key, shown = with_secret(api_key(ACME))
+    other, other_shown = with_secret(api_key(ACME))
+    source.put(key)
+    await ring.refresh(source)
+    source.is_away = True
+    async with running(ring.follow(source, 0.001)):
+        assert ring.caller(shown)
+        source.put(other)
+        source.is_away = False
+        await eventually(lambda: source.reads == 2)
+        assert ring.caller(other_shown)
+
+
+def test_a_key_is_taken_apart():
+    secret = NewSecret.for_key("0123456789abcdef")
+    assert parsed(secret.shown()) == ("0123456789abcdef", secret.value)
+    assert len(secret.value) == 64
+    assert secret.value not in repr(secret)
+    assert secret.value not in str(secret)

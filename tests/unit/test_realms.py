@@ -1,0 +1,42 @@
+import pytest
+
+from service.errors import NotGranted, UnknownExperiment
+from service.realms import Realm, is_tenant, public_name, split
+
+ACME = Realm("acme")
+
+
+def test_tenants_use_the_same_names_apart():
+    names = [realm.full_name("doses") for realm in (Realm(), ACME, Realm("Acme"))]
+    assert names == ["doses", "acme/doses", "Acme/doses"]
+    assert {public_name(each) for each in names} == {"doses"}
+    assert [ACME.holds(each) for each in names] == [False, True, False]
+
+
+@pytest.mark.parametrize("realm", [Realm(), Realm("zenith"), ACME])
+@pytest.mark.parametrize("name", ["acme/doses", "/doses", "zenith/acme/doses"])
+def test_nobody_reaches_another_realm_by_a_name(realm: Realm, name: str):
+    with pytest.raises(UnknownExperiment):
+        realm.full_name(name)
+
+
+def test_a_realm_of_some_names_ends_there():
+    some = Realm("acme", frozenset({"doses"}))
+    assert some.full_name("doses") == some.new_full_name("doses") == "acme/doses"
+    assert (some.holds("acme/doses"), some.holds("acme/offers"), some.holds("doses")) == (1, 0, 0)
+    with pytest.raises(UnknownExperiment):
+        some.full_name("offers")
+    with pytest.raises(NotGranted):
+        some.new_full_name("offers")
+
+
+@pytest.mark.parametrize("full_name", ["doses", "acme/doses"])
+def test_a_full_name_is_taken_apart_and_put_together(full_name: str):
+    realm, name = split(full_name)
+    assert realm.full_name(name) == full_name
+
+
+def test_a_tenants_name_is_plain():
+    assert is_tenant("")
+    assert is_tenant("a.b_c-1")
+    assert not any(map(is_tenant, ("a/b", "-a", "a b", "ä", "a" * 65, "a\n")))
