@@ -72,8 +72,8 @@ def list_keys(
     data_dir: DataDir = None,
 ) -> None:
     """List all keys, without their secrets."""
-    rows = [_shown(key) for key in _with_keys(data_dir, Keys.list)]
-    _print(rows, as_json)
+    found = _with_keys(data_dir, Keys.list)
+    _print([_shown(key) if as_json else _summary(key) for key in found], as_json)
 
 
 @key_app.command("history")
@@ -156,6 +156,18 @@ def _shown(key: ApiKey) -> dict[str, Any]:
     }
 
 
+def _summary(key: ApiKey) -> dict[str, Any]:
+    """The same for a terminal."""
+    full, limit = _shown(key), key.rate_limit
+    ends = [f"{word} {full[f'{word}_at']}" for word in ("revoked", "expires") if full[f"{word}_at"]]
+    kept = ("key_id", "label", "tenant", "experiments", "scopes")
+    return {
+        **{name: full[name] for name in kept},
+        "limit": f"{limit.per_second:g}/s" if limit.per_second else "none",
+        "works": ends[0] if ends else "yes",
+    }
+
+
 def _told(change: KeyChange) -> dict[str, Any]:
     return {
         "at": _time(change.at),
@@ -173,7 +185,9 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table(*(rows[0] if rows else ()))
+    table = Table()
+    for name in rows[0] if rows else ():
+        table.add_column(name, overflow="fold", no_wrap=name == "key_id")
     for row in rows:
         table.add_row(*(_cell(value) for value in row.values()))
     Console().print(table)
