@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from service.errors import ExperimentExists, UnknownExperiment
+from service.realms import Realm
 from service.records import Experiment, Phase, Status, utc_now
 from service.storage.experiments import Experiments
 from tests.storage_tools import outcome
@@ -54,3 +55,25 @@ async def test_an_experiment_can_start_with_target_rewards_open(experiments: Exp
 async def test_pausing_twice_and_resuming_is_fine(experiments: Experiments, experiment: Experiment):
     for status in (Status.PAUSED, Status.PAUSED, Status.ACTIVE):
         assert (await experiments.set_status(experiment.name, status)).status is status
+
+
+@pytest.mark.parametrize(
+    ("realm", "found"),
+    [
+        (Realm(), ["doses", "a_b"]),
+        (Realm("acme"), ["acme/doses", "acme/offers"]),
+        (Realm("a_me"), ["a_me/doses"]),
+        (Realm("ACME"), []),
+        (Realm("acm"), []),
+        (Realm("acme", frozenset({"offers", "nothing"})), ["acme/offers"]),
+        (Realm("", frozenset({"doses", "offers"})), ["doses"]),
+        (Realm("acme", frozenset()), []),
+    ],
+)
+async def test_a_realm_holds_its_own_experiments_alone(
+    experiments: Experiments, realm: Realm, found: list[str]
+):
+    for name in ("doses", "acme/doses", "a_me/doses", "acme/offers", "a_b"):
+        await experiments.create(name, "{}")
+    assert [each.name for each in await experiments.list(realm)] == found
+    assert all(realm.holds(name) for name in found)
