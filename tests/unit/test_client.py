@@ -146,3 +146,15 @@ def test_a_round_keeps_its_id_and_arrays_travel_as_float32():
     assert body["eligible_arms"] == ["low"]
     assert Round(source=context, request_id="mine").body()["request_id"] == "mine"
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(body)) == body
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [({"api_key": "daband_1_2"}, "Bearer daband_1_2"), ({}, None)]
+)
+async def test_a_key_goes_with_every_request(given: dict[str, str], sent: str | None):
+    script = Script(*(httpx.Response(200, json=REWARDED) for _ in range(2)))
+    with Client(transport=script, **given) as client:  # type: ignore[arg-type]
+        client.reward("d", 1)
+    async with AsyncClient(transport=script, **given) as asynchronous:  # type: ignore[arg-type]
+        await asynchronous.reward("d", 1)
+    assert [each.headers.get("Authorization") for each in script.requests] == [sent, sent]
