@@ -54,7 +54,7 @@ class CrossOrigin:
 
 
 def _has_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    for name, _ in headers:  # a loop: nearly all requests have none, and pay for this
+    for name, _ in headers:  # noqa: SIM110 - nearly all have none, and pay for this
         if name == b"origin":
             return True
     return False
