@@ -26,6 +26,17 @@ LEARNING = Board(
         _rate_by_domain("Decisions", "daband_decisions_total"),
         _rate_by_domain("Rewards", "daband_rewards_total"),
         Panel(
+            "Decisions lost",
+            Unit.COUNT,
+            (
+                Query(
+                    f"sum by (experiment) (increase(daband_decisions_lost_total{CHOSEN}[1h]))",
+                    "{{experiment}}",
+                ),
+            ),
+            "Of experiments with relaxed durability: answered, then not written. Over an hour.",
+        ),
+        Panel(
             "Mean reward",
             Unit.NUMBER,
             (Query(f"experiment_domain:daband_reward:mean30m{CHOSEN}", BY_DOMAIN),),

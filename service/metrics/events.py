@@ -110,7 +110,7 @@ class EventMetrics(Registered):
 
     def count_lost_decisions(self, experiment: str, count: int) -> None:
         """Decisions were answered and could not be written."""
-        self.lost_decisions.labels(self.experiment(experiment)).inc(count)
+        self._of(experiment).lost_decisions.inc(count)
 
     def count_reward(self, experiment: str, domain: str, reward: float) -> None:
         """A new reward in [0, 1] is durable."""
@@ -157,6 +157,7 @@ class _Counted:
     def __init__(self, metrics: EventMetrics, label: str) -> None:
         self.decisions = _by_domain(metrics.decisions, label)
         self.entropy = _by_domain(metrics.entropy, label)
+        self.lost_decisions = metrics.lost_decisions.labels(label)
         self.rewards = _by_domain(metrics.rewards, label)
         self.reward_points = _by_domain(metrics.reward_points, label)
         self.refused_target_rewards = metrics.refused_target_rewards.labels(label)

@@ -34,6 +34,7 @@ FIGURES = (
 # What is told of an experiment, by the method that is told it.
 TOLD: dict[str, Callable[[Metrics, str], None]] = {
     "count_decision": lambda metrics, name: metrics.count_decision(name, "source", 0.5),
+    "count_lost_decisions": lambda metrics, name: metrics.count_lost_decisions(name, 4),
     "count_reward": lambda metrics, name: metrics.count_reward(name, "target", 1.0),
     "count_refused_target_reward": lambda metrics, name: metrics.count_refused_target_reward(name),
     "count_target_selections": lambda metrics, name: metrics.count_target_selections(name, 3, 1),
@@ -53,6 +54,7 @@ EXPECTED = """
 daband_decisions_total{domain="source",experiment="doses"} 1.0
 daband_decisions_total{domain="target",experiment="doses"} 0.0
 daband_selection_entropy_nats_total{domain="source",experiment="doses"} 0.5
+daband_decisions_lost_total{experiment="doses"} 4.0
 daband_rewards_total{domain="target",experiment="doses"} 1.0
 daband_reward_points_total{domain="target",experiment="doses"} 1.0
 daband_target_rewards_refused_total{experiment="doses"} 1.0
