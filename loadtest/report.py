@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -145,11 +146,13 @@ def _milliseconds(summary: Mapping[str, float], name: str) -> str:
 
 
 def write(folder: Path, profile: str, bench: Bench, verdict: Verdict) -> Path:
-    """Write report.md, report.json and report.png; the path of the first."""
+    """Write report.md, report.json and report.png beside the service's logs; the first's path."""
     folder.mkdir(parents=True, exist_ok=True)
     told = facts(profile, bench, verdict)
     (folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False))
     draw(bench, folder / "report.png", f"{profile}: {verdict.word}")
+    for log in bench.service.logs.glob("*.log") if bench.service.logs else ():
+        shutil.copy(log, folder)
     written = folder / "report.md"
     written.write_text(markdown(told) + "\n![over time](report.png)\n")
     return written

@@ -37,6 +37,7 @@ class ServiceUnderTest:
     processes: Mapping[str, Processes] = field(default_factory=dict)
     restart_redis: Callable[[], None] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)  # of every request: a key, say
+    logs: Path | None = None  # the folder of what its processes wrote
 
 
 def running_already(
@@ -64,6 +65,7 @@ def _on_sqlite(stack: ExitStack, folder: Path, workers: int, cores: set[int]) ->
         "1 process with its trainer inside, SQLite",
         f"sqlite:///{folder / 'data' / 'daband.db'}",
         {"service": tree(service.process_id)},
+        logs=folder,
     )
 
 
@@ -91,6 +93,7 @@ def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) 
             "database": tree(postgres.process_id),
         },
         restart_redis,
+        logs=folder,
     )
 
 

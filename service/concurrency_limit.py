@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 INTERVAL_SECONDS = 0.1
 STANDING_INTERVALS = 2
-FLOOR = 64  # enough to fill batches of the event log, however slow the database is
+# Few: on a machine that is starved, more would wait for longer than the database may take, and
+# whole batches of the event log would be given up again and again.
+FLOOR = 16
 GROWTH = 16  # an interval: from the floor to some hundreds in seconds
 
 

@@ -24,6 +24,12 @@ def test_a_service_that_sheds_early_passes_the_overload():
     assert missed(SHIPPED) == set()
 
 
+def test_a_starved_service_answers_what_it_can_before_its_callers_give_up():
+    bench = simulated_bench(SHIPPED, Costs(answer=0.02, refusal=0.001, patience=0.8))
+    stage = bench.play("twice what it can", 100, 20).after(5)
+    assert stage.goodput > 0.85 * 50
+
+
 def test_a_service_that_lets_everyone_in_does_not():
     assert missed(UNLIMITED, Costs(patience=1.0)) >= {
         "goodput at twice the knee ÷ at the knee",
