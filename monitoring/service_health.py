@@ -107,6 +107,10 @@ SERVICE_HEALTH = Board(
                     "sum by (kind) (rate(daband_storage_errors_total[$__rate_interval]))",
                     "{{kind}}",
                 ),
+                Query(
+                    "sum(rate(daband_decisions_lost_total[$__rate_interval]))",
+                    "relaxed decisions lost",
+                ),
             ),
             "`retried` are conflicts that a second try solved.",
         ),
@@ -128,6 +132,7 @@ SERVICE_HEALTH = Board(
                 Query("sum by (job) (increase(daband_process_starts_total[1h]))", "starts {{job}}"),
                 Query("sum by (task) (increase(daband_task_deaths_total[1h]))", "died: {{task}}"),
                 Query("sum(increase(daband_training_process_deaths_total[1h]))", "died: training"),
+                Query("sum(increase(daband_devices_lost_total[1h]))", "GPUs lost"),
             ),
             "Over an hour.",
         ),

@@ -20,6 +20,7 @@ from service.job_runner import JobRunner, ThreadRunner
 from service.key_ring import KeyRing
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
+from service.placement import Placement
 from service.policies import Policies
 from service.problems import Problems
 from service.process_runner import ProcessRunner
@@ -184,14 +185,15 @@ async def running_services(
             store = Keys(database)
             await keys.refresh(store)
             supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
-        scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring)
+        placement = Placement(settings.device, metrics.note_lost_device)
+        scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring, placement)
         supervisor.start("scorer", scorer.run())
         stack.push_async_callback(scorer.close)
         policies = Policies(
             stores.experiments,
             stores.snapshots,
             stores.bus,
-            settings.device,
+            placement,
             settings.poll_seconds,
             observer=metrics,
         )
@@ -213,7 +215,7 @@ async def running_services(
             policies=policies,
             selecting=Selecting(scorer, stores.event_log, recent, metrics),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
-            target_selecting=TargetSelecting(uploading, metrics),
+            target_selecting=TargetSelecting(uploading, metrics, placement),
             uploading=uploading,
             readiness=readiness,
             metrics=metrics,

@@ -12,6 +12,7 @@ from model.restoring import restore_policy
 from model.snapshot import SnapshotError
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec
+from service.placement import Placement
 from service.records import Experiment, StoredSnapshot, utc_now
 from service.snapshot_bus import SnapshotBus, Topic
 from service.storage.experiments import Experiments
@@ -74,14 +75,14 @@ class Policies:
         experiments: Experiments,
         snapshots: Snapshots,
         bus: SnapshotBus,
-        device: str = "cpu",
+        placement: Placement | None = None,
         poll_seconds: float = 0.5,
         observer: PolicyObserver | None = None,
     ) -> None:
         self._experiments = experiments
         self._snapshots = snapshots
         self._bus = bus
-        self._device = device
+        self._placement = placement or Placement()
         self._poll_seconds = poll_seconds
         self._observer = observer or Unobserved()
         self._served: dict[str, Served] = {}
@@ -109,7 +110,9 @@ class Policies:
         spec = ExperimentSpec.of(experiment)
         stored = await self._newest_stored(experiment)
         if stored is None:
-            policy = await asyncio.to_thread(_initial, spec, self._device)
+            policy = await asyncio.to_thread(
+                self._placement.placed, lambda device: _initial(spec, device)
+            )
             stored = Published(policy, experiment.created_at)
         served = Served(experiment, spec, stored.policy)
         newer = self._served.get(name)  # another request may have been here meanwhile
@@ -169,7 +172,9 @@ class Policies:
 
     async def _restored(self, name: str, blob: bytes) -> Policy | None:
         try:
-            return await asyncio.to_thread(restore_policy, blob, self._device)
+            return await asyncio.to_thread(
+                self._placement.placed, lambda device: restore_policy(blob, device)
+            )
         except SnapshotError as error:
             details = {"action": "snapshot_rejected", "experiment": name, "reason": str(error)}
             log.exception("a snapshot was rejected", extra=details)

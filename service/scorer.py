@@ -6,7 +6,6 @@ what comes while it works waits and is joined. A GPU that is lost is replaced by
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +17,7 @@ from model.policy import Policy
 from model.randomness import draw_key
 from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection
 from service.errors import Overloaded
-
-DEVICE_ERROR = "CUDA error"  # so begins what torch says of a GPU that no longer works
-
-log = logging.getLogger(__name__)
+from service.placement import CPU, Placement
 
 
 class _Waiting(NamedTuple):
@@ -47,20 +43,10 @@ Group = list[_Waiting]
 Result = Selection | Exception
 
 
-class DeviceLostError(Exception):
-    """The GPU no longer works."""
-
-
-def _itself(policy: Policy) -> Policy:
-    return policy
-
-
 class Scorer:
     """Selects for many callers at once; a caller with bad contexts fails alone.
 
-    `on_cpu` gives the same policy on the CPU: asked for every policy once the device is lost,
-    which `on_loss` is told of. `on_scoring` is told how many callers waited, and the contexts of
-    each pass over them.
+    `on_scoring` is told how many callers waited, and the contexts of each pass over them.
     """
 
     def __init__(
@@ -68,17 +54,14 @@ class Scorer:
         device: str = "cpu",
         max_waiting: int = 4096,
         on_scoring: Callable[[int, list[int]], None] = _ignore,
-        *,
-        on_cpu: Callable[[Policy], Policy] = _itself,
-        on_loss: Callable[[], None] = lambda: None,
+        placement: Placement | None = None,
     ) -> None:
         self._on_scoring = on_scoring
         self._max_waiting = max_waiting
-        self._on_cpu = on_cpu
-        self._on_loss = on_loss
+        self._placement = placement or Placement(device)
         self._waiting: Group = []
         self._row_count = 0  # of contexts that wait or are being scored
-        self._thread = None if device == "cpu" else ThreadPoolExecutor(1, "daband-scorer")
+        self._thread = None if device == CPU else ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
     async def select(
@@ -128,9 +111,9 @@ class Scorer:
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
         self._on_scoring(len(waiting), batches)
-        if self._thread is None:
+        if self._thread is None or self._placement.device == CPU:
             for group in groups.values():
-                _deliver(group, self._scored_on_cpu(group))
+                _deliver(group, _scored(group, self._placement.usable(group[0].policy)))
         elif groups:
             self._in_thread = asyncio.create_task(self._work(self._thread, list(groups.values())))
 
@@ -138,25 +121,16 @@ class Scorer:
         """Score on the device, and again for what has come meanwhile."""
         loop = asyncio.get_running_loop()
         for group in groups:
-            try:
-                results = await loop.run_in_executor(thread, _scored, group, group[0].policy)
-            except DeviceLostError as error:
-                self._give_up_device(error)
-                results = self._scored_on_cpu(group)
+            policy = self._placement.usable(group[0].policy)
+            results = await loop.run_in_executor(thread, _scored, group, policy)
+            if any(map(self._is_lost_by, results)):
+                results = _scored(group, self._placement.usable(policy))
             _deliver(group, results)
         self._in_thread = None
         self._flush()
 
-    def _give_up_device(self, error: DeviceLostError) -> None:
-        if self._thread is None:
-            return
-        log.error("the device is lost", extra={"action": "device_lost"}, exc_info=error.__cause__)
-        self._thread.shutdown(wait=False)
-        self._thread = None
-        self._on_loss()
-
-    def _scored_on_cpu(self, group: Group) -> list[Result]:
-        return _scored(group, self._on_cpu(group[0].policy))
+    def _is_lost_by(self, result: Result) -> bool:
+        return isinstance(result, Exception) and self._placement.is_lost_by(result)
 
 
 def _scored(group: Group, policy: Policy) -> list[Result]:
@@ -169,8 +143,7 @@ def _scored(group: Group, policy: Policy) -> list[Result]:
     eligible = np.concatenate(masks) if masks else None
     try:
         whole = policy.select_many(contexts, group[0].domain, keys, eligible)
-    except Exception as error:  # noqa: BLE001 - whatever one caller brings, the others are served
-        _check_device(error)
+    except Exception:  # noqa: BLE001 - whatever one caller brings, the others are served
         return [_scored_alone(each, policy) for each in group]
     return _split(whole, [len(each.keys) for each in group])
 
@@ -179,13 +152,7 @@ def _scored_alone(waiting: _Waiting, policy: Policy) -> Result:
     try:
         return policy.select_many(waiting.contexts, waiting.domain, waiting.keys, waiting.eligible)
     except Exception as error:  # noqa: BLE001 - it is this caller's
-        _check_device(error)
         return error
-
-
-def _check_device(error: Exception) -> None:
-    if isinstance(error, RuntimeError) and DEVICE_ERROR in str(error):
-        raise DeviceLostError from error
 
 
 def _split(whole: Selection, sizes: list[int]) -> list[Result]:

@@ -15,12 +15,15 @@ from service import tracing
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
+from service.placement import CPU, Placement
 from service.policies import Served
 from service.uploading import Stored, Uploading
 
 T = TypeVar("T")
 _encode = Encoder().encode
-INLINE_ROWS = 16  # more are scored in a thread, beside other requests
+# Of the contexts: some milliseconds of work, which a thread would make dearer by a half. More than
+# that is scored in a thread, beside other requests.
+INLINE_NUMBERS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class TargetDecision(Struct, gc=False):
     mean: float
     bonus: float
     transfer_confidence: float
-    abstained: bool
+    abstained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,12 @@ def table_type(arm_count: int) -> np.dtype[np.void]:
 class TargetSelecting:
     """Answers for target contexts; the only thing it ever writes are contexts, when asked to."""
 
-    def __init__(self, uploading: Uploading, metrics: Metrics) -> None:
+    def __init__(
+        self, uploading: Uploading, metrics: Metrics, placement: Placement | None = None
+    ) -> None:
         self._uploading = uploading
         self._metrics = metrics
+        self._placement = placement or Placement()
 
     async def select(
         self,
@@ -110,7 +116,7 @@ class TargetSelecting:
     ) -> TargetAnswer:
         """One decision a context; with `store_as`, the contexts are kept under that request id."""
         with tracing.span("score", contexts=sum(len(group.rows) for group in groups)):
-            selections = [await _selected(served, group) for group in groups]
+            selections = [await self._selected(served, group) for group in groups]
         stored = None
         if store_as is not None:
             contexts = _in_order(
@@ -125,6 +131,24 @@ class TargetSelecting:
         name, abstained = served.experiment.name, answer.abstained_count()
         self._metrics.count_target_selections(name, count, abstained)
         return answer
+
+    async def _selected(self, served: Served, group: TargetRows) -> TargetSelection:
+        try:
+            return await _scored(self._placement.usable(served.policy), served.spec, group)
+        except ValueError as error:
+            raise InvalidRequest("The model refuses the contexts.") from error
+        except RuntimeError as error:
+            if not self._placement.is_lost_by(error):
+                raise
+        return await _scored(self._placement.usable(served.policy), served.spec, group)
+
+
+async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
+    # Requests are not joined here: products over other batches round differently, and the same
+    # file scored offline must give the same bits.
+    if group.contexts.size <= INLINE_NUMBERS and policy.device.type == CPU:
+        return selected(policy, spec, group)
+    return await asyncio.to_thread(selected, policy, spec, group)
 
 
 def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
@@ -157,38 +181,27 @@ def _in_order(parts: Sequence[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
     return [placed[row] for row in range(len(placed))]
 
 
-async def _selected(served: Served, group: TargetRows) -> TargetSelection:
-    # Requests are not joined here: products over other batches round differently, and the same
-    # file scored offline must give the same bits.
-    try:
-        if len(group.rows) <= INLINE_ROWS and served.policy.device.type == "cpu":
-            return selected(served.policy, served.spec, group)
-        return await asyncio.to_thread(selected, served.policy, served.spec, group)
-    except ValueError as error:
-        raise InvalidRequest("The model refuses the contexts.") from error
-
-
 def _decisions(
     selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
 ) -> list[TargetDecision]:
     """The answers; `columns` are the selection's columns of the arms that are answered for."""
     rows = np.arange(len(selection.arms))
-    said = zip(
-        selection.arms.tolist(),
-        _encoded_probabilities(selection, columns),
-        selection.scores.mean[rows, selection.arms].tolist(),
-        selection.scores.bonus[rows, selection.arms].tolist(),
-        selection.confidence.tolist(),
-        strict=True,
-    )
+    chosen = selection.arms.tolist()
     names = {column: arm for arm, column in columns.items()}
-    least = -1.0 if floor is None else floor
-    return [
-        TargetDecision(names[arm], chances, mean, bonus, confidence, False)
-        if confidence >= least
-        else TargetDecision(fallback, chances, mean, bonus, confidence, True)
-        for arm, chances, mean, bonus, confidence in said
-    ]
+    # One call for all rows, not one for each: a thousand rows are answered with little Python.
+    made = list(
+        map(
+            TargetDecision,
+            [names[arm] for arm in chosen],
+            _encoded_probabilities(selection, columns, chosen),
+            selection.scores.mean[rows, selection.arms].tolist(),
+            selection.scores.bonus[rows, selection.arms].tolist(),
+            selection.confidence.tolist(),
+        )
+    )
+    for row in [] if floor is None else np.flatnonzero(selection.confidence < floor).tolist():
+        made[row].arm, made[row].abstained = fallback, True
+    return made
 
 
 def _table(
@@ -212,14 +225,16 @@ def _table(
     return table
 
 
-def _encoded_probabilities(selection: TargetSelection, columns: dict[str, int]) -> list[Raw]:
+def _encoded_probabilities(
+    selection: TargetSelection, columns: dict[str, int], chosen: list[int]
+) -> list[Raw]:
     """The probabilities of each row by arm, as JSON; those of an arm without ties are made once."""
     indexes = list(columns.values())
     certain = {
         index: _encoded({arm: float(column == index) for arm, column in columns.items()})
-        for index in set(selection.arms.tolist())
+        for index in set(chosen)
     }
-    found = [certain[arm] for arm in selection.arms.tolist()]
+    found = [certain[arm] for arm in chosen]
     for row in np.flatnonzero(selection.probabilities.max(axis=1) < 1.0).tolist():
         chances = selection.probabilities[row, indexes].tolist()
         found[row] = _encoded(dict(zip(columns, chances, strict=True)))

@@ -33,9 +33,16 @@ class RequestMetrics(Registered):
         self.process_starts = self._counter(
             "daband_process_starts_total", "Starts of such processes, replacements included"
         )
+        self.lost_devices = self._counter(
+            "daband_devices_lost_total", "Losses of the GPU, after which the CPU computes"
+        )
         self.task_deaths = self._counter(
             "daband_task_deaths_total", "Background tasks that died", "task"
         )
+
+    def note_lost_device(self) -> None:
+        """The GPU is lost; the CPU computes."""
+        self.lost_devices.inc()
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """A request is over."""

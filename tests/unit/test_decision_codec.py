@@ -1,6 +1,6 @@
 """Decisions become events and come back."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ OWN = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def stored(event: NewEvent) -> StoredEvent:
-    kept = StoredEvent.__dataclass_fields__.keys()
+    kept = StoredEvent.__struct_fields__
     values = {name: value for name, value in asdict(event).items() if name in kept}
     return StoredEvent(**values, offset=1, created_at=utc_now())
 
@@ -99,6 +99,6 @@ def test_the_context_that_the_model_learns_from_comes_back():
 
 def test_a_decision_read_without_its_context_has_none_to_give():
     event = made(Domain.SOURCE, SHARED)
-    without = replace(stored(event), context=None)
+    without = msgspec.structs.replace(stored(event), context=None)
     with pytest.raises(ValueError, match="without its context"):
         chosen_context(without, spec(ContextKind.SHARED))

@@ -10,6 +10,7 @@ from model.learner import Learner
 from model.policy import Policy
 from model.rounds import Domain, Round, Selection
 from service.errors import Overloaded
+from service.placement import Placement
 from service.scorer import Scorer
 
 
@@ -183,3 +184,124 @@ async def test_waiting_callers_and_their_passes_are_told(policy):
         scorer.select(policy, Domain.TARGET, rows[:1], ids[:1]),
     )
     assert told == [(3, [3, 1])]
+
+
+class LosingPolicy:
+    """A policy on a device that is lost with the next call."""
+
+    device = "cuda"
+
+    def __init__(self, config: Any, message: str) -> None:
+        self.config = config
+        self.calls = 0
+        self._message = message
+
+    def select_many(self, *given: Any) -> Any:
+        self.calls += 1
+        if self.calls > 2:  # it was warmed up once for each domain
+            raise RuntimeError(self._message)
+
+
+def lost_soon(policy: Any, message: str) -> tuple[Placement, Any, list[str]]:
+    losses: list[str] = []
+    placement = Placement("cuda", lambda: losses.append("lost"))
+    losing: Any = LosingPolicy(policy._policy.config, message)
+    placed = placement.placed(lambda device: policy._policy if device == "cpu" else losing)
+    return placement, placed, losses
+
+
+async def test_a_lost_device_is_replaced_by_the_cpu_with_the_same_arms(policy):
+    placement, placed, losses = lost_soon(policy, "CUDA error: an illegal memory access")
+    scorer = Scorer("cuda", placement=placement)
+    rows, ids = contexts(3), ["a", "b", "c"]
+    answers = await asyncio.gather(
+        *(scorer.select(placed, Domain.SOURCE, rows[i : i + 1], [ids[i]]) for i in range(3))
+    )
+    for i, answer in enumerate(answers):
+        check_is_as_alone(answer, policy, rows[i : i + 1], [ids[i]])
+    asked = placed.calls
+    check_is_as_alone(await scorer.select(placed, Domain.SOURCE, rows, ids), policy, rows, ids)
+    assert (placed.calls, losses, placement.device) == (asked, ["lost"], "cpu")
+    await scorer.close()
+
+
+async def test_another_error_of_a_device_is_the_callers_and_the_device_stays(policy):
+    placement, placed, losses = lost_soon(policy, "CUDA out of memory")
+    scorer = Scorer("cuda", placement=placement)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        await scorer.select(placed, Domain.SOURCE, contexts(1), ["a"])
+    assert (losses, placement.device) == ([], "cuda")
+    await scorer.close()
+
+
+async def test_a_device_that_is_lost_before_a_policy_is_there_leaves_it_on_the_cpu(policy):
+    placement = Placement("cuda")
+
+    def make(device: str) -> Any:
+        if device == "cuda":
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return policy._policy
+
+    assert placement.placed(make) is policy._policy
+    assert placement.device == "cpu"
+
+
+async def test_what_comes_while_a_device_works_is_joined(policy):
+    scorer, may_score = Scorer(device="cuda"), threading.Event()
+
+    class SlowPolicy:
+        def select_many(self, *given: Any) -> Any:
+            assert may_score.wait(30)
+            return policy.select_many(*given)
+
+    slow: Any = SlowPolicy()
+    asked = [asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), ["0"]))]
+    for _ in range(3):
+        await asyncio.sleep(0)  # the thread has it
+    for i in range(1, 5):
+        asked.append(
+            asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), [str(i)]))
+        )
+        await asyncio.sleep(0)
+    may_score.set()
+    await asyncio.wait_for(asyncio.gather(*asked), 30)
+    await scorer.close()
+    assert policy.batches == [1, 4]
+
+
+async def test_contexts_and_not_callers_are_counted_while_a_device_works(policy):
+    scorer, may_score = Scorer(device="cuda", max_waiting=4), threading.Event()
+
+    class SlowPolicy:
+        def select_many(self, *given: Any) -> Any:
+            assert may_score.wait(30)
+            return policy.select_many(*given)
+
+    slow: Any = SlowPolicy()
+    asked = asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(3), list("abc")))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await scorer.select(slow, Domain.SOURCE, contexts(2), list("de"))
+    may_score.set()
+    assert (await asyncio.wait_for(asked, 30)).arms.shape == (3,)
+    await scorer.close()
+
+
+async def test_a_failure_of_any_kind_is_its_callers_alone(policy):
+    class Fragile:
+        def select_many(self, given: Any, *rest: Any) -> Any:
+            if len(given) > 1 or given[0, 0] == 7:
+                raise MemoryError
+            return policy.select_many(given, *rest)
+
+    fragile: Any = Fragile()
+    scorer, seven = Scorer(), contexts(1)
+    seven[0, 0] = 7
+    good, bad = await asyncio.gather(
+        scorer.select(fragile, Domain.SOURCE, contexts(1), ["a"]),
+        scorer.select(fragile, Domain.SOURCE, seven, ["b"]),
+        return_exceptions=True,
+    )
+    assert isinstance(good, Selection)
+    assert isinstance(bad, MemoryError)

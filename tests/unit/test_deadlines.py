@@ -1,0 +1,48 @@
+"""One timer for many futures."""
+
+import asyncio
+
+import pytest
+
+from service.storage.deadlines import Deadlines
+
+
+async def test_who_waits_too_long_is_given_up_and_nobody_else():
+    deadlines = Deadlines(0.02, TimeoutError)
+    loop = asyncio.get_running_loop()
+    late, quick, cancelled = (loop.create_future() for _ in range(3))
+    for future in (quick, late, cancelled):
+        deadlines.watch(future)
+    quick.set_result("quick")
+    cancelled.cancel()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(late, 30)
+    assert await quick == "quick"
+    assert cancelled.cancelled()
+
+
+async def test_each_has_its_own_time():
+    deadlines = Deadlines(0.02, TimeoutError)
+    loop = asyncio.get_running_loop()
+    ends: list[float] = []
+    started = loop.time()
+    for _ in range(2):
+        future = loop.create_future()
+        deadlines.watch(future)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(future, 30)
+        ends.append(loop.time() - started)
+    assert ends[0] >= 0.02
+    assert ends[1] >= 0.04
+
+
+async def test_those_who_are_done_are_not_kept():
+    deadlines = Deadlines(3600, TimeoutError)
+    loop = asyncio.get_running_loop()
+    for _ in range(100):
+        future = loop.create_future()
+        deadlines.watch(future)
+        future.set_result(None)
+    assert len(deadlines._waiting) == 1
+    assert deadlines._timer is not None
+    deadlines._timer.cancel()
