@@ -150,7 +150,7 @@ def _cases(folder: Path, has_postgres: bool) -> Iterator[list[Case]]:
     with ExitStack() as stack:
         plain, pydantic = (stack.enter_context(echo(kind)) for kind in ("asgi", "fastapi"))
         cases = [
-            Case(ECHO, plain, lambda: [_binary("durable")]),
+            Case(ECHO, plain, lambda: [binary("durable")]),
             Case(PYDANTIC, pydantic, lambda: [_select("durable")]),
         ]
         embedded = stack.enter_context(service(folder / "sqlite"))
@@ -164,10 +164,10 @@ def _cases(folder: Path, has_postgres: bool) -> Iterator[list[Case]]:
 
 def _service_cases(server: Server, database: str) -> list[Case]:
     for durability in ("durable", "relaxed"):
-        _declare(server, durability)
+        declare(server, durability)
     return [
-        Case(f"select, binary, {database}", server, lambda: [_binary("durable")]),
-        Case(f"select, binary, relaxed, {database}", server, lambda: [_binary("relaxed")]),
+        Case(f"select, binary, {database}", server, lambda: [binary("durable")]),
+        Case(f"select, binary, relaxed, {database}", server, lambda: [binary("relaxed")]),
         Case(f"select, JSON, {database}", server, lambda: [_select("durable")]),
         Case(f"select, JSON, one caller, {database}", server, lambda: [_select("durable")], 1),
         Case(
@@ -184,7 +184,8 @@ def _service_cases(server: Server, database: str) -> list[Case]:
     ]
 
 
-def _declare(server: Server, durability: str) -> None:
+def declare(server: Server, durability: str) -> None:
+    """Create an experiment that is named by its durability."""
     body = {
         "name": durability,
         "arms": [f"arm-{number}" for number in range(ARMS)],
@@ -192,7 +193,7 @@ def _declare(server: Server, durability: str) -> None:
         "method": "linucb",
         "durability": durability,
     }
-    answer = httpx.post(f"{server.url}/experiments", json=body)
+    answer = httpx.post(f"{server.url}/experiments", json=body, timeout=60)
     assert answer.status_code == 201, answer.text
 
 
@@ -200,7 +201,8 @@ def _round() -> dict[str, Any]:
     return {"source": {"context": CONTEXT.tolist()}}
 
 
-def _binary(experiment: str) -> bytes:
+def binary(experiment: str) -> bytes:
+    """A select with a binary body."""
     return http_request(f"/select?experiment={experiment}", CONTEXT.tobytes(), BYTES)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from tests.servers import PostgresServer, free_port
+from tests.servers import PostgresServer, RedisServer, free_port
 from tests.service_process import ServiceProcess, clean_environment
 
 SERVER_CORE, OTHER_CORE = 0, 1
@@ -81,6 +81,17 @@ def postgres() -> Iterator[str]:
         migration = [sys.executable, "-m", "service.cli", "migrate"]
         environment = clean_environment({"DABAND_DATABASE_URL": server.url()})
         subprocess.run(migration, env=environment, check=True, capture_output=True)  # noqa: S603
+        yield server.url()
+    finally:
+        server.remove()
+
+
+@contextmanager
+def redis() -> Iterator[str]:
+    """The URL of a Redis of our own."""
+    server = RedisServer()
+    try:
+        server.start()
         yield server.url()
     finally:
         server.remove()

@@ -13,7 +13,8 @@ SQLITE_BUSY, SQLITE_LOCKED = 5, 6
 # asyncpg's own come from the appending transaction, which SQLAlchemy does not see. OSError covers
 # refused and reset connections, and timeouts. The last two are what drivers raise for what they
 # cannot encode: lone surrogates, integers over 64 bits.
-ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError)
+# The last of them is raised by a connection whose server was killed under it.
+ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DRIVER_ERRORS = (
     DBAPIError,
     *ASYNCPG_ERRORS,

@@ -1,4 +1,4 @@
-"""The transaction that appends, on Postgres's own driver: four round trips, whatever the batch.
+"""The transaction that appends, on Postgres's own driver: four or five round trips, whatever the batch.
 
 SQLAlchemy lends the connection and is passed by: it costs several times what the statements do.
 """
@@ -13,7 +13,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.records import Domain, EventKind, StoredEvent
 from service.storage.append_plan import LockedExperiment
 from service.storage.append_session import Locked, locked
-from service.storage.event_rows import chunks
 
 # The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
 COLUMNS = {
@@ -31,7 +30,6 @@ COLUMNS = {
     "policy_version": "bigint",
     "created_at": "timestamptz",
 }
-MAX_ROWS = 1024  # of one statement: an array of contexts stays far below what a message can hold
 
 LOCK = """
 SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
@@ -43,13 +41,15 @@ BY_REQUESTS = f"""
 SELECT {FOUND} FROM events
 WHERE experiment_id = $1 AND request_id = ANY($2::text[]) ORDER BY event_offset
 """  # noqa: S608
+COPIED = 32  # events from which on a COPY is cheaper than arrays, which are checked item by item
 ARRAYS = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(COLUMNS.values(), 4))
+MOVE = """
+UPDATE experiments SET head_offset = moved.head, phase = moved.phase
+FROM unnest($1::text[], $2::bigint[], $3::text[]) AS moved(id, head, phase)
+WHERE experiment_id = moved.id
+"""
 INSERT = f"""
-WITH head AS (
-  UPDATE experiments SET head_offset = moved.head, phase = moved.phase
-  FROM unnest($1::text[], $2::bigint[], $3::text[]) AS moved(id, head, phase)
-  WHERE experiment_id = moved.id
-)
+WITH head AS ({MOVE})
 INSERT INTO events ({", ".join(COLUMNS)}) SELECT * FROM unnest({ARRAYS})
 """  # noqa: S608
 
@@ -94,8 +94,12 @@ class PostgresSession:
     ) -> None:
         moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
         heads = tuple(zip(*moved, strict=True))
-        for some in chunks(new_events, MAX_ROWS):
-            await self._connection.execute(INSERT, *heads, *zip(*map(_row, some), strict=True))
+        rows = map(_row, new_events)
+        if len(new_events) < COPIED:
+            await self._connection.execute(INSERT, *heads, *zip(*rows, strict=True))
+            return
+        await self._connection.copy_records_to_table("events", records=rows, columns=list(COLUMNS))
+        await self._connection.execute(MOVE, *heads)
 
 
 def _row(event: StoredEvent) -> tuple[Any, ...]:

@@ -1,0 +1,34 @@
+"""The benchmark of serving runs and its table has its shape; how fast is no matter here."""
+
+import json
+from pathlib import Path
+
+from benchmarks import serving
+
+
+def test_a_quick_run_fills_the_table(tmp_path: Path):
+    path = tmp_path / "figures.json"
+    serving.main(["--quick", "--json", str(path)])
+    figures = json.loads(path.read_text())
+    names = [row["case"] for row in figures["cases"]]
+    assert names[:2] == [serving.ECHO, serving.PYDANTIC]
+    assert {f"select, {kind}, sqlite" for kind in ("binary", "JSON", "binary, relaxed")} <= set(
+        names
+    )
+    for row in figures["cases"]:
+        assert row["decisions_per_second"] > 0
+        assert row["p50_ms"] <= row["p99_ms"]
+    lines = serving.table(figures).splitlines()
+    assert len(lines) == 2 + len(names) + 3 + len(figures["ratios"])
+
+
+def test_every_goal_is_about_cases_that_are_measured():
+    server = serving.Server(process_id=0, port=0)
+    declared, serving.declare = serving.declare, lambda *_: None  # type: ignore[assignment]
+    try:
+        cases = {case.name for case in serving._service_cases(server, "postgres")}
+    finally:
+        serving.declare = declared
+    for _, case, base, least in serving.GOALS:
+        assert {case, base} <= cases | {serving.ECHO, serving.PYDANTIC}
+        assert least > 0
