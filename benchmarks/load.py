@@ -81,7 +81,7 @@ def _size(received: bytes) -> int:
 
 
 def loaded(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Load:
-    """Ask for so many seconds; answers that come later do not count."""
+    """Ask for so many seconds, and until there is one answer; those that come later do not count."""
     load = Load()
     source = repeat(requests[0]) if len(requests) == 1 else iter(requests)
     callers = {each.fileno(): each for each in (_Connection(port) for _ in range(connections))}
@@ -91,8 +91,8 @@ def loaded(port: int, requests: Sequence[bytes], connections: int, seconds: floa
     started = time.perf_counter()
     end = started + seconds
     busy = sum(_asked(caller, source) for caller in callers.values())
-    while busy and (now := time.perf_counter()) < end:
-        for number, _ in poller.poll(end - now):
+    while busy and (time.perf_counter() < end or not load.statuses):
+        for number, _ in poller.poll(max(0.01, end - time.perf_counter())):
             caller = callers[number]
             if (status := caller.take()) is not None:
                 name = status.decode()

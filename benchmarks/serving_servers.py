@@ -92,7 +92,7 @@ def redis() -> Iterator[str]:
     server = RedisServer()
     try:
         server.start()
-        yield server.url()
+        yield server.url
     finally:
         server.remove()
 
@@ -101,7 +101,8 @@ def redis() -> Iterator[str]:
 def service(folder: Path, *, is_pinned: bool = True, **settings: str) -> Iterator[Server]:
     """`daband serve` without a trainer, which has a process of its own in production."""
     folder.mkdir()
-    given = {"TRAINER_INSIDE": "false", "STORAGE_TIMEOUT_SECONDS": "30", **settings}
+    patience = {"STORAGE_TIMEOUT_SECONDS": "30", "OVERLOAD_SECONDS": "30"}  # a busy machine is slow
+    given = {"TRAINER_INSIDE": "false", **patience, **settings}
     with ExitStack() as stack:
         process = stack.enter_context(ServiceProcess(folder, **given))
         if is_pinned:

@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks import serving
+from benchmarks.serving_servers import Server
 
 
 def test_a_quick_run_fills_the_table(tmp_path: Path):
@@ -22,13 +25,10 @@ def test_a_quick_run_fills_the_table(tmp_path: Path):
     assert len(lines) == 2 + len(names) + 3 + len(figures["ratios"])
 
 
-def test_every_goal_is_about_cases_that_are_measured():
-    server = serving.Server(process_id=0, port=0)
-    declared, serving.declare = serving.declare, lambda *_: None  # type: ignore[assignment]
-    try:
-        cases = {case.name for case in serving._service_cases(server, "postgres")}
-    finally:
-        serving.declare = declared
+def test_every_goal_is_about_cases_that_are_measured(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serving, "declare", lambda *_: None)
+    server = Server(process_id=0, port=0)
+    cases = {case.name for case in serving._service_cases(server, "postgres")}
     for _, case, base, least in serving.GOALS:
         assert {case, base} <= cases | {serving.ECHO, serving.PYDANTIC}
         assert least > 0
