@@ -77,15 +77,18 @@ async def fetch_by_requests(
     connection: AsyncConnection, experiment_id: str, request_ids: Iterable[str]
 ) -> list[StoredEvent]:
     """The events of these requests, in log order, without their contexts."""
-    query = (
-        sa.select(*event_columns(with_context=False))
-        .where(events.c.experiment_id == experiment_id)
-        .order_by(events.c.event_offset)
+    query = sa.select(*event_columns(with_context=False)).where(
+        events.c.experiment_id == experiment_id
     )
     found: list[StoredEvent] = []
     for some in chunks(sorted(request_ids), MAX_KEYS):
         found += await fetch_events(connection, query.where(events.c.request_id.in_(padded(some))))
-    return found
+    return in_log_order(found)
+
+
+def in_log_order(found: list[StoredEvent]) -> list[StoredEvent]:
+    """Sorted here: asked to sort, SQLite would go through the whole log in order instead."""
+    return sorted(found, key=lambda event: event.offset)
 
 
 def event_row(event: StoredEvent) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.records import Domain, EventKind, StoredEvent
 from service.storage.append_plan import LockedExperiment
 from service.storage.append_session import Locked, locked
+from service.storage.event_rows import in_log_order
 
 # The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
 COLUMNS = {
@@ -39,7 +40,7 @@ FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
 BY_KEYS = f"SELECT {FOUND} FROM events WHERE kind = $1 AND event_key = ANY($2::text[])"  # noqa: S608
 BY_REQUESTS = f"""
 SELECT {FOUND} FROM events
-WHERE experiment_id = $1 AND request_id = ANY($2::text[]) ORDER BY event_offset
+WHERE experiment_id = $1 AND request_id = ANY($2::text[])
 """  # noqa: S608
 COPIED = 32  # events from which on a COPY is cheaper than arrays, which are checked item by item
 ARRAYS = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(COLUMNS.values(), 4))
@@ -87,7 +88,7 @@ class PostgresSession:
         self, experiment_id: str, request_ids: Sequence[str]
     ) -> list[StoredEvent]:
         rows = await self._connection.fetch(BY_REQUESTS, experiment_id, request_ids)
-        return [_stored(row) for row in rows]
+        return in_log_order([_stored(row) for row in rows])
 
     async def insert(
         self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
