@@ -85,6 +85,7 @@ class ServiceApp(FastAPI):
     """FastAPI behind the door: what every request passes stands in front of all that is FastAPI's."""
 
     door: ASGIApp
+    shedding: Shedding
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Through the door; what it does not answer comes to `behind_door`."""
@@ -160,8 +161,8 @@ def _add_middleware(
         is_unguarded=not settings.needs_keys,
     )
     load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
-    passed = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
-    app.door = SecurityHeaders(passed)
+    app.shedding = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
+    app.door = SecurityHeaders(app.shedding)
 
 
 def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> ASGIApp:

@@ -2,11 +2,15 @@
 
 uvicorn waits for a request's headers for as long as they take. Here they have one deadline in all,
 which no byte that drips in moves: a slow client costs a socket and a timer, and that not for long.
+
+Requests in excess are answered here, where no task and no scope of theirs has been made: at twice
+the load that a process can take, most of what a refusal costs would be that.
 """
 
 import asyncio
 import json
 from asyncio import TimerHandle
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -14,20 +18,28 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from service.errors import occurrence, plain_problem
 from service.records import uuid7
 
+Headers = Iterable[tuple[bytes, bytes]]
+# The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
+Excess = Callable[[bytes, Headers], bytes | None]
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 
-def protocol_with_deadline(header_seconds: float) -> type[asyncio.Protocol]:
-    """The protocol's class for a server that waits so long for a request's headers."""
 
-    class Protocol(_HeaderDeadline):
+def guarded_protocol(header_seconds: float, excess: Excess) -> type[asyncio.Protocol]:
+    """The protocol's class for a server that waits so long for headers and refuses what is too much."""
+
+    class Protocol(_Guarded):
         _header_seconds = header_seconds
+        _excess = staticmethod(excess)
 
     return Protocol
 
 
-class _HeaderDeadline(HttpToolsProtocol):
+class _Guarded(HttpToolsProtocol):
     _header_seconds: float
+    _excess: Excess
     _deadline: TimerHandle | None = None
     _is_in_headers = False
+    _refusal: bytes | None = None  # waits for the end of the request that it answers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -39,8 +51,9 @@ class _HeaderDeadline(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # Headers that come in one piece, as nearly all do, need no timer.
-        if self._is_in_headers and self._deadline is None:
+        # What comes in one piece, as nearly all does, needs no timer.
+        is_awaited = self._is_in_headers or self._refusal is not None
+        if is_awaited and self._deadline is None:
             self._begin_deadline()
 
     def on_message_begin(self) -> None:
@@ -50,7 +63,35 @@ class _HeaderDeadline(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_headers = False
         self._end_deadline()
-        super().on_headers_complete()
+        self._refusal = self._early_refusal()
+        if self._refusal is None:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self._refusal is None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._refusal is None:
+            super().on_message_complete()
+            return
+        answer, self._refusal = self._refusal, None
+        self._end_deadline()
+        defaults = (name + b": " + value + b"\r\n" for name, value in self._default_headers())
+        self.transport.write(b"".join((UNAVAILABLE, *defaults, answer)))
+        if self.parser.should_keep_alive():
+            self.on_response_complete()
+        else:
+            self.transport.close()
+
+    def _early_refusal(self) -> bytes | None:
+        # What needs more than an answer after its end takes the long way, and is refused there.
+        if self._is_answering() or self.expect_100_continue or self.parser.should_upgrade():
+            return None
+        return self._excess(self.url, self.headers)
+
+    def _default_headers(self) -> list[tuple[bytes, bytes]]:
+        return self.server_state.default_headers
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST)

@@ -26,13 +26,14 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = _protected(message.get("headers", ()))
+                message["headers"] = protected(message.get("headers", ()))
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
 
-def _protected(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def protected(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer with those that it did not set by itself."""
     found = [*headers, *ALWAYS]
     names = [name for name, _ in headers]
     found += [each for each in UNLESS_SAID if each[0] not in names]

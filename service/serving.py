@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 import uvicorn
 
 from service.app import create_app
-from service.http_protocol import protocol_with_deadline
+from service.http_protocol import guarded_protocol
 from service.readiness import Readiness
 from service.settings import Settings
 
@@ -56,7 +56,7 @@ def serve(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=protocol_with_deadline(settings.header_timeout_seconds),
+        http=guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal),
         ws="none",
         lifespan="on",
         interface="asgi3",

@@ -5,6 +5,7 @@ missing for the others, so a refusal is made of parts that were put together onc
 """
 
 import json
+from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +15,9 @@ from service.metrics import Metrics
 from service.middleware import ALWAYS_OPEN, UNMATCHED, request_id_of
 from service.problems import MEDIA_TYPE
 from service.readiness import Readiness
+from service.security_headers import protected
 
+Headers = Iterable[tuple[bytes, bytes]]
 _PLACE = "@"  # stands for the request's id, which alone differs
 
 
@@ -29,6 +32,7 @@ class Shedding:
         self._in_flight = metrics.requests_in_flight
         self._problems = metrics.problems.labels(Overloaded.slug)
         self._answers = metrics.request_timer(UNMATCHED, "POST", Overloaded.status)
+        self._readiness = readiness
         self._refusal = Refusal(readiness)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,6 +44,18 @@ class Shedding:
         else:
             await self._refuse(scope, send)
 
+    def early_refusal(self, url: bytes, headers: Headers) -> bytes | None:
+        """The answer to a request in excess as it is sent; none where there is room.
+
+        A process that is about to stop answers the long way, which closes the connection.
+        """
+        if self._limit.is_open or not self._readiness.is_ready:
+            return None
+        if url.partition(b"?")[0].decode("ascii", "replace") in ALWAYS_OPEN:
+            return None
+        self._count()
+        return self._refusal.encoded(request_id_of(headers))
+
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         entered = self._limit.enter()
         self._in_flight.inc()
@@ -49,9 +65,12 @@ class Shedding:
             self._limit.leave(entered)
             self._in_flight.dec()
 
-    async def _refuse(self, scope: Scope, send: Send) -> None:
+    def _count(self) -> None:
         self._problems.inc()
         self._answers.observe(0)  # no time to look at a clock: it was next to nothing
+
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        self._count()
         for message in self._refusal.messages(request_id_of(scope["headers"])):
             await send(message)
 
@@ -69,6 +88,15 @@ class Refusal:
             (b"retry-after", str(error.retry_after_seconds).encode()),
         ]
         self._status = error.status
+        headers = protected(self._headers)
+        self._head = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+
+    def encoded(self, request_id: str) -> bytes:
+        """Headers and content as they are sent."""
+        identity = request_id.encode()
+        content = identity.join(self._parts)
+        last = b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(content), identity)
+        return self._head + last + content
 
     def messages(self, request_id: str) -> tuple[Message, Message]:
         """What is sent to the caller."""

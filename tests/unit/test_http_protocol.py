@@ -11,7 +11,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service.http_protocol import protocol_with_deadline
+from service.http_protocol import Excess, Headers, guarded_protocol
+from tests.storage_tools import eventually
 
 PATIENCE_SECONDS = 60.0
 SHORT, LONG = 0.2, 3600.0
@@ -59,8 +60,10 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(app: App, header_seconds: float) -> AsyncIterator[Connection]:
-    config = uvicorn.Config(app, http=protocol_with_deadline(header_seconds), log_config=None)
+async def connected(
+    app: App, header_seconds: float, excess: Excess = lambda url, headers: None
+) -> AsyncIterator[Connection]:
+    config = uvicorn.Config(app, http=guarded_protocol(header_seconds, excess), log_config=None)
     config.load()
     make: Any = config.http_protocol_class
     state = ServerState()
@@ -144,3 +147,79 @@ async def test_what_is_no_http_is_refused_in_our_shape(words: bytes):
     async with connected(App(), LONG) as client:
         client.say(words)
         assert problem(await client.rest())["status"] == 400
+
+
+REFUSAL = b"content-length: 4\r\n\r\nfull"
+POST = b"POST /select?a=b HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\n"
+
+
+class Full:
+    """Refuses while it is full, and remembers whom."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self.refused: list[bytes] = []
+
+    def __call__(self, url: bytes, headers: Headers) -> bytes | None:
+        if not self.is_full:
+            return None
+        self.refused.append(url)
+        return REFUSAL
+
+
+async def test_a_request_in_excess_never_reaches_the_app_and_the_connection_goes_on():
+    app, full = App(), Full()
+    async with connected(app, LONG, full) as client:
+        for _ in range(2):
+            client.say(POST + b"values")
+            answer = await client.until(b"full")
+            assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert app.asked == 0
+        full.is_full = False
+        client.say(POST + b"values")
+        assert b"200 OK" in await client.until(b"ok")
+    assert full.refused == [b"/select?a=b"] * 2
+
+
+async def test_a_refusal_waits_for_the_end_of_its_request():
+    app, full = App(), Full()
+    async with connected(app, LONG, full) as client:
+        client.say(POST + b"val")
+        await eventually(lambda: bool(full.refused))
+        full.is_full = False  # it was refused when its headers came
+        client.say(b"ues" + REQUEST)
+        answer = await client.until(b"ok")
+    assert answer.index(b"503") < answer.index(b"full") < answer.index(b"200 OK")
+    assert app.asked == 1
+
+
+async def test_a_refused_request_that_does_not_end_is_hung_up_on():
+    async with connected(App(), SHORT, Full()) as client:
+        client.say(POST + b"val")
+        assert await client.rest() == b""
+
+
+async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
+    async with connected(App(), LONG, Full()) as client:
+        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert (await client.rest()).endswith(b"full")
+
+
+@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
+async def test_what_needs_more_than_an_answer_takes_the_long_way(header: bytes):
+    app, full = App(), Full()
+    async with connected(app, LONG, full) as client:
+        client.say(b"GET / HTTP/1.1\r\n" + header + b"\r\n\r\n")
+        assert b"200 OK" in await client.until(b"ok")
+    assert full.refused == []
+
+
+async def test_a_request_behind_another_is_not_answered_before_it():
+    app, room = App(), iter([None])  # for the first alone
+    app.gate.clear()
+    async with connected(app, LONG, lambda url, headers: next(room, REFUSAL)) as client:
+        client.say(REQUEST + REQUEST)
+        await eventually(lambda: app.asked == 1)
+        app.gate.set()
+        for _ in range(2):
+            assert b"200 OK" in await client.until(b"ok")

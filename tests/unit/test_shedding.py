@@ -9,6 +9,7 @@ from service.concurrency_limit import LoadLimits
 from service.errors import Overloaded
 from service.metrics import Metrics
 from service.readiness import Readiness
+from service.security_headers import SecurityHeaders
 from service.shedding import Shedding
 from tests.asgi_tools import Caller, Inner
 from tests.storage_tools import eventually, running
@@ -101,3 +102,32 @@ async def test_a_request_that_breaks_makes_room_again():
     for _ in range(3):
         with pytest.raises(RuntimeError):
             await Caller().ask(app)
+
+
+async def test_the_early_refusal_says_what_the_long_way_says(inner: Inner):
+    metrics = Metrics()
+    app = shedding(inner, metrics, most=1)
+    named = [(b"x-request-id", b"lab-7")]
+    assert app.early_refusal(b"/select", named) is None, "there is room"
+    inner.gate.clear()
+    async with running(Caller(b"1").ask(app)):
+        await eventually(lambda: len(inner.bodies) == 1)
+        refused = Caller(b"2", x_request_id="lab-7")
+        await refused.ask(SecurityHeaders(app))
+        early = app.early_refusal(b"/select?a=b", named)
+        assert app.early_refusal(b"/healthz?a=b", named) is None
+    assert early is not None
+    head, _, content = early.partition(b"\r\n\r\n")
+    start, body = refused.sent
+    lines = {name + b": " + value for name, value in start["headers"]}
+    assert (set(head.split(b"\r\n")), content) == (lines, body["body"])
+    counted = b'daband_problems_total{slug="overloaded"} 2.0'
+    assert counted in metrics.exposition()
+
+
+async def test_a_process_about_to_stop_refuses_the_long_way(inner: Inner):
+    readiness = Readiness()
+    app = shedding(inner, Metrics(), most=0, readiness=readiness)
+    assert app.early_refusal(b"/select", []) is not None
+    readiness.begin_drain()
+    assert app.early_refusal(b"/select", []) is None
