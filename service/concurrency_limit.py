@@ -1,7 +1,7 @@
 """How many requests may be at work at once, so that none waits long in line.
 
 Little's law: requests at work = requests answered a second × the time that each takes. When even
-the fastest request took longer than it should, for two intervals in a row, a line stands in front
+the fastest request took longer than it should, for half a second on end, a line stands in front
 of everyone, and the number that may be at work is cut to what would be answered in time. A burst, a
 pause of the process or a few long requests do not do that: somebody is fast in between. While all
 is well the number grows again, slowly.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 INTERVAL_SECONDS = 0.1
-STANDING_INTERVALS = 2
+STANDING_INTERVALS = 5  # a disk may pause for some tenths of a second: that is no line
 # Few: on a machine that is starved, more would wait for longer than the database may take, and
 # whole batches of the event log would be given up again and again.
 FLOOR = 16

@@ -4,7 +4,14 @@ from itertools import pairwise
 
 import pytest
 
-from service.concurrency_limit import FLOOR, GROWTH, INTERVAL_SECONDS, ConcurrencyLimit, LoadLimits
+from service.concurrency_limit import (
+    FLOOR,
+    GROWTH,
+    INTERVAL_SECONDS,
+    STANDING_INTERVALS,
+    ConcurrencyLimit,
+    LoadLimits,
+)
 from tests.loadtest_tools import VirtualTime
 
 TARGET = 0.1
@@ -38,15 +45,16 @@ def test_it_begins_with_all_that_is_allowed():
 
 def test_a_standing_line_cuts_the_limit_to_what_is_answered_in_time():
     line = Line()
-    for _ in range(3):
+    for _ in range(STANDING_INTERVALS + 1):
         line.work(400, seconds=0.4)
     assert line.limit.limit == pytest.approx(400 * TARGET / 0.4, abs=1)
 
 
-def test_one_slow_interval_is_a_pause_and_no_line():
+def test_a_few_slow_intervals_are_a_pause_and_no_line():
     line = Line()
     for _ in range(5):
-        line.work(400, seconds=0.4)
+        for _ in range(STANDING_INTERVALS - 1):
+            line.work(400, seconds=0.4)
         line.work(400, seconds=0.01)
     assert line.limit.limit == MOST
 
@@ -78,7 +86,7 @@ def test_a_smaller_limit_that_was_asked_for_is_kept():
 
 def test_it_grows_again_while_it_is_needed_and_all_is_well():
     line = Line()
-    for _ in range(4):
+    for _ in range(STANDING_INTERVALS + 2):
         line.work(FLOOR, seconds=10.0)
     grown = []
     for _ in range(3):
