@@ -49,10 +49,10 @@ async def test_entropy_and_mean_reward_are_those_of_what_was_answered(url: str):
 
 async def test_ten_thousand_arms_and_request_ids_add_no_series(url: str):
     """Arms and ids differ in every round: the second batch of calls leaves the series as they were."""
-    async with running_api(url) as api:
+    async with running_api(url, poll_seconds=0.05) as api:
         offers = {key: value for key, value in OFFERS.items() if key != "arms"}
         assert (await api.http.post("/experiments", json=offers)).status_code == 201
-        sizes = []
+        sizes, labels = [], {"experiment": "offers"}
         for batch in range(0, MANY, BATCH):
             rounds = [offer(batch + number) for number in range(BATCH)]
             body = {"experiment": "offers", "rounds": rounds}
@@ -62,6 +62,8 @@ async def test_ten_thousand_arms_and_request_ids_add_no_series(url: str):
             assert answer.status_code == 200, answer.text
             await api.http.get(f"/nowhere-{batch}")
             await api.http.get(f"/experiments/nobody-{batch}/state")
+            # What a poll tells of an experiment is there once, however many arms it has.
+            await eventually(lambda: value(api, "daband_policy_lag_events", labels) is not None)
             sizes.append(await series(api))
         assert sizes[1] == sizes[-1]
         assert not [each for each in sizes[-1] if "arm-" in each or "r-1" in each]
