@@ -21,24 +21,22 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from starlette.types import Receive, Scope, Send
 
 from benchmarks.lab import use_one_thread
 from benchmarks.long_log import linear_spec, write_log, write_snapshot
 from model.learner import Learner
 from model.rounds import Domain
 from model.systems import system_config
-from service.app import create_app
 from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
 from service.replay import replay
-from service.settings import Settings
 from service.storage import migrate
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
+from tests.api_tools import running_api
 
 SHORT = 1_000
 SIZE = 32
@@ -115,20 +113,8 @@ async def _selected(url: str, selects: int) -> Figures:
 @asynccontextmanager
 async def running_app(url: str) -> AsyncIterator[httpx.AsyncClient]:
     """The service without its trainer, in this process; nothing polls while it is measured."""
-    settings = Settings(
-        database_url=url, trainer_inside=False, poll_seconds=3600.0, storage_timeout_seconds=60.0
-    )
-    app = create_app(settings)
-    async with app.router.lifespan_context(app) as state:
-        assert state is not None
-        services = state["services"]
-
-        async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, "state": {"services": services}}, receive, send)
-
-        transport = httpx.ASGITransport(with_state)
-        async with httpx.AsyncClient(transport=transport, base_url="http://app") as http:
-            yield http
+    async with running_api(url, poll_seconds=3600.0, storage_timeout_seconds=60.0) as api:
+        yield api.http
 
 
 async def select_once(http: httpx.AsyncClient, name: str, number: int) -> None:

@@ -12,19 +12,11 @@ from pathlib import Path
 import httpx
 import psutil
 
-from tests.servers import PostgresServer, RedisServer, free_port
+from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, free_port
 from tests.service_process import ServiceProcess, clean_environment
 
 SERVER_CORE, OTHER_CORE = 0, 1
 START_SECONDS = 60.0
-
-
-class DurablePostgres(PostgresServer):
-    """With fsync, which tests do without."""
-
-    def command(self) -> list[str]:
-        """What is given last counts."""
-        return [*super().command(), "--fsync=on", "--full_page_writes=on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ def echo(kind: str) -> Iterator[Server]:
 @contextmanager
 def postgres() -> Iterator[str]:
     """The URL of a Postgres of our own, with the service's schema."""
-    server = DurablePostgres()
+    server = PostgresServer(**DURABLE_SETTINGS)
     try:
         server.start()
         migration = [sys.executable, "-m", "service.cli", "migrate"]

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message
 
 from benchmarks.lab import use_one_thread
 from model.config import ContextKind
@@ -22,11 +22,10 @@ from model.learner import Learner
 from model.policy import Policy
 from model.rounds import Domain, Round
 from model.systems import system_config
-from service.app import create_app
 from service.bodies import MediaType
 from service.experiment_spec import ExperimentSpec
 from service.policies import Served
-from service.settings import Settings
+from tests.api_tools import asgi, running_api
 
 BATCH = 1000
 ARMS = 10
@@ -102,24 +101,13 @@ def _policy(size: int, hidden: tuple[int, ...]) -> Policy:
 async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
     """The app in this process, serving the policy."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(
-            database_url=f"sqlite:///{folder}/daband.db",
-            trainer_inside=False,
-            poll_seconds=3600,  # only the requests shall cost
-        )
-        app = create_app(settings)
-        async with app.router.lifespan_context(app) as state:
-            assert state is not None
-            services = state["services"]
-
-            async def with_state(scope: Scope, receive: Receive, send: Send) -> None:
-                await app({**scope, "state": {"services": services}}, receive, send)
-
+        url = f"sqlite:///{folder}/daband.db"
+        async with running_api(url, poll_seconds=3600) as api:  # only the requests shall cost
             arms = tuple(f"arm-{number}" for number in range(ARMS))
             spec = ExperimentSpec("speed", arms, ContextKind.SHARED, (size,))
-            experiment = await services.experiments.create(spec.name, spec.to_json())
-            services.policies._served["speed"] = Served(experiment, spec, policy)
-            yield with_state
+            experiment = await api.services.experiments.create(spec.name, spec.to_json())
+            api.services.policies._served["speed"] = Served(experiment, spec, policy)
+            yield asgi(api.app, api.services)
 
 
 async def _posted(app: ASGIApp, path: str, content: bytes, accept: str) -> int:

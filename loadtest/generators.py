@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 
 import uvloop
 
@@ -66,12 +65,7 @@ class Generators:
             assert pipe.recv() == "ready"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for process, pipe in self._children:
             pipe.close()
             process.join(START_SECONDS)

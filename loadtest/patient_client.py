@@ -1,7 +1,6 @@
 """Calls that are not measured: they are made again until the service takes them."""
 
 import time
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -29,12 +28,7 @@ class PatientClient:
     def __enter__(self) -> "PatientClient":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:

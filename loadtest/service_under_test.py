@@ -20,10 +20,9 @@ from loadtest.sampling import Processes
 from service.storage import migrate
 from service.storage.database import Database
 from tests import guard
-from tests.servers import PostgresServer, RedisServer, running_server
+from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, running_server
 from tests.service_process import ROOT, ServiceProcess, clean_environment
 
-DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on", "shared_buffers": "128MB"}
 STOP_SECONDS = 60.0
 
 
@@ -70,7 +69,7 @@ def _on_sqlite(stack: ExitStack, folder: Path, workers: int, cores: set[int]) ->
 
 
 def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) -> ServiceUnderTest:
-    postgres = stack.enter_context(running_server(PostgresServer(**DURABLE)))
+    postgres = stack.enter_context(running_server(PostgresServer(**DURABLE_SETTINGS)))
     redis = stack.enter_context(running_server(RedisServer()))
     asyncio.run(_migrated(postgres.url()))
     urls = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url}

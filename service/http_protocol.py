@@ -77,7 +77,8 @@ class _Guarded(HttpToolsProtocol):
             return
         answer, self._refusal = self._refusal, None
         self._end_deadline()
-        defaults = (name + b": " + value + b"\r\n" for name, value in self._default_headers())
+        given = self.server_state.default_headers
+        defaults = (name + b": " + value + b"\r\n" for name, value in given)
         self.transport.write(b"".join((UNAVAILABLE, *defaults, answer)))
         if self.parser.should_keep_alive():
             self.on_response_complete()
@@ -89,9 +90,6 @@ class _Guarded(HttpToolsProtocol):
         if self._is_answering() or self.expect_100_continue or self.parser.should_upgrade():
             return None
         return self._excess(self.url, self.headers)
-
-    def _default_headers(self) -> list[tuple[bytes, bytes]]:
-        return self.server_state.default_headers
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST)

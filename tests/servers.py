@@ -34,6 +34,13 @@ POSTGRES_SETTINGS = {
     "shared_buffers": "32MB",
     "autovacuum": "off",
 }
+# As in production, for what is measured.
+DURABLE_SETTINGS = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "shared_buffers": "128MB",
+}
 
 
 class Server(ABC):

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from tests import guard
 
@@ -51,12 +50,7 @@ class ServiceProcess:
         self._wait_for_banner()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.kill()

@@ -130,15 +130,21 @@ async def test_closing_finishes_what_waits(policy):
     assert (await asked).arms.shape == (1,)
 
 
+class SlowPolicy:
+    """Scores when it may."""
+
+    def __init__(self, policy: Any, may_score: threading.Event) -> None:
+        self._policy = policy
+        self._may_score = may_score
+
+    def select_many(self, *given: Any) -> Any:
+        assert self._may_score.wait(30)
+        return self._policy.select_many(*given)
+
+
 async def test_caller_that_goes_away_while_a_thread_scores_harms_nobody(policy):
     scorer, may_score = Scorer(device="cuda"), threading.Event()
-
-    class SlowPolicy:
-        def select_many(self, *given: Any) -> Any:
-            assert may_score.wait(30)
-            return policy.select_many(*given)
-
-    slow: Any = SlowPolicy()
+    slow: Any = SlowPolicy(policy, may_score)
     gone, stays = (
         asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), [each]))
         for each in "ab"
@@ -248,13 +254,7 @@ async def test_a_device_that_is_lost_before_a_policy_is_there_leaves_it_on_the_c
 
 async def test_what_comes_while_a_device_works_is_joined(policy):
     scorer, may_score = Scorer(device="cuda"), threading.Event()
-
-    class SlowPolicy:
-        def select_many(self, *given: Any) -> Any:
-            assert may_score.wait(30)
-            return policy.select_many(*given)
-
-    slow: Any = SlowPolicy()
+    slow: Any = SlowPolicy(policy, may_score)
     asked = [asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), ["0"]))]
     for _ in range(3):
         await asyncio.sleep(0)  # the thread has it
