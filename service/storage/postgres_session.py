@@ -37,10 +37,20 @@ SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM 
 WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
 """
 FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
-BY_KEYS = f"SELECT {FOUND} FROM events WHERE kind = $1 AND event_key = ANY($2::text[])"  # noqa: S608
+# One search for each thing asked for, kept apart by OFFSET: over "= ANY" the planner, while it knows
+# no statistics, uses the first column of an index alone, and a request goes through all of the log.
+BY_KEYS = f"""
+SELECT found.* FROM unnest($2::text[]) AS asked(event_key)
+CROSS JOIN LATERAL (
+    SELECT {FOUND} FROM events WHERE kind = $1 AND event_key = asked.event_key OFFSET 0
+) AS found
+"""  # noqa: S608
 BY_REQUESTS = f"""
-SELECT {FOUND} FROM events
-WHERE experiment_id = $1 AND request_id = ANY($2::text[])
+SELECT found.* FROM unnest($2::text[]) AS asked(request_id)
+CROSS JOIN LATERAL (
+    SELECT {FOUND} FROM events
+    WHERE experiment_id = $1 AND request_id = asked.request_id OFFSET 0
+) AS found
 """  # noqa: S608
 COPIED = 32  # events from which on a COPY is cheaper than arrays, which are checked item by item
 ARRAYS = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(COLUMNS.values(), 4))

@@ -6,6 +6,7 @@ import statistics
 import time
 from pathlib import Path
 
+import asyncpg
 from msgspec.structs import replace
 
 from benchmarks.log_scale import arm_cost, running_app, select_once
@@ -14,6 +15,8 @@ from model.learner import Learner
 from service.folding import Folder
 from service.records import EventKind, StoredEvent
 from service.storage.database import Database
+from tests.api_tools import running_api
+from tests.integration.test_trainer import create
 from tests.storage_tools import PATIENT, migrated, sqlite_url
 
 SHORT, LONG = 1_000, 20_000
@@ -36,6 +39,24 @@ async def test_a_select_costs_the_same_after_many_events(tmp_path: Path):
                 taken.append(time.process_time() - started)
     short, long = (statistics.median(taken[10:]) for taken in costs.values())
     assert long < 2 * short
+
+
+async def test_postgres_reads_few_rows_for_a_request_though_its_plans_began_with_an_empty_log(
+    postgres_url: str,
+):
+    # Nothing is analysed meanwhile: a plan that was right for the first request would stay.
+    count = 400
+    async with running_api(postgres_url, poll_seconds=3600.0) as api:
+        await create(api)
+        for number in range(count):
+            decision_id = await api.decide(request_id=f"r-{number}")
+            assert (await api.reward(decision_id)).status_code == 201
+    connection = await asyncpg.connect(postgres_url)
+    rows = await connection.fetchval(
+        "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relname = 'events'"
+    )
+    await connection.close()
+    assert 0 < rows < 20 * count  # a walk through the log would read count² / 2 of them and more
 
 
 def test_a_decision_costs_in_proportion_to_the_arms():
