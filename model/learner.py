@@ -133,30 +133,28 @@ class Learner:
         length = self.config.episode_length
         return length - sum(self.reward_counts.values()) % length
 
-    def observe(self, round_: Round, latents: Floats | None = None) -> None:
-        """Fold one reward with the current encoder's φ of its context; bad input changes nothing.
-
-        `latents` (1, d): that φ, where a caller who needs no exact repetition already has it.
-        """
+    def observe(self, round_: Round) -> None:
+        """Fold one reward with the current encoder's φ of its context; bad input changes nothing."""
         block = _block_of(self._checked(round_))
-        self._fold(block, self._encoded(block) if latents is None else latents)
+        self._fold(block, self._encoded(block))
 
     def observe_many(self, rounds: Iterable[Round]) -> None:
         """`observe` each in turn; the result does not depend on how a stream is cut."""
         for round_ in rounds:
             self.observe(round_)
 
-    def observe_block(self, block: RoundBlock) -> None:
+    def observe_block(self, block: RoundBlock, latents: Floats | None = None) -> None:
         """`observe` each round of a block in turn, to the bit, at a fraction of the cost.
 
-        A block that is not good in all of its rounds changes nothing.
+        A block that is not good in all of its rounds changes nothing. `latents` (n, d): φ of their
+        contexts, where a caller who needs no exact repetition already has it.
         """
         block = self._checked_block(block)
         start = 0
         while start < len(block):
             end = start + self.rounds_to_update
             part = block.part(start, end)
-            self._fold(part, self._encoded(part))
+            self._fold(part, self._encoded(part) if latents is None else latents[start:end])
             start = end
 
     def observe_context(self, reference: int, domain: Domain, context: object) -> None:

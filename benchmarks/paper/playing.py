@@ -14,7 +14,7 @@ from model.config import BanditConfig
 from model.gate import Verdict
 from model.learner import Learner
 from model.randomness import generator
-from model.rounds import Domain, Doubles, Floats, Integers, Round
+from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
 
 OnRounds = Callable[[int], None]
 _STRIDE = 64  # rounds encoded at once where no encoder update falls due
@@ -72,10 +72,8 @@ def play(
     source = visits(seed, "source", len(task.source_contexts), rounds)
     target = visits(seed, "target", len(task.target_contexts), rounds)
     for now in strides(config, rounds):
-        for reference, context in enumerate(
-            as_floats(task.target_contexts[target[now]]), now.start
-        ):
-            run.learner.observe_context(reference, Domain.TARGET, context)
+        arrived = as_floats(task.target_contexts[target[now]])
+        run.learner.observe_decided(np.arange(now.start, now.stop), Domain.TARGET, arrived)
         contexts = as_floats(task.source_contexts[source[now]])
         play_stride(run, contexts, task.source_rewards[source[now]], Domain.SOURCE)
         on_rounds(len(contexts))
@@ -93,23 +91,39 @@ def strides(config: BanditConfig, rounds: int) -> list[slice]:
 
 def play_stride(run: Run, contexts: Floats, rewards: Floats, domain: Domain) -> None:
     """Play rounds one by one under one encoder, then the update if it falls due."""
-    learner, rule, first = run.learner, run.rule(), len(run.regret)
+    learner, rule = run.learner, run.rule()
     tensor = torch.from_numpy(contexts).to(learner.device)
     latents = learner.networks.encode(tensor, domain).cpu().numpy()
     prepared = rule.prepared(latents)
-    regret = np.zeros(len(contexts))
-    for t, (context, z, paid) in enumerate(zip(contexts, prepared, rewards, strict=True)):
-        arm = rule.arm(z)
-        reward = float(paid[arm])
-        regret[t] = float(paid.max()) - reward
-        rule.fold(z, arm, reward)
-        learner.observe_context(first + t, domain, context)
-        learner.observe(Round(first + t, domain, context, arm, reward), latents[t : t + 1])
+    arms, paid = np.zeros(len(contexts), dtype=np.int64), np.zeros(len(contexts))
+    for t, (z, pays) in enumerate(zip(prepared, rewards, strict=True)):
+        arms[t] = rule.arm(z)
+        paid[t] = pays[arms[t]]
+        rule.fold(z, int(arms[t]), float(paid[t]))
+    _observe(learner, domain, len(run.regret), contexts, arms, paid, latents)
+    regret = rewards.max(axis=1) - paid
     run.regret = np.concatenate([run.regret, regret])
     started = time.perf_counter()
     if outcome := learner.train():
         run.verdicts.append(outcome.verdict)
     run.training_seconds += time.perf_counter() - started
+
+
+def _observe(
+    learner: Learner,
+    domain: Domain,
+    first: int,
+    contexts: Floats,
+    arms: Integers,
+    rewards: Doubles,
+    latents: Floats,
+) -> None:
+    """What a learner is told of rounds that were played one by one."""
+    references = first + np.arange(len(contexts))
+    is_target = np.full(len(contexts), domain is Domain.TARGET)
+    learner.observe_decided(references, domain, contexts)
+    played = RoundBlock(references, is_target, contexts, arms, rewards, np.ones(len(contexts)))
+    learner.observe_block(played, latents)
 
 
 def visits(seed: int, name: str, available: int, rounds: int) -> Integers:
