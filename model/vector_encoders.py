@@ -194,7 +194,7 @@ class Committee(Encoder):
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         flat = contexts.flatten(1)
         scaled = torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
-        hidden = scaled[:, torch.arange(self.towers) % 2]  # (n, T, size)
+        hidden = scaled.repeat(1, -(-self.towers // 2), 1)[:, : self.towers]  # (n, T, size)
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
         latents: Tensor = functional.normalize(self.layers[-1](hidden), dim=2, eps=TINY)
