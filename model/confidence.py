@@ -147,8 +147,7 @@ def prototypes_of(latents: Doubles, count: int, rounds: int = 8) -> Doubles:
     centers = np.array(chosen)
     for _ in range(rounds):
         nearest = (latents @ centers.T).argmax(axis=1)
-        sums = np.zeros_like(centers)
-        np.add.at(sums, nearest, latents)
+        sums = np.eye(len(centers))[nearest].T @ latents
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
         centers = np.where(norms > 0, sums / np.maximum(norms, 1e-12), centers)
     return centers

@@ -59,10 +59,6 @@ class Stepper:
                 self.totals[name] = torch.zeros((), device=self.device)
             self.totals[name] += value.detach()
 
-    def result(self) -> Networks:
-        """The networks as trained so far."""
-        return self.networks
-
     def moments(self) -> Moments:
         """Adam's state by parameter name; parameters that never had a gradient have none."""
         moments: Moments = {}
@@ -99,11 +95,9 @@ class RecordedStepper(Stepper):
         if key not in self._recordings:
             self._recordings[key] = self._recorded(example)
         self._recording = self._recordings[key]
-        with torch.no_grad():
-            mine, theirs = self.networks.state_dict(), networks.state_dict()
-            torch._foreach_copy_(list(mine.values()), [theirs[name] for name in mine])
-            for total in self.totals.values():
-                total.zero_()
+        _copy_values(networks, self.networks)
+        for total in self.totals.values():
+            total.zero_()
         self.load_moments(moments)
 
     def run(self, steps: Sequence[Inputs]) -> None:
@@ -112,10 +106,6 @@ class RecordedStepper(Stepper):
         for inputs in steps:
             torch._foreach_copy_(list(places.values()), [inputs[name] for name in places])
             self._recording.graph.replay()
-
-    def result(self) -> Networks:
-        """A copy: the next episode trains in the same place."""
-        return self.networks.clone()
 
     def moments(self) -> Moments:
         known = self._known | self._recording.trained
@@ -175,10 +165,10 @@ _lock = threading.Lock()
 def stepping(
     networks: Networks, moments: Moments, config: BanditConfig, example: Inputs
 ) -> Iterator[Stepper]:
-    """A stepper that starts from a copy of these networks and moments."""
+    """A stepper that trains these networks from these moments on; they are trained when it ends."""
     device = next(networks.parameters()).device
     if device.type != "cuda":
-        stepper = Stepper(networks.clone().train(), config)
+        stepper = Stepper(networks.train(), config)
         stepper.load_moments(moments)
         yield stepper
         return
@@ -186,9 +176,16 @@ def stepping(
     bench = _taken(key) or RecordedStepper(networks, config)
     bench.begin(networks, moments, example)
     yield bench
+    _copy_values(bench.networks, networks)
     with _lock:
         _idle.append((key, bench))
         del _idle[:-_BENCHES_KEPT]
+
+
+@torch.no_grad()
+def _copy_values(source: Networks, destination: Networks) -> None:
+    values, places = source.state_dict(), destination.state_dict()
+    torch._foreach_copy_(list(places.values()), [values[name] for name in places])
 
 
 def _taken(key: tuple[str, torch.device]) -> RecordedStepper | None:

@@ -4,7 +4,7 @@ The result is a function of the training set, the networks it starts from, the c
 the seed. All that is random (batches and views) is drawn here, for several steps at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from model.views import random_view
 _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
 _SHARES_SAMPLE = 4096
+_UNLABELED = "unlabeled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,10 @@ def _trained(
         stepper.run(first)
         for chunk in chunks:
             stepper.run(chunk)
-        trained, moments = stepper.result().eval(), stepper.moments()
+        moments = stepper.moments()
         means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
-    trained.served.settle(*batches.newest())
-    return Trained(trained, moments, means)
+    networks.eval().served.settle(*batches.newest())
+    return Trained(networks, moments, means)
 
 
 class _Batches:
@@ -108,41 +109,54 @@ class _Batches:
 
     def chunks(self) -> Iterator[list[Inputs]]:
         """The inputs of all steps, a few steps at once."""
-        left = self.config.steps_per_episode
-        while left:
-            count = min(left, _STEPS_AT_ONCE)
-            yield self._steps(count)
-            left -= count
+        # Rows are drawn before the first step: a GPU ends what it does for every copy from the host.
+        rows = {name: self._rows(count) for name, count in self._counts().items()}
+        for first in range(0, self.config.steps_per_episode, _STEPS_AT_ONCE):
+            yield self._steps(
+                {name: some[first : first + _STEPS_AT_ONCE] for name, some in rows.items()}
+            )
 
     def newest(self) -> tuple[Tensor, Tensor]:
         """The newest contexts of source and target, as they came."""
         source = self.labelled.get(Domain.SOURCE)
         return source.contexts[-_SETTLING:] if source else self.target[:0], self.target[-_SETTLING:]
 
-    def _steps(self, count: int) -> list[Inputs]:
+    def _counts(self) -> dict[str, int]:
+        """From how many rounds of a domain, and unlabeled contexts, batches are drawn."""
+        counts: dict[str, int] = {domain: some.count for domain, some in self.labelled.items()}
         config = self.config
+        is_used = config.consistency_weight or config.divergence_weight or config.prediction_weight
+        return (
+            {**counts, _UNLABELED: len(self.target)} if is_used and len(self.target) > 1 else counts
+        )
+
+    def _rows(self, available: int) -> Tensor:
+        """Random rows for all steps, (steps, batch)."""
+        size = self.config.steps_per_episode, self.config.batch_size
+        return torch.from_numpy(self.rng.integers(available, size=size)).to(self.device)
+
+    def _steps(self, rows: Mapping[str, Tensor]) -> list[Inputs]:
+        """The inputs of some steps; `rows` (steps, batch) are those of `_counts`."""
         drawn: dict[str, Tensor] = {}
         for domain, rounds in self.labelled.items():
-            rows = self._rows(rounds.count, count)
-            contexts = rounds.contexts[rows]
-            drawn[f"{domain}.contexts"] = self._viewed(contexts) if config.view_rounds else contexts
-            drawn[f"{domain}.arms"] = rounds.models[rows]
-            drawn[f"{domain}.rewards"] = rounds.rewards[rows]
-        if len(self.target) > 1 and config.consistency_weight:
-            contexts = self.target[self._rows(len(self.target), count)]
-            drawn["student_view"] = self._viewed(contexts)
-            drawn["teacher_view"] = self._viewed(contexts)
-        elif len(self.target) > 1 and (config.divergence_weight or config.prediction_weight):
-            drawn["unlabeled"] = self.target[self._rows(len(self.target), count)]
+            chosen = rows[domain]
+            contexts = rounds.contexts[chosen]
+            is_viewed = self.config.view_rounds
+            drawn[f"{domain}.contexts"] = self._viewed(contexts) if is_viewed else contexts
+            drawn[f"{domain}.arms"] = rounds.models[chosen]
+            drawn[f"{domain}.rewards"] = rounds.rewards[chosen]
+        if _UNLABELED in rows:
+            drawn.update(self._unlabeled(self.target[rows[_UNLABELED]]))
+        count = len(next(iter(drawn.values())))
         return [
             {**{name: values[step] for name, values in drawn.items()}, **self.constants}
             for step in range(count)
         ]
 
-    def _rows(self, available: int, steps: int) -> Tensor:
-        """Random rows, (steps, batch)."""
-        rows = self.rng.integers(available, size=(steps, self.config.batch_size))
-        return torch.from_numpy(rows).to(self.device)
+    def _unlabeled(self, contexts: Tensor) -> dict[str, Tensor]:
+        if self.config.consistency_weight:
+            return {"student_view": self._viewed(contexts), "teacher_view": self._viewed(contexts)}
+        return {_UNLABELED: contexts}
 
     def _viewed(self, contexts: Tensor) -> Tensor:
         """A random view of contexts (steps, batch, *shape)."""
