@@ -1,6 +1,7 @@
 """The encoder of images: convolutions, each domain normalised by statistics of its own."""
 
 import copy
+import math
 from itertools import pairwise
 
 import torch
@@ -60,9 +61,8 @@ class Conv(Encoder):
             nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(sizes)
         )
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
-        cells = tuple(min(_MOST_CELLS, max(1, side // 4)) for side in (height, width))
-        self.pool = nn.AdaptiveAvgPool2d(cells)
-        self.project = nn.Linear(sizes[-1] * cells[0] * cells[1], config.latent_size)
+        self.cells = _cells(height), _cells(width)
+        self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
@@ -70,10 +70,14 @@ class Conv(Encoder):
         for index, (convolution, norm) in enumerate(
             zip(self.convolutions, self.norms, strict=True)
         ):
-            hidden = functional.relu(norm(convolution(hidden), domain))
+            hidden = convolution(hidden)
             if index < 2 and min(hidden.shape[2:]) > 1:
+                # Before the norm, which then works on a quarter of the cells.
                 hidden = functional.max_pool2d(hidden, 2)
-        return functional.normalize(self.project(self.pool(hidden).flatten(1)), eps=TINY)
+            hidden = functional.relu(norm(hidden, domain))
+        if hidden.shape[2:] != self.cells:
+            hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
+        return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)
 
     @torch.no_grad()
     def settle(self, source: Tensor, target: Tensor) -> None:
@@ -101,3 +105,7 @@ class Conv(Encoder):
             return latents.numpy() if device.type == "cpu" else latents
 
         return forward
+
+
+def _cells(side: int) -> int:
+    return min(_MOST_CELLS, max(1, side // 4))

@@ -36,7 +36,7 @@ _ON_IMAGES: Mapping[str, Values] = {
     "daband-plus": {
         **_IMAGES,
         "divergence_weight": 0.3,
-        "divergence_ramp": 30,
+        "divergence_ramp": 100,
         "balance_classes": False,
         "consistency_weight": 3.0,
         "view_rounds": True,

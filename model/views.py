@@ -1,12 +1,14 @@
 """Random views of contexts: changes that must not change the decision.
 
 Vectors: noise and feature dropout. Images: small affine moves, gain, bias and sign of each
-channel, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
+channel or of parts of it, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
 """
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional
+
+_FIELD = 3  # rows and columns of the points between which a gain field is interpolated
 
 
 def random_view(contexts: Tensor, generator: Generator) -> Tensor:
@@ -29,21 +31,40 @@ def vector_view(
 
 def image_view(contexts: Tensor, generator: Generator) -> Tensor:
     """Rotation ≤ 15°, scale ± 15 %, shift ≤ 10 %; channel gain, bias and sign; pixel noise."""
+    moved = _moved(contexts, generator)
+    middle = moved.mean(dim=(2, 3), keepdim=True)
+    bias = 0.3 * _spread(contexts, generator, *contexts.shape[:2], 1, 1)
+    noise = torch.randn(contexts.shape, generator=generator, device=contexts.device)
+    return (moved - middle) * _gain(contexts, generator) + middle + bias + 0.05 * noise
 
-    def spread(*shape: int) -> Tensor:
-        return 2 * torch.rand(shape, generator=generator, device=contexts.device) - 1
 
-    count, channels = contexts.shape[:2]
-    angle, scale = 0.26 * spread(count), 1 + 0.15 * spread(count)
+def _moved(contexts: Tensor, generator: Generator) -> Tensor:
+    count = len(contexts)
+    angle = 0.26 * _spread(contexts, generator, count)
+    scale = 1 + 0.15 * _spread(contexts, generator, count)
+    offset = 0.2 * _spread(contexts, generator, 2, count)
     cosine, sine = scale * angle.cos(), scale * angle.sin()
-    offset = 0.2 * spread(2, count)
     affine = torch.stack(
         [torch.stack([cosine, -sine, offset[0]], 1), torch.stack([sine, cosine, offset[1]], 1)], 1
     )
     grid = functional.affine_grid(affine, list(contexts.shape), align_corners=False)
-    moved = functional.grid_sample(contexts, grid, padding_mode="reflection", align_corners=False)
-    gain = (1 + 0.5 * spread(count, channels, 1, 1)) * spread(count, channels, 1, 1).sign()
-    bias = 0.3 * spread(count, channels, 1, 1)
-    middle = moved.mean(dim=(2, 3), keepdim=True)
-    noise = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    return (moved - middle) * gain + middle + bias + 0.05 * noise
+    return functional.grid_sample(contexts, grid, padding_mode="reflection", align_corners=False)
+
+
+def _gain(contexts: Tensor, generator: Generator) -> Tensor:
+    """Gains of ± 0.5 to ± 1.5: one for a channel, or, for half of the images, a smooth field of them.
+
+    What is shown stays what it is where light and dark change places, also halfway along a stroke.
+    """
+    count, channels, *size = contexts.shape
+    shape = (count, channels, _FIELD, _FIELD)
+    gains = 1 + 0.5 * _spread(contexts, generator, *shape)
+    gains = gains * _spread(contexts, generator, *shape).sign()
+    field = functional.interpolate(gains, size, mode="bilinear", align_corners=True)
+    is_field = _spread(contexts, generator, count, 1, 1, 1) > 0
+    return torch.where(is_field, field, gains[:, :, :1, :1])
+
+
+def _spread(contexts: Tensor, generator: Generator, *shape: int) -> Tensor:
+    """Uniform numbers between −1 and 1, on the contexts' device."""
+    return 2 * torch.rand(shape, generator=generator, device=contexts.device) - 1

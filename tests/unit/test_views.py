@@ -3,6 +3,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from model import views
 from model.views import image_view, random_view, vector_view
 
 
@@ -61,3 +62,15 @@ def test_image_view_changes_gain_and_sign_of_some_images():
     agreement = correlation(flat, seen)
     assert (agreement < -0.2).any()
     assert (agreement > 0.2).any()
+
+
+def test_half_of_the_images_have_a_gain_that_changes_within_them():
+    images = torch.zeros(400, 3, 8, 8)
+    gains = views._gain(images, seeded()).expand_as(images)
+    lowest, highest = gains.amin(dim=(2, 3)), gains.amax(dim=(2, 3))
+    is_even = (lowest == highest).all(dim=1)
+    assert float(is_even.float().mean()) == pytest.approx(0.5, abs=0.1)
+    assert ((lowest[is_even].abs() >= 0.5) & (lowest[is_even].abs() <= 1.5)).all()
+    turns = (lowest < 0) & (highest > 0)
+    assert float(turns[~is_even].float().mean()) > 0.9
+    assert not turns[is_even].any()
