@@ -1,5 +1,6 @@
 """A laboratory in one process: plays a learner on a two-domain world and keeps the score."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -89,6 +90,13 @@ def accuracy(policy: Policy, draw: Draw, domain: Domain) -> float:
     return float((draw.regret(greedy) < 1e-9).mean())
 
 
+def use_threads(count: int) -> None:
+    """So many threads for torch here, and for all of numerics in processes started from here on."""
+    torch.set_num_threads(count)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(count)
+
+
 def use_one_thread() -> None:
     """Small networks are fastest on one thread, and results then do not depend on the machine's cores."""
-    torch.set_num_threads(1)
+    use_threads(1)

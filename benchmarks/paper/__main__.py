@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from benchmarks.lab import use_one_thread
+from benchmarks.lab import use_threads
 from benchmarks.paper.executing import execute, missing_jobs
 from benchmarks.paper.jobs import SERVICE
 from benchmarks.paper.planning import parsed, planned
@@ -17,11 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
     plan, runs = planned(options), RunsFile(options.runs)
     if not options.report_only:
-        use_one_thread()
+        use_threads(options.threads)
         jobs = missing_jobs(plan.jobs, runs)
         print(f"{len(plan.jobs)} runs, {len(plan.jobs) - len(jobs)} of them in {runs.path}")
         with progress(len(jobs)) as shown:
-            execute(jobs, runs, shown, options.parallel, options.processes or 0)
+            execute(jobs, runs, shown, options.parallel, options.processes or 0, options.threads)
     kind = SERVICE if options.via else options.device.partition(":")[0]
     found = selected(runs.records(), kind, options.rounds)
     write_report(found, plan.datasets, plan.has_pairs, options.out)

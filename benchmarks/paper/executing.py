@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.lab import use_one_thread
+from benchmarks.lab import use_threads
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.playing import ignore
 from benchmarks.paper.progress import Progress
@@ -24,11 +24,19 @@ def missing_jobs(jobs: Sequence[Job], runs: RunsFile) -> list[Job]:
 
 
 def execute(
-    jobs: Sequence[Job], runs: RunsFile, progress: Progress, parallel: int = 1, processes: int = 0
+    jobs: Sequence[Job],
+    runs: RunsFile,
+    progress: Progress,
+    parallel: int = 1,
+    processes: int = 0,
+    threads: int = 1,
 ) -> None:
     """Run all of them; each is written when it is finished, whatever becomes of the others."""
-    submit = _by_processes if processes else _by_threads
-    with submit(jobs, processes or parallel, progress) as futures:
+    if processes:
+        submitted = _by_processes(jobs, processes, threads)
+    else:
+        submitted = _by_threads(jobs, parallel, progress)
+    with submitted as futures:
         try:
             for future in as_completed(futures):
                 record = future.result()
@@ -50,10 +58,10 @@ def _by_threads(
 
 @contextmanager
 def _by_processes(
-    jobs: Sequence[Job], count: int, progress: Progress
+    jobs: Sequence[Job], count: int, threads: int
 ) -> Iterator[dict[Future[Record], Job]]:
     context = get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=use_one_thread) as pool:
+    with ProcessPoolExecutor(count, context, initializer=use_threads, initargs=(threads,)) as pool:
         yield {pool.submit(_run_unwatched, job): job for job in jobs}
 
 

@@ -40,6 +40,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, help="folder of the report; its page lies beside it")
     add("--parallel", type=_count, default=1, metavar="N", help="runs at once, as threads (GPU)")
     add("--processes", type=_count, metavar="N", help="runs at once, as processes (CPU)")
+    add(
+        "--threads", type=_count, default=1, metavar="N", help="of torch in each run; 1 for vectors"
+    )
     add("--quick", action="store_true", help="one seed and few rounds, within minutes on a CPU")
     add("--via", metavar="URL", help="play against a running service; zero-shot only")
     add("--report-only", action="store_true", help="run nothing, report what there is")
