@@ -11,7 +11,6 @@ from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
 from service.storage.event_rows import (
-    Query,
     Row,
     chunks,
     fetch_by_keys,
@@ -23,9 +22,10 @@ from service.storage.event_rows import (
     page_columns,
     stored_event,
 )
+from service.storage.event_search import Query, one_of
 from service.storage.event_writer import EventWriter
 from service.storage.group_commit import CommitOptions, GroupCommit
-from service.storage.tables import events, experiments, padded
+from service.storage.tables import events, experiments
 
 DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
 CONTEXTS_A_QUERY = 512
@@ -100,14 +100,15 @@ class EventLog:
 
         A reward brings its decision, with the context; sets of contexts come without them.
         """
+        # There are no gaps, so the page's end is known. Without it a planner that knows no statistics
+        # may sort all of the log that follows to find its beginning.
+        end = after + limit if up_to is None else min(after + limit, up_to)
         query = (
             sa.select(*page_columns())
             .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
+            .where(events.c.event_offset <= end)
             .order_by(events.c.event_offset)
-            .limit(limit)
         )
-        if up_to is not None:
-            query = query.where(events.c.event_offset <= up_to)
         return await self._database.read(
             lambda connection: _read(connection, query), PAGE_TIMEOUT_SECONDS
         )
@@ -122,13 +123,13 @@ class EventLog:
     async def _some_events(
         self, experiment_id: str, offsets: Sequence[int]
     ) -> dict[int, StoredEvent]:
-        query = sa.select(*page_columns()).where(
-            events.c.experiment_id == experiment_id,
-            events.c.event_offset.in_(padded(offsets)),
-        )
-        page = await self._database.read(
-            lambda connection: fetch_events(connection, query), PAGE_TIMEOUT_SECONDS
-        )
+        query = sa.select(*page_columns()).where(events.c.experiment_id == experiment_id)
+
+        async def fetch(connection: AsyncConnection) -> list[StoredEvent]:
+            asked = one_of(connection.dialect, query, events.c.event_offset, offsets)
+            return await fetch_events(connection, asked)
+
+        page = await self._database.read(fetch, PAGE_TIMEOUT_SECONDS)
         return {event.offset: event for event in page}
 
     async def contexts_part(self, experiment_id: str, request_id: str, number: int) -> StoredEvent:

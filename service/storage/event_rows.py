@@ -7,13 +7,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import Domain, EventKind, StoredEvent
-from service.storage.tables import events, padded
+from service.storage.event_search import Query, one_of
+from service.storage.tables import events
 
-MAX_KEYS = 1024  # of one IN list; both databases take some 32,000 parameters
+MAX_KEYS = 1024  # of one search; SQLite takes some 32,000 parameters
 
 Item = TypeVar("Item")
 Row = sa.Row[*tuple[Any, ...]]
-Query = sa.Select[*tuple[Any, ...]]
 
 
 # Look-ups: a log is read by the million, and calling an enumeration costs several times as much.
@@ -69,7 +69,8 @@ async def fetch_by_keys(
     query = sa.select(*event_columns(with_context=with_context)).where(events.c.kind == kind.value)
     found: list[StoredEvent] = []
     for some in chunks(list(keys), MAX_KEYS):
-        found += await fetch_events(connection, query.where(events.c.event_key.in_(padded(some))))
+        asked = one_of(connection.dialect, query, events.c.event_key, some)
+        found += await fetch_events(connection, asked)
     return found
 
 
@@ -82,7 +83,8 @@ async def fetch_by_requests(
     )
     found: list[StoredEvent] = []
     for some in chunks(sorted(request_ids), MAX_KEYS):
-        found += await fetch_events(connection, query.where(events.c.request_id.in_(padded(some))))
+        asked = one_of(connection.dialect, query, events.c.request_id, some)
+        found += await fetch_events(connection, asked)
     return in_log_order(found)
 
 

@@ -4,9 +4,11 @@ import cProfile
 import pstats
 import statistics
 import time
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from pathlib import Path
 
 import asyncpg
+import pytest
 from msgspec.structs import replace
 
 from benchmarks.log_scale import arm_cost, running_app, select_once
@@ -15,11 +17,23 @@ from model.learner import Learner
 from service.folding import Folder
 from service.records import EventKind, StoredEvent
 from service.storage.database import Database
+from service.storage.event_log import EventLog
+from service.storage.event_rows import chunks
 from tests.api_tools import running_api
 from tests.integration.test_trainer import create
 from tests.storage_tools import PATIENT, migrated, sqlite_url
 
 SHORT, LONG = 1_000, 20_000
+
+
+async def rows_read(postgres_url: str) -> int:
+    """Rows of the log that were read by all connections that have ended, whether they were wanted or not."""
+    connection = await asyncpg.connect(postgres_url)
+    rows = await connection.fetchval(
+        "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relname = 'events'"
+    )
+    await connection.close()
+    return int(rows)
 
 
 async def test_a_select_costs_the_same_after_many_events(tmp_path: Path):
@@ -51,12 +65,35 @@ async def test_postgres_reads_few_rows_for_a_request_though_its_plans_began_with
         for number in range(count):
             decision_id = await api.decide(request_id=f"r-{number}")
             assert (await api.reward(decision_id)).status_code == 201
-    connection = await asyncpg.connect(postgres_url)
-    rows = await connection.fetchval(
-        "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_user_tables WHERE relname = 'events'"
-    )
-    await connection.close()
-    assert 0 < rows < 20 * count  # a walk through the log would read count² / 2 of them and more
+    assert (
+        0 < await rows_read(postgres_url) < 20 * count
+    )  # a walk through the log would read count² / 2 of them and more
+
+
+Search = Callable[[EventLog, Sequence[StoredEvent]], Awaitable[Sized]]
+SEARCHES: dict[str, Search] = {
+    "page": lambda log, some: log.read(some[0].experiment_id, some[0].offset - 1, len(some)),
+    "decisions": lambda log, some: log.find_decisions([each.event_key for each in some]),
+    "rewards": lambda log, some: log.find_rewards([each.event_key for each in some]),
+    "offsets": lambda log, some: log.events_at(
+        some[0].experiment_id, [each.offset for each in some]
+    ),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+async def test_postgres_reads_few_rows_for_a_list_of_events_before_the_table_is_analysed(
+    postgres_url: str, search: Search
+):
+    count, size = 4_000, 50
+    database = await Database.open(postgres_url, PATIENT)
+    experiment = await write_log(database, linear_spec("fresh"), count)
+    log = EventLog(database)
+    whole = await log.read(experiment.experiment_id, 0, count)
+    found = sum([len(await search(log, some)) for some in chunks(whole, size)])
+    await database.close()
+    assert found >= count / 2
+    assert await rows_read(postgres_url) < 10 * found  # over IN lists: 80 times the log
 
 
 def test_a_decision_costs_in_proportion_to_the_arms():
