@@ -144,11 +144,7 @@ def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:
 
     def read(query: bytes) -> Mapping[str, Any]:
         given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
-        found = {
-            name: values if name in many else values[-1]
-            for name, values in given.items()
-            if name in fields
-        }
+        found = {name: values if name in many else values[-1] for name, values in given.items()}
         return _validated(model, found)
 
     cached = lru_cache(maxsize=1024)(read)

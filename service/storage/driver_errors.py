@@ -10,18 +10,16 @@ SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 DATA_EXCEPTION_CLASS = "22"
 SQLITE_BUSY, SQLITE_LOCKED = 5, 6
 
-# asyncpg's own come from the appending transaction, which SQLAlchemy does not see. OSError covers
-# refused and reset connections, and timeouts. The last two are what drivers raise for what they
-# cannot encode: lone surrogates, integers over 64 bits.
-# The last of them is raised by a connection whose server was killed under it.
+# What the appending transaction may raise, which SQLAlchemy does not see: Postgres refuses, asyncpg
+# is used wrongly or its connection is closed, or the server was killed under the connection.
 ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DRIVER_ERRORS = (
     DBAPIError,
     *ASYNCPG_ERRORS,
     NoConnectionFree,
-    OSError,
-    UnicodeError,
-    OverflowError,
+    OSError,  # refused and reset connections, and timeouts
+    UnicodeError,  # what drivers cannot encode: lone surrogates,
+    OverflowError,  # and integers over 64 bits
 )
 
 

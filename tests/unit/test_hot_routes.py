@@ -104,6 +104,19 @@ async def test_both_ways_read_a_query_alike(api: Api, query: str):
     assert same(again, other), (again.text, other.text)
 
 
+async def test_of_a_parameter_that_is_given_twice_the_last_counts(api: Api):
+    query = "experiment=nobody&experiment=doses"
+    answer = await api.http.post(f"/select?{query}", content=BODY, headers=BYTES)
+    assert answer.json()["experiment"] == "doses"
+
+
+async def test_other_methods_are_refused(api: Api):
+    for route in ROUTES:
+        assert isinstance(route, HotRoute)
+        answer = await api.http.get(route.path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+
+
 NUMBERS = st.one_of(
     st.floats(),
     st.integers(-(10**60), 10**60),

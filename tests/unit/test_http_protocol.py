@@ -63,7 +63,9 @@ class Connection:
 async def connected(
     app: App, header_seconds: float, excess: Excess = lambda url, headers: None
 ) -> AsyncIterator[Connection]:
-    config = uvicorn.Config(app, http=guarded_protocol(header_seconds, excess), log_config=None)
+    protocol = guarded_protocol(header_seconds, excess)
+    # Whoever is hung up on must not owe it to uvicorn's own patience.
+    config = uvicorn.Config(app, http=protocol, log_config=None, timeout_keep_alive=3600)
     config.load()
     make: Any = config.http_protocol_class
     state = ServerState()
