@@ -5,6 +5,9 @@ the fastest request took longer than it should, for half a second on end, a line
 of everyone, and the number that may be at work is cut to what would be answered in time. A burst, a
 pause of the process or a few long requests do not do that: somebody is fast in between. While all
 is well the number grows again, slowly.
+
+A request is at work while it costs us something. One that waits for its caller to send the rest of
+its body stands aside: callers that are slow on purpose keep nobody else out.
 """
 
 import math
@@ -22,7 +25,7 @@ GROWTH = 16  # an interval: from the floor to some hundreds in seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Most requests at work, and how long the fastest of them may take."""
+    """Most requests at work (and as many aside), and how long the fastest of them may take."""
 
     max_in_flight: int
     target_seconds: float
@@ -37,6 +40,7 @@ class ConcurrencyLimit:
         self._clock = clock
         self.limit = self._most
         self.in_flight = 0
+        self.aside = 0
         self._slow_intervals = 0
         self._fastest = math.inf
         self._peak = 0
@@ -61,6 +65,26 @@ class ConcurrencyLimit:
         if now >= self._interval_end:
             self._adapt()
             self._begin_interval(now)
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more are at work than may be, for some came back from aside."""
+        return self.in_flight > self.limit
+
+    @property
+    def is_open_aside(self) -> bool:
+        """Whether one more request may stand aside: what they hold of their bodies takes memory."""
+        return self.aside < self._most
+
+    def step_aside(self) -> None:
+        """A request at work begins to wait for its caller."""
+        self.aside += 1
+        self.in_flight -= 1
+
+    def step_back(self) -> float:
+        """Its caller has sent something: it is at work again, whether there is room or not."""
+        self.aside -= 1
+        return self.enter()
 
     def _begin_interval(self, now: float) -> None:
         self._interval_end = now + INTERVAL_SECONDS

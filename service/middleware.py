@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
-from service.errors import PayloadTooLarge, UnsupportedMediaType
+from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
 from service.metrics import Metrics
 from service.problems import Problems
 from service.promptly import Promptly
 from service.readiness import Readiness
 from service.records import uuid7
+from service.visits import aside, is_crowded
 
 SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -127,25 +128,28 @@ class Admission:
         try:
             self._check_headers(scope["headers"], is_streamed)
             if is_streamed:
-                await self._app(scope, self._patient(receive), send)
+                await self._app(scope, self._patient(scope, receive), send)
                 return
-            body = await self._read(receive)
-        except (PayloadTooLarge, UnsupportedMediaType) as refusal:
+            body = await self._read(scope, receive)
+        except (Overloaded, PayloadTooLarge, UnsupportedMediaType) as refusal:
             answer = self._problems.answer(refusal)
             answer.headers["Connection"] = "close"  # the rest of the body is not wanted
             await answer(scope, receive, send)
         except TimeoutError:
             await self._problems.plain(408, {"Connection": "close"})(scope, receive, send)
         else:
-            if body is not None:
-                await self._app(scope, _once(body, receive), send)
+            if body is None:
+                return
+            passed = self._problems.answer(Overloaded()) if is_crowded(scope) else self._app
+            await passed(scope, _once(body, receive), send)
 
-    def _patient(self, receive: Receive) -> Receive:
+    def _patient(self, scope: Scope, receive: Receive) -> Receive:
         """A `receive` for a handler that reads a long body by itself: each piece is waited for."""
 
         async def receive_next() -> Message:
-            async with asyncio.timeout(self._limits.body_timeout_seconds):
-                return await receive()
+            with aside(scope):
+                async with asyncio.timeout(self._limits.body_timeout_seconds):
+                    return await receive()
 
         return receive_next
 
@@ -157,13 +161,14 @@ class Admission:
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 raise UnsupportedMediaType("Bodies are read as they are, without compression.")
 
-    async def _read(self, receive: Receive) -> bytes | None:
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body; none when the caller has gone away before its end."""
         reading = Promptly(self._pieces(receive))
         if reading.is_done:  # all of it was there, as nearly always: no clock is needed
             return reading.result
-        async with asyncio.timeout(self._limits.body_timeout_seconds):
-            return await reading
+        with aside(scope):
+            async with asyncio.timeout(self._limits.body_timeout_seconds):
+                return await reading
 
     async def _pieces(self, receive: Receive) -> bytes | None:
         pieces: list[bytes] = []

@@ -16,6 +16,7 @@ from service.middleware import ALWAYS_OPEN, UNMATCHED, request_id_of
 from service.problems import MEDIA_TYPE
 from service.readiness import Readiness
 from service.security_headers import protected
+from service.visits import VISIT, Visit
 
 Headers = Iterable[tuple[bytes, bytes]]
 _PLACE = "@"  # stands for the request's id, which alone differs
@@ -57,12 +58,12 @@ class Shedding:
         return self._refusal.encoded(request_id_of(headers))
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        entered = self._limit.enter()
+        visit = scope[VISIT] = Visit(self._limit)
         self._in_flight.inc()
         try:
             await self._app(scope, receive, send)
         finally:
-            self._limit.leave(entered)
+            visit.end()
             self._in_flight.dec()
 
     def _count(self) -> None:

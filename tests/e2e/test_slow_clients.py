@@ -55,11 +55,14 @@ def test_nginx_serves_normal_clients_beside_slow_ones(lenient: Nginx, kind: str)
         assert attack.connected() >= CONNECTIONS * 9 // 10 or kind == READ
 
 
-def test_the_server_alone_serves_them_beside_slow_headers(served: tuple[ServiceProcess, Nginx]):
+@pytest.mark.parametrize("kind", [HEADERS, BODY])
+def test_the_server_alone_serves_them_beside_slow_ones(
+    served: tuple[ServiceProcess, Nginx], kind: str
+):
     service, _ = served
     with (
         httpx.Client(base_url=service.url, timeout=60) as http,
-        attacked(HEADERS, service.url) as attack,
+        attacked(kind, service.url) as attack,
     ):
         selects(http, COUNT)
         assert attack.connected() >= CONNECTIONS * 9 // 10

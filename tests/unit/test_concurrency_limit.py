@@ -100,3 +100,18 @@ def test_it_grows_again_while_it_is_needed_and_all_is_well():
     for _ in range(100):
         line.work(line.limit.limit, seconds=0.01)
     assert line.limit.limit == MOST
+
+
+def test_who_waits_for_a_caller_takes_nobodys_place():
+    limit = Line(most=2).limit
+    for _ in range(2):
+        limit.enter()
+        limit.step_aside()
+    assert limit.is_open
+    assert not limit.is_open_aside
+    limit.enter()
+    limit.step_back()
+    assert (limit.is_open, limit.is_exceeded) == (False, False)
+    limit.step_back()
+    assert limit.is_exceeded
+    assert limit.is_open_aside

@@ -1,0 +1,96 @@
+"""A real server with places for sixteen requests, all of which are asked for by bodies that do not come."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from service.client import Client
+from tests.api_tools import DOSES
+from tests.e2e.slow_clients import SELECT
+from tests.service_process import ServiceProcess
+from tests.storage_tools import eventually
+
+PLACES = 16
+PATIENCE_SECONDS = 60.0
+CONTENT = json.dumps(SELECT).encode()
+HEAD = (
+    f"POST /select HTTP/1.1\r\nHost: here\r\nContent-Length: {len(CONTENT)}\r\n"
+    "Content-Type: application/json\r\n\r\n"
+).encode()
+SETTINGS = {
+    "MAX_IN_FLIGHT": str(PLACES),
+    "BODY_TIMEOUT_SECONDS": "3600",
+    "STORAGE_TIMEOUT_SECONDS": "60",  # this is not about a busy disk
+}
+
+
+class Connection:
+    """A caller that sends its request in the pieces that it is told to."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS)
+        self._file = self.socket.makefile("rb")
+
+    def send(self, piece: bytes) -> None:
+        self.socket.sendall(piece)
+
+    def status(self) -> int:
+        """Of the next answer, which is read to its end."""
+        status = int(self._file.readline().split()[1])
+        headers = dict(iter(self._header, None))
+        self._file.read(int(headers[b"content-length"]))
+        return status
+
+    def _header(self) -> tuple[bytes, bytes] | None:
+        line = self._file.readline().strip()
+        name, _, value = line.partition(b":")
+        return (name.lower(), value) if line else None
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with ServiceProcess(tmp_path_factory.mktemp("service"), **SETTINGS) as running:
+        with Client(running.url) as client:
+            client.create_experiment(**DOSES)
+        yield running
+
+
+def in_flight(service: ServiceProcess) -> float:
+    told = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
+    (line,) = (each for each in told.splitlines() if each.startswith("daband_requests_in_flight "))
+    return float(line.split()[1])
+
+
+async def test_slow_bodies_keep_nobody_out_and_are_answered_when_they_are_there(
+    service: ServiceProcess,
+):
+    with ExitStack() as stack:
+
+        def connection() -> Connection:
+            made = Connection(service)
+            stack.callback(made.close)
+            return made
+
+        slow = [connection() for _ in range(PLACES)]
+        for each in slow:
+            each.send(HEAD + CONTENT[:1])
+        await eventually(lambda: in_flight(service) == PLACES, PATIENCE_SECONDS)
+        quick, late = connection(), connection()
+        for _ in range(2 * PLACES):
+            quick.send(HEAD + CONTENT)
+            assert quick.status() == 200
+        late.send(HEAD + CONTENT[:1])
+        assert late.status() == 503, "so many may wait for their bodies, and no more"
+        assert late.socket.recv(1) == b"", "nobody waits for the rest of it"
+        for each in slow:
+            each.send(CONTENT[1:])
+            assert each.status() == 200
+        await eventually(lambda: in_flight(service) == 0, PATIENCE_SECONDS)

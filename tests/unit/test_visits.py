@@ -1,0 +1,119 @@
+"""Requests that wait for their bodies, behind the door and in front of an app of the test's own."""
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.metrics import Metrics
+from service.middleware import Admission, Limits
+from service.problems import Problems
+from service.readiness import Readiness
+from service.shedding import Shedding
+from service.visits import Visit
+from tests.asgi_tools import Inner
+from tests.loadtest_tools import VirtualTime
+from tests.storage_tools import eventually, running
+
+UPLOAD = "/target/contexts"
+
+
+class SlowCaller:
+    """Sends a piece of its body when it is told to."""
+
+    def __init__(self) -> None:
+        self.pieces: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[Any] = []
+        self.send_piece(b"some", more_body=True)
+
+    def send_piece(self, body: bytes, *, more_body: bool) -> None:
+        message = {"type": "http.request", "body": body, "more_body": more_body}
+        self.pieces.put_nowait(message)
+
+    async def ask(self, app: Shedding, path: str = "/select") -> None:
+        async def send(message: Any) -> None:
+            self.sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        await app(scope, self.pieces.get, send)
+
+    @property
+    def status(self) -> int | None:
+        return self.sent[0]["status"] if self.sent else None
+
+    @property
+    def header_names(self) -> set[bytes]:
+        return {name for name, _ in self.sent[0]["headers"]}
+
+
+class Door:
+    """Shedding and Admission as the app has them, with room for one request."""
+
+    def __init__(self, inner: ASGIApp) -> None:
+        self.metrics = metrics = Metrics()
+        limits = Limits(max_body_bytes=100, body_timeout_seconds=3600)
+        admission = Admission(inner, problems=Problems(metrics), limits=limits)
+        load = LoadLimits(max_in_flight=1, target_seconds=60)
+        self.app = Shedding(admission, metrics=metrics, readiness=Readiness(), limits=load)
+
+    async def answers(self, caller: SlowCaller) -> int | None:
+        caller.send_piece(b"", more_body=False)
+        await caller.ask(self.app)
+        return caller.status
+
+
+async def test_a_slow_body_keeps_nobody_out():
+    door, slow = Door(Inner()), SlowCaller()
+    async with running(slow.ask(door.app)):
+        await eventually(slow.pieces.empty)
+        assert await door.answers(SlowCaller()) == 200
+        slow.send_piece(b"", more_body=False)
+        await eventually(lambda: slow.status == 200)
+
+
+async def test_an_upload_that_waits_for_a_piece_keeps_nobody_out():
+    async def reading(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+
+    door, slow = Door(reading), SlowCaller()
+    async with running(slow.ask(door.app, UPLOAD)):
+        await eventually(slow.pieces.empty)
+        assert door.app.early_refusal(b"/select", []) is None
+
+
+async def test_more_slow_bodies_than_may_be_at_work_are_refused():
+    door, first, second = Door(Inner()), SlowCaller(), SlowCaller()
+    async with running(first.ask(door.app)):
+        await eventually(first.pieces.empty)
+        await second.ask(door.app)
+        assert (second.status, b"connection" in second.header_names) == (503, True)
+        assert await door.answers(SlowCaller()) == 200, "whose body is there is served"
+
+
+async def test_who_finds_all_places_taken_when_its_body_is_there_is_refused():
+    inner, slow, quick = Inner(), SlowCaller(), SlowCaller()
+    door = Door(inner)
+    async with running(slow.ask(door.app)):
+        await eventually(slow.pieces.empty)
+        inner.gate.clear()
+        async with running(door.answers(quick)):
+            await eventually(lambda: len(inner.bodies) == 1)
+            slow.send_piece(b"", more_body=False)
+            await eventually(lambda: slow.status is not None)
+            assert (slow.status, b"connection" in slow.header_names) == (503, False)
+            inner.gate.set()
+            await eventually(lambda: quick.status == 200)
+    assert b"daband_requests_in_flight 0.0" in door.metrics.exposition()
+
+
+def test_the_time_for_a_body_is_not_taken_for_slow_work():
+    time = VirtualTime()
+    limit = ConcurrencyLimit(LoadLimits(100, target_seconds=0.1), time.clock)
+    for _ in range(20):
+        visit = Visit(limit)
+        with visit.aside():
+            time.advance(10.0)
+        visit.end()
+    assert limit.limit == 100
