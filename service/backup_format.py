@@ -134,7 +134,7 @@ class BackupReader:
 
     def _part(self, before: "hashlib._Hash", line: bytes) -> Part:
         said = self._said(line, PartLine)
-        if said.table not in self._rows or said.rows < 0:
+        if said.table not in self._rows:
             raise BackupError("a part is of no known table")
         lines = [self._line() for _ in range(said.rows)]
         for each in lines:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.long_log import linear_spec, write_log
 from service.backup import backup, restore
@@ -20,7 +21,7 @@ from service.replay import replay
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.table_rows import stored_tables
+from service.storage.table_rows import StoredTable, Values, stored_tables
 from service.storage.tables import metadata
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.storage_tools import PATIENT, PostgresDatabases, decision, eventually, sqlite_url
@@ -271,6 +272,32 @@ async def test_a_backup_overwrites_nothing_and_leaves_no_half_of_a_file(
     with pytest.raises(Exception, match="did not answer in time"):
         await backup(database, folder / "new.gz", stored_tables(broken))
     assert [each.name for each in folder.iterdir()] == ["taken.gz"]
+
+
+class Replaced(StoredTable):
+    """A table that is read while somebody puts another file in the place of the backup."""
+
+    def __init__(self, table: sa.Table, folder: Path) -> None:
+        super().__init__(table)
+        self._folder = folder
+
+    async def pages(self, connection: AsyncConnection) -> AsyncIterator[list[Values]]:
+        async for page in super().pages(connection):
+            yield page
+        (partial,) = self._folder.iterdir()
+        partial.unlink()
+        partial.write_text("something else")
+
+
+async def test_a_backup_that_cannot_be_read_back_is_none(
+    database: Database, played: Experiment, tmp_path: Path
+):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    tables = [Replaced(table, folder) for table in metadata.sorted_tables[:1]]
+    with pytest.raises(BackupError, match="damaged"):
+        await backup(database, folder / "new.gz", tables)
+    assert list(folder.iterdir()) == []
 
 
 async def test_memory_does_not_grow_with_the_log(tmp_path: Path, sqlite_template: Path):

@@ -1,6 +1,8 @@
 """Metrics have bounded labels, and one meaning over several processes."""
 
+import fcntl
 import inspect
+import json
 import math
 import os
 import subprocess
@@ -8,6 +10,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from model.transfer import BoundTerms, TransferReport
 from model.verdict import Signs, Word
 from service.metrics import Metrics
-from service.metrics.experiment_labels import MAX_EXPERIMENTS
+from service.metrics.experiment_labels import FILE_NAME, MAX_EXPERIMENTS, OTHER, ExperimentLabels
 from service.metrics.processes import forget_process
 
 MANY = 10_000
@@ -251,3 +254,15 @@ def test_processes_name_the_same_experiments(shared: Callable[..., str]):
     )
     assert 'daband_decisions_total{domain="source",experiment="e3"} 2.0' in told
     assert "f0" not in told
+
+
+def test_processes_claim_names_one_after_the_other(tmp_path: Path):
+    claimed: list[str] = []
+    claiming = Thread(target=lambda: claimed.append(ExperimentLabels(tmp_path).of("late")))
+    with (tmp_path / FILE_NAME).open("a") as claims:
+        fcntl.flock(claims, fcntl.LOCK_EX)
+        claiming.start()
+        claiming.join(0.2)  # it has the time to do wrong
+        claims.writelines(json.dumps(f"e{number}") + "\n" for number in range(MAX_EXPERIMENTS))
+    claiming.join()
+    assert claimed == [OTHER]
