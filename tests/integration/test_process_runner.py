@@ -84,6 +84,7 @@ def test_a_process_is_kept_and_gives_way_to_serving(runner: ProcessRunner):
     assert processes() == first
     assert len(first) == 1
     assert first[0].nice() > os.nice(0)
+    assert os.getpgid(first[0].pid) != os.getpgrp(), "a Ctrl-C while it still imports would end it"
 
 
 def test_a_job_whose_process_is_killed_is_done_again(runner: ProcessRunner, deaths: Deaths):
@@ -105,7 +106,8 @@ def test_signals_for_the_whole_group_do_not_end_it(runner: ProcessRunner, deaths
 
 
 async def test_closing_ends_the_job_under_way_and_its_process():
-    runner = ProcessRunner("cpu", Deaths())
+    deaths = Deaths()
+    runner = ProcessRunner("cpu", deaths)
     before = set(processes())
     with ThreadPoolExecutor(1) as thread:
         training = thread.submit(runner.train, pending(due(ENDLESS)))
@@ -115,6 +117,7 @@ async def test_closing_ends_the_job_under_way_and_its_process():
         with pytest.raises(TrainingGivenUp, match="has ended"):
             training.result()
     assert psutil.wait_procs(started, 30)[1] == []
+    assert deaths.count == 0, "this is no death to tell of"
     with pytest.raises(TrainingGivenUp, match="has ended"):
         runner.train(pending(due()))
 

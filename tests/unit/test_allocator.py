@@ -1,19 +1,23 @@
-"""How many arenas the C library keeps for the threads of a process."""
+"""What the C library keeps of a process's memory."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import NamedTuple
 
-import pytest
+from service.allocator import ARENAS
 
-THREADS = 6
+THREADS, BLOCKS = 6, 8
 # Each thread holds something that is too large for Python's own pools and too small for a mapping.
+# Then one large block is freed and some are held.
 SCRIPT = f"""
 import ctypes, sys, threading
-from service.allocator import share_arenas
+from service.allocator import keep_little
 
-if "shared" in sys.argv:
-    share_arenas()
+if sys.argv[1] == "little":
+    keep_little()
 held, all_there = [], threading.Barrier({THREADS})
 
 def hold():
@@ -25,27 +29,43 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
+bytearray(1 << 20)
+held += [bytearray(1 << 20) for _ in range(int(sys.argv[2]))]
 libc = ctypes.CDLL(None)
 libc.fdopen.restype = ctypes.c_void_p
 out = ctypes.c_void_p(libc.fdopen(1, b"w"))
 libc.malloc_info(0, out)
 libc.fflush(out)
 """
+MAPPED = re.compile(rb'<total type="mmap" count="(\d+)"')
 
 
-def arenas(*arguments: str, **environment: str) -> int:
-    command = [sys.executable, "-c", SCRIPT, *arguments]
-    given = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    told = subprocess.run(command, env=given | environment, capture_output=True, check=True).stdout
-    return told.count(b"<heap nr=")
+class Kept(NamedTuple):
+    arenas: int
+    mappings: int
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
-def test_threads_share_two_arenas():
-    assert arenas() > 2, "each has its own, otherwise"
-    assert arenas("shared") == 2
+def kept(how: str, blocks: int = 0, environment: Mapping[str, str] = {}) -> Kept:
+    """By a process that holds so many large blocks."""
+    command = [sys.executable, "-c", SCRIPT, how, str(blocks)]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    told = subprocess.run(
+        command, env={**given, **environment}, capture_output=True, check=True
+    ).stdout
+    return Kept(told.count(b"<heap nr="), int(MAPPED.findall(told)[-1]))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
-def test_who_sets_the_number_is_obeyed():
-    assert arenas("shared", MALLOC_ARENA_MAX="3") == 3
+def test_threads_share_few_arenas():
+    assert kept("much").arenas > ARENAS
+    assert kept("little").arenas == ARENAS
+
+
+def test_large_blocks_stay_apart_after_one_was_freed():
+    for how, apart in (("much", 0), ("little", BLOCKS)):
+        assert kept(how, BLOCKS).mappings - kept(how).mappings == apart
+
+
+def test_who_sets_the_numbers_is_obeyed():
+    given = {"MALLOC_ARENA_MAX": "3", "MALLOC_MMAP_THRESHOLD_": str(8 << 20)}
+    few, many = kept("little", 0, given), kept("little", BLOCKS, given)
+    assert (few.arenas, many.mappings) == (3, few.mappings)
