@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import psutil
 import pytest
@@ -105,19 +105,30 @@ def test_signals_for_the_whole_group_do_not_end_it(runner: ProcessRunner, deaths
     assert deaths.count == before
 
 
-async def test_closing_ends_the_job_under_way_and_its_process():
-    deaths = Deaths()
+async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process():
+    deaths, others, raised = Deaths(), set(processes()), []
     runner = ProcessRunner("cpu", deaths)
-    before = set(processes())
-    with ThreadPoolExecutor(1) as thread:
-        training = thread.submit(runner.train, pending(due(ENDLESS)))
-        await eventually(lambda: bool(set(processes()) - before))
-        started = list(set(processes()) - before)
-        runner.close()
-        with pytest.raises(TrainingGivenUp, match="has ended"):
-            training.result()
+
+    def train() -> None:
+        with pytest.raises(TrainingGivenUp) as refused:
+            runner.train(pending(due(ENDLESS)))
+        raised.append(str(refused.value))
+
+    trained_by(runner)
+    (first,) = set(processes()) - others
+    idle_seconds = first.cpu_times().user
+    training = Thread(target=train, daemon=True)
+    training.start()
+    await eventually(lambda: first.cpu_times().user > idle_seconds + 0.2)
+    first.kill()
+    await eventually(lambda: deaths.count == 1)
+    await eventually(lambda: bool(set(processes()) - others))
+    started = list(set(processes()) - others)
+    runner.close()
+    training.join(30)
+    assert raised == ["training has ended"]
     assert psutil.wait_procs(started, 30)[1] == []
-    assert deaths.count == 0, "this is no death to tell of"
+    assert deaths.count == 1, "what we end ourselves is no death to tell of"
     with pytest.raises(TrainingGivenUp, match="has ended"):
         runner.train(pending(due()))
 
