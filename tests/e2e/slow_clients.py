@@ -136,7 +136,7 @@ def main() -> None:
     """Print the figures."""
     with tempfile.TemporaryDirectory() as folder, front(Path(folder)) as (service, nginx):
         runs = [("nginx", nginx.url, kind) for kind in KINDS]
-        runs.append(("the server alone", service.url, HEADERS))
+        runs += [("the server alone", service.url, kind) for kind in (HEADERS, BODY)]
         for name, url, kind in runs:
             peace, under = compared(kind, url, turns=10, count=100)
             ratios = [_ratio(peace, under, percent) for percent in (50, 99)]
