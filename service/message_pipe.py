@@ -23,12 +23,11 @@ class PipeClosed(Exception):  # noqa: N818 - an event, not a fault
 
 def send(pipe: IO[bytes], message: Message) -> None:
     """Write a message; `PipeClosed` if nobody reads."""
-    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
-    layout = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    layout = [(name, array.dtype.str, array.shape) for name, array in message.arrays.items()]
     text = json.dumps({"header": message.header, "arrays": layout}).encode()
     try:
         pipe.write(_LENGTH.pack(len(text)) + text)
-        for array in arrays.values():
+        for array in message.arrays.values():
             pipe.write(_bytes_of(array))
         pipe.flush()
     except (BrokenPipeError, ValueError) as error:  # ValueError: our own end was closed
@@ -55,6 +54,7 @@ def _array(pipe: IO[bytes], kind: str, shape: list[int]) -> np.ndarray[Any, Any]
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    """In C order: of an array that is stored otherwise, a copy's."""
     return array.reshape(-1).view(np.uint8).data
 
 
