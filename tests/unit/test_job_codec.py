@@ -8,6 +8,7 @@ import torch
 
 from model.job_codec import (
     Message,
+    _training_job,
     answered,
     judgement_of,
     judging_message,
@@ -111,3 +112,14 @@ def test_the_message_copies_no_contexts(good_job: TrainingJob):
     message = training_message(good_job)
     contexts = good_job.data.rounds.contexts.numpy()
     assert np.shares_memory(message.arrays["rounds.contexts"], contexts)
+
+
+def test_contexts_keep_their_places_in_the_log(good_job: TrainingJob):
+    found = _training_job(over_a_pipe(training_message(good_job)), torch.device("cpu")).data
+    for sent, received in (
+        (good_job.data.source, found.source),
+        (good_job.data.target, found.target),
+    ):
+        assert len(sent.references)
+        assert received.references.tolist() == sent.references.tolist()
+    assert good_job.data.source.references.tolist() != good_job.data.target.references.tolist()
