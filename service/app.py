@@ -11,11 +11,12 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import tracing
-from service.authorising import Authorising, Unguarded
+from service.authorising import Authorising, Guard, Unguarded
 from service.concurrency_limit import LoadLimits
 from service.cross_origin import CrossOrigin
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
+from service.express_lane import ExpressLane
 from service.job_runner import JobRunner, ThreadRunner
 from service.key_ring import KeyRing
 from service.metrics import Metrics
@@ -142,30 +143,37 @@ def _add_middleware(
     assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
     app.middleware_stack = outermost.app
     hot = (*decisions.router.routes, *target.hot_router.routes)
-    passed: ASGIApp = HotRoutes(app.behind_door, routes=hot, problems=problems)
-    passed = Admission(passed, problems=problems, limits=limits)
-    passed = _guarded(passed, settings, problems, keys)
-    if settings.trace_endpoint is not None:
-        passed = RequestTracing(passed)
-    passed = RequestScope(
-        passed,
+    routes = HotRoutes(app.behind_door, routes=hot, problems=problems)
+    admission = Admission(routes, problems=problems, limits=limits)
+    guard = _guarded(admission, settings, problems, keys)
+    requests = RequestScope(
+        RequestTracing(guard) if settings.trace_endpoint is not None else guard,
         problems=problems,
         metrics=metrics,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
-    passed = CrossOrigin(
-        passed,
+    origins = CrossOrigin(
+        requests,
         problems=problems,
         allowed=settings.allowed_origins,
         is_unguarded=not settings.needs_keys,
     )
     load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
-    app.shedding = Shedding(passed, metrics=metrics, readiness=readiness, limits=load)
+    app.shedding = Shedding(origins, metrics=metrics, readiness=readiness, limits=load)
     app.door = SecurityHeaders(app.shedding)
+    if settings.trace_endpoint is None:
+        app.door = ExpressLane(
+            app.door,
+            routes=routes,
+            guard=guard,
+            requests=requests,
+            shedding=app.shedding,
+            max_body_bytes=settings.max_body_bytes,
+        )
 
 
-def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> ASGIApp:
+def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> Guard:
     """The app behind a look at keys, where callers need one."""
     if settings.needs_keys:
         return Authorising(app, problems=problems, keys=keys, is_metrics_open=settings.metrics_open)

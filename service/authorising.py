@@ -26,6 +26,16 @@ class Keys(Protocol):
         """The caller that has this key; `KeyRefused` or `RateLimited`."""
 
 
+class Guard(Protocol):
+    """Decides who comes in."""
+
+    def admit(self, scope: Scope) -> Response | None:
+        """What to refuse a request with; none when it may pass, with its caller noted."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+
+
 class Unguarded:
     """Lets everybody in, as the unnamed tenant: for a service that only its own machine reaches."""
 
@@ -34,8 +44,12 @@ class Unguarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        scope["caller"] = EVERYONE
+        self.admit(scope)
         await self._app(scope, receive, send)
+
+    def admit(self, scope: Scope) -> None:
+        """Note who it is, as far as one knows."""
+        scope["caller"] = EVERYONE
 
 
 class Authorising:
@@ -51,12 +65,12 @@ class Authorising:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its caller, or refuse it."""
-        if scope["type"] == "http" and (refusal := self._admit(scope)) is not None:
+        if scope["type"] == "http" and (refusal := self.admit(scope)) is not None:
             await refusal(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _admit(self, scope: Scope) -> Response | None:
+    def admit(self, scope: Scope) -> Response | None:
         """What to refuse it with; none when it may pass, with its caller noted."""
         methods = declared(scope["path"])
         access = (methods or {}).get("GET" if scope["method"] == "HEAD" else scope["method"])

@@ -3,6 +3,9 @@
 uvicorn waits for a request's headers for as long as they take. Here they have one deadline in all,
 which no byte that drips in moves: a slow client costs a socket and a timer, and that not for long.
 
+An app that has a whole answer may hand it over at once, its headers encoded (`WHOLE_ANSWER`, an ASGI
+extension): the checks of uvicorn's messages, header by header, are for apps that nobody knows.
+
 Requests in excess are answered here, where no task and no scope of theirs has been made: at twice
 the load that a process can take, most of what a refusal costs would be that.
 """
@@ -11,11 +14,17 @@ import asyncio
 import json
 from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from service.errors import occurrence, plain_problem
+from service.express_lane import WHOLE_ANSWER, WholeAnswer
 from service.records import uuid7
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -66,6 +75,8 @@ class _Guarded(HttpToolsProtocol):
         self._refusal = self._early_refusal()
         if self._refusal is None:
             super().on_headers_complete()
+            whole: WholeAnswer = partial(self._answer_whole, self.cycle)
+            self.scope["extensions"] = {WHOLE_ANSWER: {"send": whole}}
 
     def on_body(self, body: bytes) -> None:
         if self._refusal is None:
@@ -77,13 +88,29 @@ class _Guarded(HttpToolsProtocol):
             return
         answer, self._refusal = self._refusal, None
         self._end_deadline()
-        given = self.server_state.default_headers
-        defaults = (name + b": " + value + b"\r\n" for name, value in given)
-        self.transport.write(b"".join((UNAVAILABLE, *defaults, answer)))
+        self.transport.write(b"".join((UNAVAILABLE, *self._default_headers(), answer)))
         if self.parser.should_keep_alive():
             self.on_response_complete()
         else:
             self.transport.close()
+
+    def _answer_whole(
+        self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes
+    ) -> bool:
+        if cycle.response_started or cycle.disconnected or self.flow.write_paused:
+            return False
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        defaults = self._default_headers()
+        self.transport.write(b"".join((STATUS_LINE[status], *defaults, head, end, body)))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
+    def _default_headers(self) -> list[bytes]:
+        return [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
 
     def _early_refusal(self) -> bytes | None:
         # What needs more than an answer after its end takes the long way, and is refused there.

@@ -4,9 +4,12 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextvars import Token
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
@@ -52,21 +55,39 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = request_id_of(scope["headers"])
-        token = logs.enter(request_id=request_id)
-        started = time.perf_counter()
-        answer = _Answer(send, request_id, self._readiness)
+        begun = self.begin(scope)
+        answer = _Answer(send, self, begun)
         try:
             await self._guarded(scope, receive, answer)
         finally:
-            self._observe(scope, answer.status, time.perf_counter() - started)
-            logs.leave(token)
+            self.end(scope, begun, answer.status)
+
+    def begin(self, scope: Scope) -> "Begun":
+        """Give a request its id, which all its log lines have until its end."""
+        request_id = request_id_of(scope["headers"])
+        return Begun(request_id, logs.enter(request_id=request_id), time.perf_counter())
+
+    def end(self, scope: Scope, begun: "Begun", status: int | None) -> None:
+        """Note what a request was answered, none if it was not, and how long that took."""
+        self._observe(scope, status, time.perf_counter() - begun.started)
+        logs.leave(begun.token)
+
+    def headers(self, begun: "Begun") -> list[tuple[bytes, bytes]]:
+        """What every answer says of its request."""
+        found = [(b"x-request-id", begun.request_id.encode())]
+        if not self._readiness.is_ready:
+            found.append(CLOSE)  # so that callers find another process in time
+        return found
+
+    def crash(self, error: Exception) -> Response:
+        """What a request is answered that a bug has ended."""
+        return self._problems.crash(error)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 - the last one who can answer
-            crash = self._problems.crash(error)
+            crash = self.crash(error)
             if answer.status is None:
                 await crash(scope, receive, answer)
 
@@ -79,22 +100,28 @@ class RequestScope:
             log.warning("a request was slow", extra={**details, "status": status})
 
 
+class Begun(NamedTuple):
+    """A request at work: its id, what its log lines had before, and when it came."""
+
+    request_id: str
+    token: Token[Mapping[str, Any]]
+    started: float
+
+
 class _Answer:
     """A `send` that remembers the status and adds our headers."""
 
-    def __init__(self, send: Send, request_id: str, readiness: Readiness) -> None:
+    def __init__(self, send: Send, requests: RequestScope, begun: Begun) -> None:
         self.status: int | None = None
         self._send = send
-        self._request_id = request_id
-        self._readiness = readiness
+        self._requests = requests
+        self._begun = begun
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
-            if not self._readiness.is_ready:
-                headers.append(CLOSE)  # so that callers find another process in time
-            message["headers"] = headers
+            own = self._requests.headers(self._begun)
+            message["headers"] = [*message.get("headers", ()), *own]
         await self._send(message)
 
 

@@ -40,17 +40,32 @@ class Shedding:
         """Pass a request on while there is room."""
         if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
             await self._app(scope, receive, send)
-        elif self._limit.is_open:
+        elif self.has_room:
             await self._work(scope, receive, send)
         else:
             await self._refuse(scope, send)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be at work."""
+        return self._limit.is_open
+
+    def enter(self) -> Visit:
+        """Count a request in; what is returned is for `leave`."""
+        self._in_flight.inc()
+        return Visit(self._limit)
+
+    def leave(self, visit: Visit) -> None:
+        """Count it out."""
+        visit.end()
+        self._in_flight.dec()
 
     def early_refusal(self, url: bytes, headers: Headers) -> bytes | None:
         """The answer to a request in excess as it is sent; none where there is room.
 
         A process that is about to stop answers the long way, which closes the connection.
         """
-        if self._limit.is_open or not self._readiness.is_ready:
+        if self.has_room or not self._readiness.is_ready:
             return None
         if url.partition(b"?")[0].decode("ascii", "replace") in ALWAYS_OPEN:
             return None
@@ -58,13 +73,11 @@ class Shedding:
         return self._refusal.encoded(request_id_of(headers))
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visit = scope[VISIT] = Visit(self._limit)
-        self._in_flight.inc()
+        visit = scope[VISIT] = self.enter()
         try:
             await self._app(scope, receive, send)
         finally:
-            visit.end()
-            self._in_flight.dec()
+            self.leave(visit)
 
     def _count(self) -> None:
         self._problems.inc()

@@ -38,12 +38,25 @@ class Answer(NamedTuple):
     content_type: Header = JSON
     headers: tuple[Header, ...] = ()
 
+    @classmethod
+    def of(cls, response: Response) -> "Answer":
+        """A response that is complete, as problems are."""
+        headers = dict(response.raw_headers)
+        del headers[b"content-length"]  # counted when it is sent
+        content_type = (b"content-type", headers.pop(b"content-type"))
+        body = bytes(response.body)
+        return cls(body, response.status_code, content_type, tuple(headers.items()))
+
     async def send(self, send: Send) -> None:
         """Send it in two messages."""
-        length = (b"content-length", b"%d" % len(self.body))
-        headers = [self.content_type, length, *self.headers]
+        headers = self.all_headers()
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
+
+    def all_headers(self) -> list[Header]:
+        """Those that are sent with it."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [self.content_type, length, *self.headers]
 
     def response(self) -> Response:
         """The same for FastAPI."""
@@ -121,18 +134,26 @@ class HotRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
-        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
-        if route is None or scope["method"] != "POST":
+        route = self.find(scope)
+        if route is None:
             await self._app(scope, receive, send)
             return
-        scope["route"] = route
         content = (await receive())["body"]  # whole: the door has read it
+        answer = await self.answer(route, scope, content)
+        await answer.send(send)
+
+    def find(self, scope: Scope) -> HotRoute | None:
+        """The route that a request is for; none if it is not a hot one."""
+        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
+        return route if route is not None and scope["method"] == "POST" else None
+
+    async def answer(self, route: HotRoute, scope: Scope, content: bytes) -> Answer:
+        """What a route answers, problems included."""
+        scope["route"] = route
         try:
-            answer = await route.answer(scope, content)
+            return await route.answer(scope, content)
         except ServiceError as error:
-            await self._problems.answer(error)(scope, receive, send)
-        else:
-            await answer.send(send)
+            return Answer.of(self._problems.answer(error))
 
 
 def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:

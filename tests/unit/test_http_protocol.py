@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from service.express_lane import WHOLE_ANSWER
 from service.http_protocol import Excess, Headers, guarded_protocol
 from tests.storage_tools import eventually
 
@@ -225,3 +226,51 @@ async def test_a_request_behind_another_is_not_answered_before_it():
         app.gate.set()
         for _ in range(2):
             assert b"200 OK" in await client.until(b"ok")
+
+
+class Whole(App):
+    """Answers what it is asked, at once where the server takes that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[bool] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.gate.wait()
+        body = scope["path"].encode()
+        head = b"content-length: %d\r\n" % len(body)
+        self.taken.append(scope["extensions"][WHOLE_ANSWER]["send"](200, head, body))
+        if not self.taken[-1]:
+            await super().__call__(scope, receive, send)
+
+
+async def test_whole_answers_come_in_order_and_the_connection_goes_on():
+    app = Whole()
+    app.gate.clear()
+    async with connected(app, LONG) as client:
+        client.say(b"".join(b"GET /no-%d HTTP/1.1\r\n\r\n" % number for number in range(3)))
+        app.gate.set()
+        for number in range(3):
+            assert await client.until(b"/no-%d" % number) == (
+                b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n/no-%d" % number
+            )
+        client.say(REQUEST.replace(b"/", b"/again", 1))
+        assert b"200 OK" in await client.until(b"/again")
+    assert app.taken == [True] * 4
+
+
+async def test_who_wants_no_more_is_hung_up_on_after_a_whole_answer():
+    async with connected(Whole(), LONG) as client:
+        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert b"connection: close\r\n\r\n/" in await client.rest()
+
+
+async def test_a_whole_answer_is_not_for_who_is_slow_to_take_the_last_one():
+    app = Whole()
+    large = b"/" + b"x" * 60_000  # some of them are more than the socket's buffers hold
+    async with connected(app, LONG) as client:
+        while all(app.taken):
+            client.say(b"GET " + large + b" HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0)
+        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert b"\r\n\r\nok" in await client.rest()
