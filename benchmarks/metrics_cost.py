@@ -24,7 +24,7 @@ def select(metrics: Metrics) -> None:
     metrics.requests_in_flight.inc()
     metrics.observe_scoring(1, [1])
     metrics.observe_append(1, 1, 0.002)
-    metrics.count_decision("doses", "source", entropy(PROBABILITIES))
+    metrics.count_decisions("doses", "source", 1, entropy(PROBABILITIES))
     metrics.observe_request("/select", "POST", 200, 0.004)
     metrics.requests_in_flight.dec()
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -70,9 +71,24 @@ def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
     front = f"{moment & (1 << 48) - 1:012x}"
-    back = os.urandom(10).hex()
-    variant = "89ab"[int(back[0], 16) & 3]
-    return f"{front[:8]}-{front[8:]}-7{back[1:4]}-{variant}{back[4:7]}-{back[7:19]}"
+    back = _random_digits()
+    return f"{front[:8]}-{front[8:]}-7{back[1:4]}-{_VARIANTS[back[0]]}{back[4:7]}-{back[7:19]}"
+
+
+_VARIANTS = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+_POOLED_IDS = 256
+_pool: deque[str] = deque()
+os.register_at_fork(after_in_child=_pool.clear)  # or two processes would make the same ids
+
+
+def _random_digits() -> str:
+    """Twenty hex digits; the system is asked for those of many ids at once, which costs as much as for one."""
+    try:
+        return _pool.pop()
+    except IndexError:
+        digits = os.urandom(10 * _POOLED_IDS).hex()
+        _pool.extend([digits[at : at + 20] for at in range(20, len(digits), 20)])
+        return digits[:20]
 
 
 @dataclass(frozen=True, slots=True)

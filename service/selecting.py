@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,12 +130,14 @@ class Selecting:
         ]
         if served.spec.is_relaxed and self._event_log.can_lag and all(r.is_new for r in rounds):
             self._append_later(served, events)
-            decided = iter([_new(*each) for each in zip(drafts, chosen, strict=True)])
+            decided = [_new(*each) for each in zip(drafts, chosen, strict=True)]
         else:
             appended = await self._event_log.append(events)
-            decided = iter([_decided(*each) for each in zip(appended, chosen, strict=True)])
+            decided = [_decided(*each) for each in zip(appended, chosen, strict=True)]
+        self._note(served, decided)
+        answers = iter(decided)
         return [
-            self._answer(served, round_, [next(decided) for _ in round_.sides]) for round_ in rounds
+            _answered(served, round_, list(islice(answers, len(round_.sides)))) for round_ in rounds
         ]
 
     def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
@@ -191,23 +194,27 @@ class Selecting:
             raise InvalidRequest("The model refuses the contexts.") from error
         return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
 
-    def _answer(self, served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:
-        name = served.experiment.name
-        owner = Owner(served.experiment.experiment_id, name)
-        body: dict[str, Any] = {
-            "experiment": served.spec.name,
-            "request_id": round_.request_id,
-            "policy_version": decided[0].policy_version,
-        }
-        is_replay = True
+    def _note(self, served: Served, decided: Sequence[_Decided]) -> None:
+        """Remember whose decisions these are, and count the new ones."""
+        owner = Owner(served.experiment.experiment_id, served.experiment.name)
+        spreads: defaultdict[Domain, list[float]] = defaultdict(list)
         for domain, answer, _, created in decided:
             self._recent.add(answer.decision_id, owner)
-            body[domain.value] = answer
             if created:
-                is_replay = False
-                spread = _entropy(tuple(answer.probabilities.values()))
-                self._metrics.count_decision(name, domain, spread)
-        return Answered(body, is_replay)
+                spreads[domain].append(_entropy(tuple(answer.probabilities.values())))
+        for domain, some in spreads.items():
+            self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
+
+
+def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:
+    body: dict[str, Any] = {
+        "experiment": served.spec.name,
+        "request_id": round_.request_id,
+        "policy_version": decided[0].policy_version,
+    }
+    for domain, answer, _, _ in decided:
+        body[domain.value] = answer
+    return Answered(body, is_replay=not any(each.created for each in decided))
 
 
 def _new(draft: _Draft, chosen: Chosen) -> _Decided:

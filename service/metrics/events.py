@@ -102,10 +102,10 @@ class EventMetrics(Registered):
         self.append_events.observe(event_count)
         self.append_seconds.observe(seconds)
 
-    def count_decision(self, experiment: str, domain: str, entropy: float) -> None:
-        """A new decision is answered; `entropy` is that of its arms' probabilities, in nats."""
+    def count_decisions(self, experiment: str, domain: str, count: int, entropy: float) -> None:
+        """New decisions are answered; `entropy` is the sum of those of their probabilities, in nats."""
         counted = self._of(experiment)
-        counted.decisions[domain].inc()
+        counted.decisions[domain].inc(count)
         counted.entropy[domain].inc(max(0.0, entropy))
 
     def count_lost_decisions(self, experiment: str, count: int) -> None:

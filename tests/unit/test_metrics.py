@@ -36,7 +36,7 @@ FIGURES = (
 )
 # What is told of an experiment, by the method that is told it.
 TOLD: dict[str, Callable[[Metrics, str], None]] = {
-    "count_decision": lambda metrics, name: metrics.count_decision(name, "source", 0.5),
+    "count_decisions": lambda metrics, name: metrics.count_decisions(name, "source", 1, 0.5),
     "count_lost_decisions": lambda metrics, name: metrics.count_lost_decisions(name, 4),
     "count_reward": lambda metrics, name: metrics.count_reward(name, "target", 1.0),
     "count_refused_target_reward": lambda metrics, name: metrics.count_refused_target_reward(name),
@@ -89,7 +89,7 @@ metrics = Metrics()
 metrics.count_start()
 metrics.requests_in_flight.inc()
 for name in sys.argv[2:]:
-    metrics.count_decision(name, "source", 0.5)
+    metrics.count_decisions(name, "source", 1, 0.5)
 metrics.set_policy_lag("e0", int(sys.argv[1]))
 print(metrics.exposition().decode())
 """

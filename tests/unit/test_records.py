@@ -1,5 +1,6 @@
 """Ids, clocks and the records' own rules."""
 
+import os
 import uuid
 from dataclasses import FrozenInstanceError, fields
 from datetime import UTC
@@ -102,3 +103,16 @@ def test_a_snapshot_knows_whether_its_bytes_are_whole():
     record = SnapshotRecord("e-1", 1, 7, 1, 0, "", digest, 11, False, utc_now(), {})
     assert StoredSnapshot(record, b"hello world").is_intact
     assert not StoredSnapshot(record, b"hello World").is_intact
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_makes_ids_of_its_own():
+    uuid7()  # fills the pool that a fork would copy
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, uuid7(0).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        assert told.read() not in {uuid7(0) for _ in range(1000)}
