@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         access_log=False,
         log_level="warning",
         server_header=False,
+        proxy_headers=False,
     )
 
 

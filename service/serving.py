@@ -65,6 +65,7 @@ def serve(
         access_log=False,
         log_config=None,
         server_header=False,
+        proxy_headers=False,  # nothing asks where a caller is
         backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_seconds,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
