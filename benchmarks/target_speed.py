@@ -1,17 +1,19 @@
 """What `/target/select` costs over the bare model call, as ratios measured in one run.
 
 `python -m benchmarks.target_speed [--repeats 60]`: a batch of 1,000 vectors in one request, answered in this
-process by the whole app (routing, middleware, decoding, checks, answer) and, interleaved, by the
-policy alone. CPU times of the process, medians.
+process by the whole app (routing, middleware, decoding, checks, answer) and by the policy alone, before
+and after each of them. CPU times of the process; of the ratios the median and the quartiles.
 """
 
 import argparse
 import asyncio
+import gc
 import statistics
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import numpy as np
 from starlette.types import ASGIApp, Message
@@ -30,6 +32,7 @@ from tests.api_tools import asgi, running_api
 BATCH = 1000
 ARMS = 10
 CALLS = 10
+WARM_UP = 3
 SHAPES = {"d=784, 256 hidden": (784, (256,)), "d=32, 128·128 hidden": (32, (128, 128))}
 
 
@@ -40,30 +43,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     use_one_thread()
     for name, (size, hidden) in SHAPES.items():
-        for accept in (MediaType.JSON, MediaType.NPY):
-            whole, bare = asyncio.run(measured(size, hidden, options.repeats, accept))
-            figures = f"request {whole:.1f} ms, policy {bare:.1f} ms, ratio {whole / bare:.2f}"
-            print(f"{name}, answered as {accept}: {figures}")
+        for accept, ratios in asyncio.run(measured(size, hidden, options.repeats)).items():
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(f"{name}, answered as {accept}: {middle:.2f} ({low:.2f} to {high:.2f})")
 
 
-async def measured(
-    size: int, hidden: tuple[int, ...], repeats: int, accept: str
-) -> tuple[float, float]:
-    """Milliseconds of CPU of a request and of the policy alone, medians."""
+async def measured(size: int, hidden: tuple[int, ...], repeats: int) -> dict[str, list[float]]:
+    """CPU time of a request ÷ that of the policy alone around it, by what is answered."""
     policy = _policy(size, hidden)
     contexts = np.random.default_rng(1).standard_normal((BATCH, size)).astype(np.float32)
     content = contexts.tobytes()
     async with _served(policy, size) as app:
 
-        async def request() -> None:
+        async def request(accept: str) -> None:
             assert await _posted(app, "/target/select", content, accept) == 200
 
         async def bare() -> None:
             policy.select_target(contexts)
 
-        pairs = [(await _cpu(request), await _cpu(bare)) for _ in range(repeats + 3)][3:]
-    bare_ms = 1e3 * statistics.median(alone for _, alone in pairs)
-    return bare_ms * statistics.median(whole / alone for whole, alone in pairs), bare_ms
+        ratios: dict[str, list[float]] = {MediaType.JSON: [], MediaType.NPY: []}
+        for _ in range(repeats + WARM_UP):
+            for accept, found in ratios.items():
+                before = await _cpu(bare)
+                whole = await _cpu(partial(request, accept))
+                found.append(2 * whole / (before + await _cpu(bare)))
+    return {accept: found[WARM_UP:] for accept, found in ratios.items()}
 
 
 async def _cpu(work: Callable[[], Awaitable[None]]) -> float:
@@ -107,6 +111,8 @@ async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
             spec = ExperimentSpec("speed", arms, ContextKind.SHARED, (size,))
             experiment = await api.services.experiments.create(spec.name, spec.to_json())
             api.services.policies._served["speed"] = Served(experiment, spec, policy)
+            gc.collect()
+            gc.freeze()  # as the server does
             yield asgi(api.app, api.services)
 
 

@@ -235,7 +235,8 @@ def _encoded_probabilities(
         for index in set(chosen)
     }
     found = [certain[arm] for arm in chosen]
-    for row in np.flatnonzero(selection.probabilities.max(axis=1) < 1.0).tolist():
+    certainty = selection.probabilities[np.arange(len(chosen)), selection.arms]
+    for row in np.flatnonzero(certainty < 1.0).tolist():
         chances = selection.probabilities[row, indexes].tolist()
         found[row] = _encoded(dict(zip(columns, chances, strict=True)))
     return found
