@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from service.app import create_app
 from service.services import Services
@@ -66,9 +66,26 @@ def asgi(app: FastAPI, services: Services) -> Any:
     """The app as a server would call it: with the lifespan's state in every scope."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if b"content-length" in dict(scope["headers"]):
+            receive = await whole(receive)
         await app({**scope, "state": {"services": services}}, receive, send)
 
     return call
+
+
+async def whole(receive: Receive) -> Receive:
+    """A `receive` that gives a body in one message, as uvicorn does; httpx would need two."""
+    messages = [await receive()]
+    while messages[-1].get("more_body", False):
+        messages.append(await receive())
+    if messages[-1]["type"] == "http.request":
+        body = b"".join(message.get("body", b"") for message in messages)
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_next() -> Message:
+        return messages.pop(0) if messages else await receive()
+
+    return receive_next
 
 
 @asynccontextmanager
