@@ -24,6 +24,7 @@ from model.learner import Learner
 from model.policy import Policy
 from model.rounds import Domain, Round
 from model.systems import system_config
+from service.allocator import keep_large_blocks, share_arenas
 from service.bodies import MediaType
 from service.experiment_spec import ExperimentSpec
 from service.policies import Served
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=60)
     options = parser.parse_args(arguments)
     use_one_thread()
+    share_arenas()  # as the server does
+    keep_large_blocks()
     for name, (size, hidden) in SHAPES.items():
         for accept, ratios in asyncio.run(measured(size, hidden, options.repeats)).items():
             low, middle, high = statistics.quantiles(ratios, n=4)

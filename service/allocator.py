@@ -4,23 +4,43 @@ glibc gives every thread an arena of its own, up to eight a core, and each keeps
 ever in use in it. Work that goes from thread to thread, as folding and publishing do, makes a process
 grow for an hour, until each thread has once held the most that any of them ever holds. Large arrays
 are mapped by themselves and given back at once, but only until the first of them is freed: then
-glibc takes blocks of that size from the arenas, too, which they leave in pieces.
+glibc takes blocks of that size from the arenas, too, which they leave in pieces, and where the last
+piece is freed it may go back. Who lives long wants the one, who is waited for the other.
 """
 
 import ctypes
 import os
 
 ARENAS = 2  # one beside the main thread's: the interpreter's lock leaves little to contend for
-MAPPED_BYTES = 256 << 10  # from here on a block is mapped by itself
-# Parameters of glibc's malloc.h, the variables by which whoever knows better sets them, and values.
-_SET = ((-8, "MALLOC_ARENA_MAX", ARENAS), (-3, "MALLOC_MMAP_THRESHOLD_", MAPPED_BYTES))
+MAPPED_BYTES = 256 << 10  # from here on a trainer's block is mapped by itself
+KEPT_BYTES = 32 << 20  # up to here a server's are not: glibc's limit
+# Parameters of glibc's malloc.h, and the variables by which whoever knows better sets them.
+_ARENA_MAX = -8, "MALLOC_ARENA_MAX"
+_MMAP_THRESHOLD = -3, "MALLOC_MMAP_THRESHOLD_"
+_TRIM_THRESHOLD = -1, "MALLOC_TRIM_THRESHOLD_"
 
 
-def keep_little() -> None:
+def share_arenas() -> None:
     """Have all threads that are started from now on share what there is."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return  # another C library, with nothing to set
-    for parameter, variable, value in _SET:
-        if variable not in os.environ:
-            mallopt(parameter, value)
+    _set(_ARENA_MAX, ARENAS)
+
+
+def map_large_blocks() -> None:
+    """Have large blocks given back when they are freed: for trainers, which live long and are not waited for."""
+    _set(_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def keep_large_blocks() -> None:
+    """Have large blocks used again: for servers.
+
+    What is mapped anew is cleared page by page, which makes scoring a batch half as dear again.
+    """
+    _set(_MMAP_THRESHOLD, KEPT_BYTES)
+    _set(_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+
+
+def _set(parameter: tuple[int, str], value: int) -> None:
+    number, variable = parameter
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another C library has nothing to set
+    if mallopt is not None and variable not in os.environ:
+        mallopt(number, value)

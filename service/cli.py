@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.allocator import keep_little
+from service.allocator import map_large_blocks, share_arenas
 from service.app import opened_database, running_trainer
 from service.backup_commands import backup, restore
 from service.client_commands import demo, experiment_app, export, fail, report, score, upload
@@ -95,7 +95,8 @@ def train(data_dir: DataDir = None, device: Device = None) -> None:
     """Train in a process of its own, beside `serve --no-trainer`."""
     settings = settings_from(data_dir=data_dir, device=device)
     readiness = Readiness()
-    keep_little()
+    share_arenas()
+    map_large_blocks()
     run(_train(settings, readiness))
     raise typer.Exit(0 if readiness.dead_task is None else 1)
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
-from service.allocator import keep_little
+from service.allocator import keep_large_blocks, share_arenas
 from service.app import create_app
 from service.http_protocol import guarded_protocol
 from service.readiness import Readiness
@@ -52,7 +52,8 @@ def serve(
 ) -> int:
     """Serve in this process until told to stop; the exit code."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    keep_little()
+    share_arenas()
+    keep_large_blocks()
     app = create_app(settings)
     readiness: Readiness = app.state.readiness
     config = uvicorn.Config(

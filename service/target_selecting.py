@@ -1,7 +1,7 @@
 """The target policy alone: frozen, nothing learned, and it may say that it does not know."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -185,17 +185,15 @@ def _decisions(
     selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
 ) -> list[TargetDecision]:
     """The answers; `columns` are the selection's columns of the arms that are answered for."""
-    rows = np.arange(len(selection.arms))
-    chosen = selection.arms.tolist()
     names = {column: arm for arm, column in columns.items()}
     # One call for all rows, not one for each: a thousand rows are answered with little Python.
     made = list(
         map(
             TargetDecision,
-            [names[arm] for arm in chosen],
-            _encoded_probabilities(selection, columns, chosen),
-            selection.scores.mean[rows, selection.arms].tolist(),
-            selection.scores.bonus[rows, selection.arms].tolist(),
+            _for_rows(names, selection),
+            _encoded_probabilities(selection, columns),
+            _of_chosen(selection.scores.mean, selection).tolist(),
+            _of_chosen(selection.scores.bonus, selection).tolist(),
             selection.confidence.tolist(),
         )
     )
@@ -208,13 +206,13 @@ def _table(
     spec: ExperimentSpec, group: TargetRows, selection: TargetSelection, floor: float | None
 ) -> np.ndarray:
     count = len(selection.arms)
-    rows, columns = np.arange(count), _columns(spec, group)
+    columns = _columns(spec, group)
     places = np.full(selection.probabilities.shape[1], -1, dtype=np.int32)
     places[list(columns.values())] = [spec.arm_indexes[arm] for arm in columns]
     table = np.zeros(count, table_type(len(spec.arms)))
     table["arm"] = places[selection.arms]
-    table["mean"] = selection.scores.mean[rows, selection.arms]
-    table["bonus"] = selection.scores.bonus[rows, selection.arms]
+    table["mean"] = _of_chosen(selection.scores.mean, selection)
+    table["bonus"] = _of_chosen(selection.scores.bonus, selection)
     table["transfer_confidence"] = selection.confidence
     is_known = places >= 0
     table["probabilities"][:, places[is_known]] = selection.probabilities[:, is_known]
@@ -225,21 +223,33 @@ def _table(
     return table
 
 
-def _encoded_probabilities(
-    selection: TargetSelection, columns: dict[str, int], chosen: list[int]
-) -> list[Raw]:
+def _encoded_probabilities(selection: TargetSelection, columns: dict[str, int]) -> list[Raw]:
     """The probabilities of each row by arm, as JSON; those of an arm without ties are made once."""
     indexes = list(columns.values())
     certain = {
         index: _encoded({arm: float(column == index) for arm, column in columns.items()})
-        for index in set(chosen)
+        for index in set(selection.arms.tolist())
     }
-    found = [certain[arm] for arm in chosen]
-    certainty = selection.probabilities[np.arange(len(chosen)), selection.arms]
-    for row in np.flatnonzero(certainty < 1.0).tolist():
+    found = _for_rows(certain, selection)
+    for row in np.flatnonzero(_of_chosen(selection.probabilities, selection) < 1.0).tolist():
         chances = selection.probabilities[row, indexes].tolist()
         found[row] = _encoded(dict(zip(columns, chances, strict=True)))
     return found
+
+
+def _for_rows(by_arm: Mapping[int, T], selection: TargetSelection) -> list[T]:
+    """What belongs to the arm chosen in each row."""
+    places = np.empty(selection.probabilities.shape[1], dtype=object)
+    for arm, value in by_arm.items():
+        places[arm] = value
+    found: list[T] = places.take(selection.arms).tolist()
+    return found
+
+
+def _of_chosen(values: np.ndarray, selection: TargetSelection) -> np.ndarray:
+    """Of values (n, K) those of the chosen arms, (n,); places in the flat array are found fastest."""
+    firsts = np.arange(0, values.size, values.shape[1])
+    return values.ravel().take(firsts + selection.arms)
 
 
 def _encoded(chances: dict[str, float]) -> Raw:

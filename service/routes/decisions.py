@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query
 
 from service import request_schemas, schemas
@@ -21,6 +20,7 @@ from service.contexts import binary_side, sides_of
 from service.decision_codec import Side
 from service.errors import ServiceError
 from service.invalid import check_identifier
+from service.json_buffer import JsonBuffer
 from service.policies import Served
 from service.records import Domain, uuid7
 from service.rewarding import Outcome
@@ -33,7 +33,7 @@ REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
 router = APIRouter(tags=["decisions"], route_class=HotRoute)
 
 READABLE = (*STRUCTURED, *BINARY)
-_encode = msgspec.json.Encoder().encode
+_encode = JsonBuffer().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]

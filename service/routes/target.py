@@ -3,7 +3,6 @@
 from io import BytesIO
 from typing import Annotated, Any
 
-import msgspec
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
@@ -19,6 +18,7 @@ from service.bodies import (
 )
 from service.errors import PayloadTooLarge, UploadStalled
 from service.invalid import check_identifier, refuse
+from service.json_buffer import JsonBuffer
 from service.policies import Served
 from service.records import uuid7
 from service.routes import caller_of, json_answer, services_of
@@ -34,7 +34,7 @@ hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
 router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
-_encode = msgspec.json.Encoder().encode
+_encode = JsonBuffer().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]

@@ -14,10 +14,11 @@ THREADS, BLOCKS = 6, 8
 # Then one large block is freed and some are held.
 SCRIPT = f"""
 import ctypes, sys, threading
-from service.allocator import keep_little
+from service.allocator import keep_large_blocks, map_large_blocks, share_arenas
 
-if sys.argv[1] == "little":
-    keep_little()
+if sys.argv[1] != "much":
+    share_arenas()
+    map_large_blocks() if sys.argv[1] == "little" else keep_large_blocks()
 held, all_there = [], threading.Barrier({THREADS})
 
 def hold():
@@ -63,6 +64,42 @@ def test_threads_share_few_arenas():
 def test_large_blocks_stay_apart_after_one_was_freed():
     for how, apart in (("much", 0), ("little", BLOCKS)):
         assert kept(how, BLOCKS).mappings - kept(how).mappings == apart
+
+
+# What a thread frees is used by the next one; page faults tell of what is not.
+SCORING = """
+import resource, sys, threading
+import numpy as np
+from service.allocator import keep_large_blocks, share_arenas
+
+if sys.argv[1] == "kept":
+    share_arenas()
+    keep_large_blocks()
+
+def score():
+    for _ in range(20):
+        [np.ones(400_000) for _ in range(3)]
+
+def run():
+    thread = threading.Thread(target=score)
+    thread.start()
+    thread.join()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+first = run()
+print(run() - first)
+"""
+
+
+def faults(how: str) -> int:
+    """Pages that had to be made anew for the large arrays of a thread."""
+    given = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    command = [sys.executable, "-c", SCORING, how]
+    return int(subprocess.run(command, env=given, capture_output=True, check=True).stdout)
+
+
+def test_servers_use_large_blocks_again():
+    assert 10 * faults("kept") < faults("much")
 
 
 def test_who_sets_the_numbers_is_obeyed():
