@@ -88,7 +88,8 @@ def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) 
         postgres.url(),
         {
             "service": tree(service.process_id),
-            "trainer": tree(trainer.pid),
+            "trainer": itself(trainer.pid),
+            "training process": started_by(trainer.pid),
             "database": tree(postgres.process_id),
         },
         restart_redis,
@@ -122,13 +123,26 @@ async def _migrated(url: str) -> None:
 
 def tree(process_id: int) -> Processes:
     """A process and all that it has started, as they are when asked."""
+    first, others = itself(process_id), started_by(process_id)
+    return lambda: [*first(), *others()]
+
+
+def itself(process_id: int) -> Processes:
+    """A process alone."""
+    root = psutil.Process(process_id)
+    return lambda: [root] if root.is_running() else []
+
+
+def started_by(process_id: int) -> Processes:
+    """All that a process has started, as they are when asked."""
     root = psutil.Process(process_id)
 
     def processes() -> list[psutil.Process]:
         try:
-            return [root, *root.children(recursive=True)]
+            children: list[psutil.Process] = root.children(recursive=True)
         except psutil.NoSuchProcess:
             return []
+        return children
 
     return processes
 

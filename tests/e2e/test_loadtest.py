@@ -39,7 +39,7 @@ def test_a_soak_on_postgres_with_redis_restarts_loses_nothing(tmp_path: Path):
     found = figures(told)
     assert (found["events lost"], found["events repeated"]) == ("0", "0")
     assert {"encoders trained", "snapshots published"} <= found.keys()
-    assert {"service", "trainer", "database"} == soak["memory_mib"].keys()
+    assert {"service", "trainer", "training process", "database"} == soak["memory_mib"].keys()
 
 
 def test_selects_beside_trainings_with_a_generator_that_may_not_be_late_at_all(tmp_path: Path):
