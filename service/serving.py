@@ -24,7 +24,7 @@ from service.http_protocol import guarded_protocol
 from service.readiness import Readiness
 from service.settings import Settings
 
-BACKLOG = 65_535  # more than any system allows: its own limit holds. Who finds it full waits a second
+BACKLOG = 65_535  # the system has its own limit; who finds no room comes again after a second
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 TASK_DIED = 1
 LAST_CALL_SECONDS = 0.1
