@@ -24,6 +24,7 @@ from model.towers import tower_shares
 from model.views import random_view
 
 _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
+_STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
 _SHARES_SAMPLE = 4096
 _UNLABELED = "unlabeled"
@@ -109,12 +110,14 @@ class _Batches:
 
     def chunks(self) -> Iterator[list[Inputs]]:
         """The inputs of all steps, a few steps at once."""
-        # Rows are drawn before the first step: a GPU ends what it does for every copy from the host.
-        rows = {name: self._rows(count) for name, count in self._counts().items()}
-        for first in range(0, self.config.steps_per_episode, _STEPS_AT_ONCE):
-            yield self._steps(
-                {name: some[first : first + _STEPS_AT_ONCE] for name, some in rows.items()}
-            )
+        # Rows are drawn for many steps: a GPU ends what it does for every copy from the host.
+        for first in range(0, self.config.steps_per_episode, _STEPS_DRAWN):
+            steps = min(_STEPS_DRAWN, self.config.steps_per_episode - first)
+            rows = {name: self._rows(count, steps) for name, count in self._counts().items()}
+            for start in range(0, steps, _STEPS_AT_ONCE):
+                yield self._steps(
+                    {name: some[start : start + _STEPS_AT_ONCE] for name, some in rows.items()}
+                )
 
     def newest(self) -> tuple[Tensor, Tensor]:
         """The newest contexts of source and target, as they came."""
@@ -130,10 +133,10 @@ class _Batches:
             {**counts, _UNLABELED: len(self.target)} if is_used and len(self.target) > 1 else counts
         )
 
-    def _rows(self, available: int) -> Tensor:
-        """Random rows for all steps, (steps, batch)."""
-        size = self.config.steps_per_episode, self.config.batch_size
-        return torch.from_numpy(self.rng.integers(available, size=size)).to(self.device)
+    def _rows(self, available: int, steps: int) -> Tensor:
+        """Random rows, (steps, batch)."""
+        rows = self.rng.integers(available, size=(steps, self.config.batch_size))
+        return torch.from_numpy(rows).to(self.device)
 
     def _steps(self, rows: Mapping[str, Tensor]) -> list[Inputs]:
         """The inputs of some steps; `rows` (steps, batch) are those of `_counts`."""
