@@ -62,6 +62,9 @@ def _log_failure(
         log.critical(
             "a job failed", extra={"action": "training_failed"}, exc_info=(kind, error, trace)
         )
+    # At once: the listening thread holds the standard input, at which the interpreter's end aborts.
+    sys.stdout.flush()
+    os._exit(1)
 
 
 if __name__ == "__main__":

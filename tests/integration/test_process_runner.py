@@ -1,14 +1,19 @@
 """Training in a process of its own: the same result, whatever becomes of the process."""
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from threading import Thread
 
 import psutil
 import pytest
 
+from model.job_codec import Message
 from model.learner import Learner, TrainingJob
 from model.snapshot import state_hash
+from service.message_pipe import send
 from service.process_runner import ATTEMPTS, ProcessRunner, TrainingGivenUp
 from tests.builders import make_rounds, small_config, teach
 from tests.storage_tools import eventually
@@ -140,3 +145,27 @@ def test_a_job_is_given_up_when_its_process_dies_again_and_again():
         runner.train(pending(due()))
     assert deaths.count == ATTEMPTS
     runner.close()
+
+
+def test_a_job_that_fails_is_told_of_in_a_line_that_quotes_nothing():
+    answers, theirs = os.pipe()
+    command = [sys.executable, "-m", "service.training_process", "cpu", str(theirs)]
+    with subprocess.Popen(
+        command,
+        pass_fds=[theirs],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        send(process.stdin, Message({"kind": "judging", "config": {"a canary": 1}}, {}))
+        out, errors = process.stdout.read().decode(), process.stderr.read().decode()
+    os.close(answers)
+    os.close(theirs)
+    (line,) = [json.loads(line) for line in out.splitlines()]
+    assert (line["level"], line["action"]) == ("critical", "training_failed")
+    assert "canary" not in out + errors
+    assert "Traceback" not in errors
+    assert process.returncode == 1
