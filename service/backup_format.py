@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -42,7 +42,7 @@ class PartLine(msgspec.Struct, frozen=True):
     """What comes next: so many rows of a table; the hash is over all lines up to the last of them."""
 
     table: str
-    rows: int
+    rows: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
 
 
