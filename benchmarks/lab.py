@@ -13,6 +13,7 @@ from model.learner import Learner
 from model.policy import Policy
 from model.rounds import Domain, Doubles, Floats, Round
 from model.simulate import Draw, World
+from service import THREAD_VARIABLES
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ def accuracy(policy: Policy, draw: Draw, domain: Domain) -> float:
 def use_threads(count: int) -> None:
     """So many threads for torch here, and for all of numerics in processes started from here on."""
     torch.set_num_threads(count)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in THREAD_VARIABLES:
         os.environ[name] = str(count)
 
 

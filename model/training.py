@@ -129,9 +129,9 @@ class _Batches:
         counts: dict[str, int] = {domain: some.count for domain, some in self.labelled.items()}
         config = self.config
         is_used = config.consistency_weight or config.divergence_weight or config.prediction_weight
-        return (
-            {**counts, _UNLABELED: len(self.target)} if is_used and len(self.target) > 1 else counts
-        )
+        if is_used and len(self.target) > 1:
+            counts[_UNLABELED] = len(self.target)
+        return counts
 
     def _rows(self, available: int, steps: int) -> Tensor:
         """Random rows, (steps, batch)."""

@@ -16,7 +16,7 @@ from service.authorising import Guard
 from service.middleware import CLOSE, Begun, RequestScope
 from service.promptly import Promptly
 from service.routes.hot import Answer, Header, HotRoute, HotRoutes
-from service.security_headers import protected
+from service.security_headers import encoded, protected
 from service.shedding import Shedding
 
 # An extension of ASGI. Its `send` sends status, encoded headers (without the empty line) and body at
@@ -95,16 +95,12 @@ class ExpressLane:
 
 def _head(answer: Answer, own: list[Header]) -> bytes:
     usual = _usual_head((answer.content_type, *answer.headers))
-    return b"%bcontent-length: %d\r\n%b" % (usual, len(answer.body), _encoded(own))
+    return b"%bcontent-length: %d\r\n%b" % (usual, len(answer.body), encoded(own))
 
 
 @lru_cache(maxsize=256)
 def _usual_head(headers: tuple[Header, ...]) -> bytes:
-    return _encoded(protected(list(headers)))
-
-
-def _encoded(headers: list[Header]) -> bytes:
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
+    return encoded(protected(list(headers)))
 
 
 def _is_plain(scope: Scope) -> bool:

@@ -26,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from service.errors import occurrence, plain_problem
 from service.express_lane import WHOLE_ANSWER, WholeAnswer
 from service.records import uuid7
+from service.security_headers import encoded
 
 Headers = Iterable[tuple[bytes, bytes]]
 # The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
@@ -88,7 +89,7 @@ class _Guarded(HttpToolsProtocol):
             return
         answer, self._refusal = self._refusal, None
         self._end_deadline()
-        self.transport.write(b"".join((UNAVAILABLE, *self._default_headers(), answer)))
+        self.transport.write(b"".join((UNAVAILABLE, self._default_headers(), answer)))
         if self.parser.should_keep_alive():
             self.on_response_complete()
         else:
@@ -100,8 +101,8 @@ class _Guarded(HttpToolsProtocol):
         if cycle.response_started or cycle.disconnected or self.flow.write_paused:
             return False
         end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        defaults = self._default_headers()
-        self.transport.write(b"".join((STATUS_LINE[status], *defaults, head, end, body)))
+        parts = STATUS_LINE[status], self._default_headers(), head, end, body
+        self.transport.write(b"".join(parts))
         cycle.response_started = cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:
@@ -109,8 +110,8 @@ class _Guarded(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    def _default_headers(self) -> list[bytes]:
-        return [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
+    def _default_headers(self) -> bytes:
+        return encoded(self.server_state.default_headers)
 
     def _early_refusal(self) -> bytes | None:
         # What needs more than an answer after its end takes the long way, and is refused there.

@@ -1,5 +1,7 @@
 """Headers of every answer that keep browsers from doing more with it than they should."""
 
+from collections.abc import Iterable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ALWAYS = (
@@ -30,6 +32,11 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def encoded(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as they are sent, without the empty line after the last."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
 
 
 def protected(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -15,7 +15,7 @@ from service.metrics import Metrics
 from service.middleware import ALWAYS_OPEN, UNMATCHED, request_id_of
 from service.problems import MEDIA_TYPE
 from service.readiness import Readiness
-from service.security_headers import protected
+from service.security_headers import encoded, protected
 from service.visits import VISIT, Visit
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -102,8 +102,7 @@ class Refusal:
             (b"retry-after", str(error.retry_after_seconds).encode()),
         ]
         self._status = error.status
-        headers = protected(self._headers)
-        self._head = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+        self._head = encoded(protected(self._headers))
 
     def encoded(self, request_id: str) -> bytes:
         """Headers and content as they are sent."""

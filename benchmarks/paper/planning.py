@@ -39,7 +39,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--runs", type=Path, help="finished runs; default results/runs.jsonl")
     add("--out", type=Path, help="folder of the report; its page lies beside it")
     add("--parallel", type=_count, default=1, metavar="N", help="runs at once, as threads (GPU)")
-    add("--processes", type=_count, metavar="N", help="runs at once, as processes (CPU)")
+    add("--processes", type=_count, metavar="N", help="runs at once, as processes")
     add(
         "--threads", type=_count, default=1, metavar="N", help="of torch in each run; 1 for vectors"
     )

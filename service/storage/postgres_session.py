@@ -37,8 +37,7 @@ SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM 
 WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
 """
 FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
-# One search for each thing asked for, kept apart by OFFSET: over "= ANY" the planner, while it knows
-# no statistics, uses the first column of an index alone, and a request goes through all of the log.
+# One search for each thing asked for, as in `event_search` and for the same reason.
 BY_KEYS = f"""
 SELECT found.* FROM unnest($2::text[]) AS asked(event_key)
 CROSS JOIN LATERAL (
