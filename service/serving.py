@@ -139,15 +139,20 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals ourselves: uvicorn would raise them again and so not exit with 0."""
+        """Handle signals ourselves: uvicorn would raise them again and so not exit with 0.
+
+        They are not left to the loop either, which may tell a signal twice when another one comes
+        close behind, as the parent's does: one Ctrl-C would be taken for two.
+        """
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
+            signal.signal(number, lambda sent, _: loop.call_soon_threadsafe(self._on_signal, sent))
         try:
             yield
         finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            # Nothing is left but the exit, which a late word of the parent's must not spoil.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def drain(self) -> None:
         """Stop being ready now, and stop listening in a moment."""

@@ -1,23 +1,43 @@
 """The server process around the app."""
 
+import asyncio
 import gc
+import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 import uvicorn
+import uvloop
 
 from service.readiness import Readiness
-from service.serving import DrainingServer, listen
+from service.serving import SIGNALS, DrainingServer, listen
 
 
 async def nothing(scope, receive, send):
     """An app that is never asked."""
 
 
-async def test_what_start_up_made_is_not_looked_through_again():
+@pytest.fixture
+def server() -> DrainingServer:
+    """One that has not been started."""
     config = uvicorn.Config(nothing, lifespan="off", log_config=None)
     config.load()
+    return DrainingServer(config, Readiness(), 0.0, lambda: None)
+
+
+@pytest.fixture
+def _signals() -> Iterator[None]:
+    """Leaves the process's own way with signals as it was."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+async def test_what_start_up_made_is_not_looked_through_again(server: DrainingServer):
     listener = listen("127.0.0.1", 0)
-    server = DrainingServer(config, Readiness(), 0.0, lambda: None)
-    server.lifespan = config.lifespan_class(config)
+    server.lifespan = server.config.lifespan_class(server.config)
     frozen_before = gc.get_freeze_count()
     try:
         await server.startup([listener])
@@ -26,3 +46,33 @@ async def test_what_start_up_made_is_not_looked_through_again():
     finally:
         gc.unfreeze()
         await server.shutdown([listener])
+
+
+@pytest.mark.usefixtures("_signals")
+@pytest.mark.parametrize(("sent", "is_forced"), [(1, False), (2, True)])
+def test_one_ctrl_c_is_not_taken_for_two(server: DrainingServer, sent: int, is_forced: bool):
+    async def interrupt() -> None:
+        with server.capture_signals():
+            for _ in range(sent):
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(0.01)
+            # The note that wakes the loop may come late, and with another signal between: then
+            # the loop would tell of the first one again.
+            wakeup = signal.set_wakeup_fd(-1)
+            signal.set_wakeup_fd(wakeup)
+            os.write(wakeup, bytes([signal.SIGINT]))
+            await asyncio.sleep(0.01)
+            assert server.should_exit
+            assert server.force_exit is is_forced
+
+    uvloop.run(interrupt())
+
+
+@pytest.mark.usefixtures("_signals")
+def test_a_late_word_of_the_parent_does_not_spoil_the_exit(server: DrainingServer):
+    async def end() -> None:
+        with server.capture_signals():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    uvloop.run(end())
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
