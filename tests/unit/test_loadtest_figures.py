@@ -12,6 +12,7 @@ import pytest
 from loadtest.figures import latency_growth, no_error, other_errors, recovery_seconds
 from loadtest.lost_events import Comparison, compared
 from loadtest.sampling import MEBIBYTE, Group, Sample, memory_slope
+from loadtest.service_under_test import itself, started_by, tree
 from tests.loadtest_tools import stage_of
 
 QUICK, SLOW = [0.01] * 50, [0.5] * 50
@@ -72,6 +73,20 @@ def test_the_cpu_time_of_a_process_that_ended_is_kept():
     assert both.memory_bytes > mine.memory_info().rss
     assert alone.memory_bytes < both.memory_bytes
     assert alone.cpu_seconds >= both.cpu_seconds > 0
+
+
+def test_a_process_and_what_it_has_started_are_told_apart():
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()  # the child is there
+        (child,) = psutil.Process(started.pid).children()
+        groups = [of(started.pid) for of in (itself, started_by, tree)]
+        found = [[process.pid for process in group()] for group in groups]
+        started.communicate(b"\n")
+    assert found == [[started.pid], [child.pid], [started.pid, child.pid]]
+    assert [group() for group in groups] == [[], [], []]
 
 
 def test_a_dropped_event_is_found():

@@ -1,0 +1,78 @@
+"""A gradient step as a GPU records it: tensor operations alone, none of which the host has a say in."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from model.config import BanditConfig
+from model.networks import Networks
+from model.objective import step_terms
+from model.systems import system_config
+
+COUNT = 8
+# What makes a tensor from the host's numbers, or the host's numbers from a tensor.
+BY_THE_HOST = {
+    "arange",
+    "lift_fresh",
+    "_local_scalar_dense",
+    "nonzero",
+    "randperm",
+    "rand",
+    "randn",
+}
+CONFIGS = {
+    "mlp": {"context_shape": (5,)},
+    "committee": {
+        "context_shape": (5,),
+        "encoder": "committee",
+        "tower_count": 3,
+        "latent_size": 12,
+    },
+    "conv": {"context_shape": (3, 8, 8)},
+}
+
+
+class Recorded(TorchDispatchMode):
+    """The names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, values: Any = (), options: Any = None
+    ) -> Any:
+        self.names.add(operation.overloadpacket.__name__)
+        return operation(*values, **(options or {}))
+
+
+def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
+    def contexts() -> Tensor:
+        return torch.randn(COUNT, *config.context_shape)
+
+    return {
+        "source.contexts": contexts(),
+        "source.arms": torch.arange(COUNT) % config.arm_count,
+        "source.rewards": torch.ones(COUNT),
+        "student_view": contexts(),
+        "teacher_view": contexts(),
+        "shares": torch.ones(config.tower_count),
+        "strength": torch.ones(config.tower_count),
+        "consistency": torch.tensor(1.0),
+        "share_ratio": torch.ones(config.arm_count),
+        "share_factor": torch.ones(config.arm_count),
+    }
+
+
+@pytest.mark.parametrize("values", CONFIGS.values(), ids=CONFIGS)
+def test_a_step_can_be_recorded(values: dict[str, Any]):
+    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **values)
+    networks = Networks.initial(config, 0, torch.device("cpu")).train()
+    inputs = inputs_for(config)
+    with Recorded() as recorded:
+        torch.stack(list(step_terms(networks, inputs, config).values())).sum().backward()
+    assert "softplus" in recorded.names  # it was watched
+    assert recorded.names.isdisjoint(BY_THE_HOST)
