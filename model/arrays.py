@@ -20,6 +20,10 @@ _TINY = 1e-12
 class Arrays(Protocol):
     """Operations on arrays of one kind."""
 
+    def copied(self, values: Array) -> Array:
+        """The values in memory of their own."""
+        ...
+
     def clip(self, values: Array, bound: float) -> Array:
         """Values limited to ±bound."""
         ...
@@ -42,6 +46,9 @@ class Arrays(Protocol):
 
 
 class _Numpy:
+    def copied(self, values: Array) -> Array:
+        return values.copy()
+
     def stack(self, values: list[Array]) -> Array:
         return np.stack(values)
 
@@ -59,6 +66,9 @@ class _Numpy:
 
 
 class _Torch:
+    def copied(self, values: Array) -> Array:
+        return values.clone()
+
     def stack(self, values: list[Array]) -> Array:
         return torch.stack(values)
 

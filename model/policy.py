@@ -192,7 +192,8 @@ class Policy:
         rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
         latents = self._forward[domain](rows)  # (n or n·K, d)
         products = latents @ self._weights
-        mean = products[:, : self._model_count]  # (n, K) or (n·K, 1)
+        # (n, K) or (n·K, 1); a copy, for answers would keep all of the products alive.
+        mean = self._arrays.copied(products[:, : self._model_count])
         spread = products[:, self._model_count :].reshape(*mean.shape, self._size)
         bonus = self._arrays.norms(spread)
         if self._is_joint:
