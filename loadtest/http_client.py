@@ -15,6 +15,9 @@ import httptools
 TIMEOUT = "timeout"
 DISCONNECTED = "disconnected"
 SWEEP_SECONDS = 0.1
+MAX_CONNECTING = (
+    64  # at once: a pool that opens one for whoever waits makes the storm that it measures
+)
 IDLE_SECONDS = 5.0  # well before a server closes it: that could meet a request on its way
 
 
@@ -51,6 +54,7 @@ class HttpClient:
         """Open some connections ahead."""
         self._loop = asyncio.get_running_loop()
         self._spawn(self._sweep())
+        self._connecting += connections
         await asyncio.gather(*(self._connect() for _ in range(connections)))
 
     async def close(self) -> None:
@@ -67,8 +71,7 @@ class HttpClient:
             self._write(self._idle.pop(), request, on_answer, on_sent)
             return
         self._waiting.append((request, on_answer, on_sent))
-        if len(self._open) + self._connecting < self._max_connections:
-            self._spawn(self._connect())
+        self._connect_for_waiting()
 
     def _write(
         self,
@@ -80,20 +83,27 @@ class HttpClient:
         on_sent()
         connection.ask(request, on_answer, self._loop.time() + self._timeout_seconds)
 
+    def _connect_for_waiting(self) -> None:
+        room = self._max_connections - len(self._open) - self._connecting
+        if room > 0 and self._connecting < min(MAX_CONNECTING, len(self._waiting)):
+            self._connecting += 1
+            self._spawn(self._connect())
+
     async def _connect(self) -> None:
-        self._connecting += 1
+        """One of those that are counted as connecting."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 _, connection = await self._loop.create_connection(
                     lambda: _Connection(self._on_idle, self._on_lost), *self._address
                 )
         except OSError:
-            self._refuse_one()
-            return
-        finally:
             self._connecting -= 1
-        self._open.add(connection)
-        self._on_idle(connection)
+            self._refuse_one()
+        else:
+            self._connecting -= 1
+            self._open.add(connection)
+            self._on_idle(connection)
+        self._connect_for_waiting()
 
     def _refuse_one(self) -> None:
         if self._waiting:
@@ -112,8 +122,7 @@ class HttpClient:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        if self._waiting:
-            self._spawn(self._connect())
+        self._connect_for_waiting()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import mean
 
 from loadtest.bench import Bench, Stage
 from loadtest.checks import Check, at_least, at_most
@@ -68,17 +69,23 @@ def mixed(bench: Bench, plan: Plan) -> list[Check]:
 
 
 def overload(bench: Bench, plan: Plan) -> list[Check]:
-    """Twice the knee, then half of it: most of the goodput stays, and latency comes back soon."""
+    """Twice the knee, then half of it: most of the goodput stays, and latency comes back soon.
+
+    The knee's goodput is that of the minute around the overload: the knee was found minutes ago, and
+    machines that are shared change their speed.
+    """
     seconds = plan.seconds or 20
-    knee = _knee(bench, plan)
-    before, twice, after = bench.play_on(
+    knee = _knee(bench, plan).rate
+    before, knee_before, twice, after, knee_after = bench.play_on(
         [
-            ("half the knee", 0.5 * knee.rate, max(5, seconds // 2)),
-            ("twice the knee", 2 * knee.rate, seconds),
-            ("half the knee again", 0.5 * knee.rate, max(10, seconds // 2)),
+            ("half the knee", 0.5 * knee, max(5, seconds // 2)),
+            ("the knee", knee, max(5, seconds // 2)),
+            ("twice the knee", 2 * knee, seconds),
+            ("half the knee again", 0.5 * knee, max(10, seconds // 2)),
+            ("the knee again", knee, max(5, seconds // 2)),
         ]
     )
-    share = twice.after(SETTLING_SECONDS).goodput / knee.goodput
+    share = _goodput(twice) / mean([_goodput(knee_before), _goodput(knee_after)])
     recovered = recovery_seconds(after, BACK * before.after(SETTLING_SECONDS).p99)
     refused = twice.whole.refused
     return [
@@ -126,6 +133,10 @@ PROFILES: dict[str, Profile] = {
     "training": training,
     "soak": soak,
 }
+
+
+def _goodput(stage: Stage) -> float:
+    return stage.after(SETTLING_SECONDS).goodput
 
 
 def _knee(bench: Bench, plan: Plan) -> Stage:

@@ -81,6 +81,24 @@ async def test_requests_at_once_open_connections():
         assert await asking == [Answer("200", b"good")] * 5
 
 
+async def test_connections_are_opened_a_few_at_a_time_and_used_again_meanwhile():
+    server = Server(OK)
+    async with connected(server, max_connections=4096) as client:
+        assert len(await ask(client, 2000)) == 2000
+    assert server.requests == 2000
+    assert server.connections < 1000
+
+
+async def test_connections_are_opened_for_all_who_wait_in_the_end():
+    server = Server(OK)
+    async with connected(server, max_connections=4096) as client:
+        server.gate.clear()
+        asking = asyncio.ensure_future(ask(client, 300))
+        await eventually(lambda: server.requests == 300)
+        server.gate.set()
+        assert len(await asking) == 300
+
+
 async def test_a_request_without_a_connection_waits_and_is_sent_late():
     server, sent = Server(OK), list[int]()
     async with connected(server, max_connections=1) as client:
