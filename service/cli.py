@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Annotated
 
 import prometheus_client
@@ -9,12 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.allocator import map_large_blocks, share_arenas
+from service.allocator import give_back, map_large_blocks, share_arenas
 from service.app import opened_database, running_trainer
 from service.backup_commands import backup, restore
 from service.client_commands import demo, experiment_app, export, fail, report, score, upload
 from service.command_tools import DataDir, Device, run, settings_from
 from service.evaluation_commands import evaluate, log_app, replay_counterfactual
+from service.garbage import leave_the_past_alone
 from service.key_commands import key_app
 from service.metrics import Metrics
 from service.readiness import Readiness
@@ -36,6 +38,7 @@ NO_KEY = (
     "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
     "select --scope reward …`, or listen on 127.0.0.1"
 )
+GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -195,8 +198,12 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
             settings.trainer_metrics_port, settings.host, metrics.registry
         )
     async with running_trainer(settings, metrics, readiness):
+        leave_the_past_alone()
         typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
-        await stopped.wait()
+        while not stopped.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), GIVE_BACK_SECONDS)
+            give_back()
 
 
 async def _migrate(settings: Settings) -> tuple[str | None, str | None]:

@@ -6,7 +6,6 @@ exits with 0. A second Ctrl-C ends it at once.
 """
 
 import asyncio
-import gc
 import logging
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ import uvicorn
 
 from service.allocator import keep_large_blocks, share_arenas
 from service.app import create_app
+from service.garbage import leave_the_past_alone
 from service.http_protocol import guarded_protocol
 from service.readiness import Readiness
 from service.settings import Settings
@@ -76,16 +76,6 @@ def serve(
     return 0 if readiness.dead_task is None else TASK_DIED
 
 
-def _leave_the_past_alone() -> None:
-    """Take what start-up made out of the garbage collector's view.
-
-    Torch and the rest are some hundred thousand objects that stay: looking through them all took
-    200 ms each time, with every request waiting.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 class DrainingServer(uvicorn.Server):
     """uvicorn with a drain in front of its shutdown."""
 
@@ -106,7 +96,7 @@ class DrainingServer(uvicorn.Server):
         """Start, then say so."""
         await super().startup(sockets)
         if self.started:
-            _leave_the_past_alone()
+            leave_the_past_alone()
             log.info("started", extra={"action": "service_started", "process_id": os.getpid()})
             self._on_started()
             self._follow_parent()

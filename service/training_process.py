@@ -16,6 +16,7 @@ from typing import IO
 
 from model.job_codec import Message, answered
 from service import logs
+from service.allocator import give_back
 from service.message_pipe import PipeClosed, receive, send
 
 NICENESS = 10  # serving goes first wherever both want a core
@@ -32,6 +33,7 @@ def main(device: str, answers: int) -> None:
         listening.start()
         while True:
             send(pipe, answered(jobs.get(), device))
+            give_back()  # the next job is far away
 
 
 def _prepare() -> None:

@@ -1,25 +1,42 @@
 """`daband train` within this process."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from service.cli import _train
+import pytest
+
+from service import cli
 from service.readiness import Readiness
 from service.settings import Settings
 from tests.storage_tools import eventually, migrated, sqlite_url
 
 
-async def test_all_that_a_trainer_does_beside_its_loop_shares_one_thread(tmp_path: Path):
-    url = sqlite_url(tmp_path / "daband.db")
+@asynccontextmanager
+async def training(folder: Path) -> AsyncIterator[None]:
+    """The command at work."""
+    url = sqlite_url(folder / "daband.db")
     await migrated(url)
     loop, readiness = asyncio.get_running_loop(), Readiness()
     unheard = readiness.on_failure
-    training = asyncio.create_task(_train(Settings(database_url=url), readiness))
+    task = asyncio.create_task(cli._train(Settings(database_url=url), readiness))
     await eventually(lambda: readiness.on_failure is not unheard)
+    try:
+        yield
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await task
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        gc.unfreeze()
+
+
+async def test_all_that_a_trainer_does_beside_its_loop_shares_one_thread(tmp_path: Path):
     all_there = threading.Barrier(2)
 
     def meet() -> str:
@@ -28,9 +45,22 @@ async def test_all_that_a_trainer_does_beside_its_loop_shares_one_thread(tmp_pat
             all_there.wait(0.2)
         return threading.current_thread().name
 
-    names = await asyncio.gather(*(asyncio.to_thread(meet) for _ in range(4)))
-    os.kill(os.getpid(), signal.SIGTERM)
-    await training
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.remove_signal_handler(number)
+    async with training(tmp_path):
+        names = await asyncio.gather(*(asyncio.to_thread(meet) for _ in range(4)))
     assert names == ["daband-folding_0"] * 4
+
+
+async def test_a_trainer_gives_free_memory_back_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given_back: list[int] = []
+    monkeypatch.setattr(cli, "GIVE_BACK_SECONDS", 0.01)
+    monkeypatch.setattr(cli, "give_back", lambda: given_back.append(len(given_back)))
+    async with training(tmp_path):
+        await eventually(lambda: len(given_back) > 3)
+
+
+async def test_garbage_of_a_trainer_is_not_measured_by_what_start_up_made(tmp_path: Path):
+    async with training(tmp_path):
+        await eventually(lambda: gc.get_freeze_count() > 10_000)
+        assert len(gc.get_objects()) < gc.get_freeze_count()

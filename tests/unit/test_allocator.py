@@ -102,6 +102,31 @@ def test_servers_use_large_blocks_again():
     assert 10 * faults("kept") < faults("much")
 
 
+# Small blocks are freed while every tenth stays: nothing at the end of the heap can go.
+PIECES = """
+import psutil
+from service.allocator import give_back
+
+def resident():
+    return psutil.Process().memory_info().rss >> 20
+
+give_back()
+held = [bytearray(20_000) for _ in range(4_000)]
+most = resident()
+held = held[::10]
+kept = resident()
+give_back()
+print(most - kept, kept - resident())
+"""
+
+
+def test_what_is_free_between_blocks_in_use_is_given_back():
+    told = subprocess.run([sys.executable, "-c", PIECES], capture_output=True, check=True).stdout
+    freed_at_once, given_back = map(int, told.split())
+    assert freed_at_once < 10
+    assert given_back > 30  # of 72
+
+
 def test_who_sets_the_numbers_is_obeyed():
     given = {"MALLOC_ARENA_MAX": "3", "MALLOC_MMAP_THRESHOLD_": str(8 << 20)}
     few, many = kept("little", 0, given), kept("little", BLOCKS, given)
