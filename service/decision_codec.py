@@ -7,7 +7,6 @@ order.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import add
 from typing import NamedTuple
 
@@ -48,8 +47,7 @@ _decode = msgspec.json.Decoder(DecisionPayload).decode
 _decode_shares = msgspec.json.Decoder(_Shares).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One domain's part of a round: `contexts` is (*shape), or (arms, *shape) where arms have their own."""
 
     domain: Domain

@@ -1,4 +1,7 @@
-"""The frozen values that storage, trainer and routes hand to each other."""
+"""The frozen values that storage, trainer and routes hand to each other.
+
+Events are structs, not dataclasses: they are made by the million, in a thirtieth of the time.
+"""
 
 import hashlib
 import json
@@ -113,8 +116,7 @@ class Experiment:
         return {"experiment": self.name, "offset": self.head_offset}
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewEvent(msgspec.Struct, frozen=True):
     """An event on its way into the log.
 
     `event_key` is unique within its kind: the decision's id for a decision and for its reward.
@@ -143,10 +145,7 @@ class NewEvent:
 
 
 class StoredEvent(msgspec.Struct, frozen=True):
-    """An event of the log; a reward that was read from the log brings its decision.
-
-    A struct, not a dataclass: logs are read by the million, and it is made in a thirtieth of the time.
-    """
+    """An event of the log; a reward that was read from the log brings its decision."""
 
     experiment_id: str
     offset: int

@@ -5,12 +5,12 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from model.rounds import Booleans
 from model.selection import entropy
@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """One round to decide: its sides are written together or not at all.
 
     `is_new` if its id was made here, and so is in no log.
@@ -73,8 +72,7 @@ def _entropy(probabilities: tuple[float, ...]) -> float:
     return entropy(np.array(probabilities))
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The answer to a round; `is_replay` when it had been answered before."""
 
     body: dict[str, Any]

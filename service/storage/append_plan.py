@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from service.errors import (
     ExperimentPaused,
@@ -30,8 +33,7 @@ RequestKey = tuple[str, str]  # experiment id, request id
 Decisions = dict[Domain | None, StoredEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class AppendCall:
+class AppendCall(NamedTuple):
     """The events of one caller: all of one experiment, all or none written.
 
     With an `epoch`, they are refused once another trainer has taken the experiment over.

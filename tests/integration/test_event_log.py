@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from service.errors import (
     ExperimentPaused,
@@ -44,7 +45,7 @@ async def test_what_is_read_is_what_was_appended(event_log: EventLog, experiment
     (appended,) = await event_log.append([new])
     (read,) = await event_log.read(experiment.experiment_id, after=0, limit=1)
     assert read == appended.event
-    kept = NewEvent.__dataclass_fields__.keys() & set(StoredEvent.__struct_fields__)
+    kept = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
     assert all(getattr(read, name) == getattr(new, name) for name in kept)
     assert read.created_at.utcoffset() is not None
 
@@ -201,7 +202,7 @@ async def test_a_reward_that_is_no_number_is_refused(
 ):
     decision_id = await append_decision(event_log, experiment)
     with pytest.raises(InvalidRequest):
-        await event_log.append([replace(reward(experiment, decision_id), reward=value)])
+        await event_log.append([structs.replace(reward(experiment, decision_id), reward=value)])
 
 
 async def test_a_target_reward_is_refused_until_the_phase_opens(
@@ -260,7 +261,7 @@ async def test_other_events_are_written_once_a_key(event_log: EventLog, experime
     (second,) = await event_log.append([event])
     assert (first.created, second.created) == (True, False)
     with pytest.raises(RequestConflict):
-        await event_log.append([replace(event, request_hash="b")])
+        await event_log.append([structs.replace(event, request_hash="b")])
 
 
 async def test_a_callers_refusal_does_not_touch_its_neighbours(
@@ -284,8 +285,8 @@ async def test_a_value_that_cannot_be_stored_fails_its_caller_alone(
     event_log: EventLog, experiment: Experiment
 ):
     bad = [
-        replace(decision(experiment), arm="\ud800"),
-        replace(decision(experiment), policy_version=2**70),
+        structs.replace(decision(experiment), arm="\ud800"),
+        structs.replace(decision(experiment), policy_version=2**70),
     ]
     results = await asyncio.gather(
         *(outcome(event_log.append([each])) for each in (decision(experiment), *bad))
@@ -316,7 +317,7 @@ async def test_one_key_in_two_experiments_at_once_is_kept_once(
 ):
     other = await experiments.create("other", "{}")
     mine = decision(experiment)
-    theirs = replace(decision(other), event_key=mine.event_key)
+    theirs = structs.replace(decision(other), event_key=mine.event_key)
     results = await asyncio.gather(
         outcome(event_log.append([mine])), outcome(event_log.append([theirs]))
     )

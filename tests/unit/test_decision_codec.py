@@ -1,7 +1,5 @@
 """Decisions become events and come back."""
 
-from dataclasses import asdict
-
 import msgspec
 import numpy as np
 import pytest
@@ -35,7 +33,7 @@ OWN = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 def stored(event: NewEvent) -> StoredEvent:
     kept = StoredEvent.__struct_fields__
-    values = {name: value for name, value in asdict(event).items() if name in kept}
+    values = {name: value for name, value in msgspec.structs.asdict(event).items() if name in kept}
     return StoredEvent(**values, offset=1, created_at=utc_now())
 
 

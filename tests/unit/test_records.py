@@ -2,7 +2,6 @@
 
 import os
 import uuid
-from dataclasses import FrozenInstanceError, fields
 from datetime import UTC
 
 import pytest
@@ -52,12 +51,12 @@ def test_a_phase_moves_one_way():
 
 def test_records_do_not_change():
     event = NewEvent("e-1", EventKind.DECISION, "d-1")
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         event.arm = "low"  # type: ignore[misc]
 
 
 def test_a_stored_event_has_all_that_a_new_one_has():
-    new = {field.name for field in fields(NewEvent)}
+    new = set(NewEvent.__struct_fields__)
     stored = set(StoredEvent.__struct_fields__)
     assert stored - new == {"offset", "created_at", "decision"}
     assert new - stored == {"has_new_key", "has_new_request"}  # of no use once they are stored
