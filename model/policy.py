@@ -126,11 +126,12 @@ class Policy:
         scores, latents = self._scored_with_latents(array, Domain.TARGET)
         probabilities = mixed_probabilities(scores.ucb, eligible, 0.0, self._tolerance)
         arms = np.asarray(probabilities.argmax(axis=1))
-        for row in np.flatnonzero(probabilities[np.arange(len(arms)), arms] < 1.0).tolist():
+        tied = np.flatnonzero(probabilities[np.arange(len(arms)), arms] < 1.0)
+        for row in tied.tolist():
             keys = np.array([bytes_key(array[row].tobytes())], dtype=np.uint64)
             arms[row] = drawn_arms(probabilities[row : row + 1], self._uniforms, keys)[0]
         confidence = self._rated(arms, scores, latents, eligible)
-        return TargetSelection(arms, probabilities, scores, confidence)
+        return TargetSelection(arms, probabilities, scores, confidence, tied)
 
     def _rated(
         self, arms: Integers, scores: Scores, latents: Floats, eligible: Booleans | None

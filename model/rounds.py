@@ -88,13 +88,15 @@ class Selection(NamedTuple):
 class TargetSelection(NamedTuple):
     """Best arms (n,) without exploration, their exact probabilities (n, K), the scores behind them
 
-    and how far each is supported by aligned source data (n,), between 0 and 1.
+    and how far each is supported by aligned source data (n,), between 0 and 1. In the rows `tied`
+    several arms are the best; in the others the arm has probability 1.
     """
 
     arms: Integers
     probabilities: Doubles
     scores: Scores
     confidence: Doubles
+    tied: Integers
 
 
 def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from msgspec import Raw, Struct
@@ -28,8 +27,7 @@ INLINE_NUMBERS = 1 << 15
 FEW_ARMS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRows:
+class TargetRows(NamedTuple):
     """Contexts that share their arms: (n, *shape), or (n, arms, *shape) where arms have their own.
 
     `rows` are their places in the request.
@@ -54,8 +52,7 @@ class TargetDecision(Struct, gc=False):
     abstained: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TargetAnswer:
+class TargetAnswer(NamedTuple):
     """What the policy says of each group of contexts, and what was stored if that was asked for."""
 
     spec: ExperimentSpec
@@ -232,7 +229,7 @@ def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]
     for column in np.flatnonzero(np.bincount(selection.arms)).tolist():
         certain[column] = sure_of(names[column], tuple(columns))
     found: list[Raw] = certain.take(selection.arms).tolist()
-    for row in np.flatnonzero(_of_chosen(selection.probabilities, selection) < 1.0).tolist():
+    for row in selection.tied.tolist():
         chosen = names[int(selection.arms[row])]
         found[row] = _with_probabilities(chosen, columns, selection.probabilities[row])
     return found
