@@ -21,7 +21,7 @@ from service.records import EventKind, NewEvent, StoredEvent
 CONTEXT_TYPE = np.dtype("<f4")
 
 
-class DecisionPayload(Struct, frozen=True):
+class DecisionPayload(Struct, frozen=True, gc=False):
     """What the policy said of every eligible arm, in the order of `arms`."""
 
     arms: tuple[str, ...]
@@ -35,7 +35,7 @@ class DecisionPayload(Struct, frozen=True):
         return self.probabilities[self.arms.index(arm)]
 
 
-class _Shares(msgspec.Struct, frozen=True):
+class _Shares(msgspec.Struct, frozen=True, gc=False):
     """The part of a payload that folding needs: most of its cost is in the other numbers."""
 
     arms: tuple[str, ...]
@@ -47,7 +47,7 @@ _decode = msgspec.json.Decoder(DecisionPayload).decode
 _decode_shares = msgspec.json.Decoder(_Shares).decode
 
 
-class Side(Struct, frozen=True):
+class Side(Struct, frozen=True, gc=False):
     """One domain's part of a round: `contexts` is (*shape), or (arms, *shape) where arms have their own."""
 
     domain: Domain

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
 
 
-class Round(Struct, frozen=True):
+class Round(Struct, frozen=True, gc=False):
     """One round to decide: its sides are written together or not at all.
 
     `is_new` if its id was made here, and so is in no log.

@@ -119,8 +119,21 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 
 def stored_event(row: Row, decision: StoredEvent | None = None) -> StoredEvent:
     """The event of a row of `event_columns`; a reward may bring its decision."""
-    (experiment_id, offset, kind, key, payload, context, request_id, hash_, domain) = row[:9]
-    arm, reward, policy_version, created_at = row[9:]
+    (
+        experiment_id,
+        offset,
+        kind,
+        key,
+        payload,
+        context,
+        request_id,
+        request_hash,
+        domain,
+        arm,
+        reward,
+        policy_version,
+        created_at,
+    ) = row
     return StoredEvent(
         experiment_id,
         offset,
@@ -129,7 +142,7 @@ def stored_event(row: Row, decision: StoredEvent | None = None) -> StoredEvent:
         payload,
         context,
         request_id,
-        hash_,
+        request_hash,
         _DOMAINS[domain],
         arm,
         reward,
