@@ -15,9 +15,8 @@ import httptools
 TIMEOUT = "timeout"
 DISCONNECTED = "disconnected"
 SWEEP_SECONDS = 0.1
-MAX_CONNECTING = (
-    64  # at once: a pool that opens one for whoever waits makes the storm that it measures
-)
+# At once: a pool that opens a connection for whoever waits makes the storm that it measures.
+MAX_CONNECTING = 64
 IDLE_SECONDS = 5.0  # well before a server closes it: that could meet a request on its way
 
 
@@ -91,19 +90,25 @@ class HttpClient:
 
     async def _connect(self) -> None:
         """One of those that are counted as connecting."""
+        connection = await self._connection()
+        self._connecting -= 1
+        if connection is None:
+            self._refuse_one()
+        else:
+            self._open.add(connection)
+            self._on_idle(connection)
+        self._connect_for_waiting()
+
+    async def _connection(self) -> "_Connection | None":
+        """A new one; none if there is none to be had."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 _, connection = await self._loop.create_connection(
                     lambda: _Connection(self._on_idle, self._on_lost), *self._address
                 )
         except OSError:
-            self._connecting -= 1
-            self._refuse_one()
-        else:
-            self._connecting -= 1
-            self._open.add(connection)
-            self._on_idle(connection)
-        self._connect_for_waiting()
+            return None
+        return connection
 
     def _refuse_one(self) -> None:
         if self._waiting:

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from loadtest.http_client import Answer, HttpClient
+import pytest
+
+from loadtest.http_client import MAX_CONNECTING, Answer, HttpClient
 from tests.storage_tools import eventually
 
 REQUEST = b"POST /select HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
@@ -71,14 +73,15 @@ async def test_a_connection_is_used_again():
     assert (server.connections, server.requests) == (1, 3)
 
 
-async def test_requests_at_once_open_connections():
+@pytest.mark.parametrize("count", [5, 5 * MAX_CONNECTING])
+async def test_requests_at_once_open_connections(count: int):
     server = Server(OK)
-    async with connected(server, max_connections=5) as client:
+    async with connected(server, max_connections=count) as client:
         server.gate.clear()
-        asking = asyncio.ensure_future(ask(client, 5))
-        await eventually(lambda: server.requests == 5)
+        asking = asyncio.ensure_future(ask(client, count))
+        await eventually(lambda: server.requests == count)
         server.gate.set()
-        assert await asking == [Answer("200", b"good")] * 5
+        assert await asking == [Answer("200", b"good")] * count
 
 
 async def test_connections_are_opened_a_few_at_a_time_and_used_again_meanwhile():
@@ -87,16 +90,6 @@ async def test_connections_are_opened_a_few_at_a_time_and_used_again_meanwhile()
         assert len(await ask(client, 2000)) == 2000
     assert server.requests == 2000
     assert server.connections < 1000
-
-
-async def test_connections_are_opened_for_all_who_wait_in_the_end():
-    server = Server(OK)
-    async with connected(server, max_connections=4096) as client:
-        server.gate.clear()
-        asking = asyncio.ensure_future(ask(client, 300))
-        await eventually(lambda: server.requests == 300)
-        server.gate.set()
-        assert len(await asking) == 300
 
 
 async def test_a_request_without_a_connection_waits_and_is_sent_late():
