@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -84,12 +85,22 @@ async def test_requests_at_once_open_connections(count: int):
         assert await asking == [Answer("200", b"good")] * count
 
 
-async def test_connections_are_opened_a_few_at_a_time_and_used_again_meanwhile():
-    server = Server(OK)
+async def test_connections_are_opened_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    server, loop, opening = Server(OK), asyncio.get_running_loop(), [0]
+    connect = loop.create_connection
+
+    async def counted(*given: Any) -> Any:
+        opening.append(opening[-1] + 1)
+        try:
+            return await connect(*given)
+        finally:
+            opening.append(opening[-1] - 1)
+
     async with connected(server, max_connections=4096) as client:
+        monkeypatch.setattr(loop, "create_connection", counted)
         assert len(await ask(client, 2000)) == 2000
     assert server.requests == 2000
-    assert server.connections < 1000
+    assert max(opening) == MAX_CONNECTING
 
 
 async def test_a_request_without_a_connection_waits_and_is_sent_late():
