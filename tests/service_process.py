@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests import guard
@@ -20,6 +20,14 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours without any setting of the service."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("DABAND_")}
     return {**ours, "PYTHONUNBUFFERED": "1", **(extra or {})}
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+    """Wait for what another process does in its own time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
 
 
 class ServiceProcess:

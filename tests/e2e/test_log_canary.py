@@ -6,7 +6,6 @@ trainings, an evaluation, a bus that is away. Every number and secret in it woul
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.collector import Collector, collecting
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, wait_until
 
 CONTEXT = [0.7310585786300049, -0.6224593312018546, 0.5498339973124778, 0.9820137900379085]
 REWARD, REFUSED = 0.8807970779778823, 0.9525741268224334
@@ -103,10 +102,7 @@ def evaluate(http: httpx.Client) -> None:
 
 
 def wait(http: httpx.Client, path: str, is_there: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not is_there(found := http.get(path).json()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    wait_until(lambda: is_there(http.get(path).json()))
 
 
 def is_trained(state: dict[str, Any]) -> bool:

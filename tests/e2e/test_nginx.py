@@ -17,7 +17,8 @@ from service.errors import PayloadTooLarge, UnsupportedMediaType, plain_problem
 from tests.api_tools import CONTEXT, DOSES
 from tests.nginx_process import Nginx
 from tests.servers import free_port, running_server
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, wait_until
+from tests.storage_tools import eventually
 
 PATIENCE_SECONDS = 60.0
 PROBLEM = "application/problem+json"
@@ -26,8 +27,11 @@ SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    folder = tmp_path_factory.mktemp("service")
-    with ServiceProcess(folder, STORAGE_TIMEOUT_SECONDS="60") as running:  # the machine may be busy
+    settings = {
+        "STORAGE_TIMEOUT_SECONDS": "60",  # the machine may be busy
+        "SLOW_REQUEST_SECONDS": "0.000001",  # a line for every request
+    }
+    with ServiceProcess(tmp_path_factory.mktemp("service"), **settings) as running:
         yield running
 
 
@@ -65,22 +69,35 @@ def test_decisions_and_rewards_pass(nginx: Nginx):
         assert client.reward(selected.source.decision_id, 1).status == "created"
 
 
-def test_the_callers_request_id_comes_back_and_is_in_both_logs(http: httpx.Client, nginx: Nginx):
+def lines_about(request_id: str, log: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log.splitlines()]
+    return [line for line in lines if line.get("request_id") == request_id]
+
+
+def both_log(request_id: str, nginx: Nginx, service: ServiceProcess) -> list[str]:
+    """The statuses in nginx's lines; a line is written after the answer, so one waits for it."""
+    wait_until(lambda: bool(lines_about(request_id, nginx.log)))
+    wait_until(lambda: bool(lines_about(request_id, service.stdout)))
+    return [line["status"] for line in lines_about(request_id, nginx.log)]
+
+
+def test_the_callers_request_id_comes_back_and_is_in_both_logs(
+    http: httpx.Client, nginx: Nginx, service: ServiceProcess
+):
     answer = http.post("/select", json={}, headers={"X-Request-ID": "lab-7:42"})
     assert problem(answer)["request_id"] == "lab-7:42"
-    lines = [json.loads(line) for line in nginx.log.splitlines()]
-    assert [line["status"] for line in lines if line["request_id"] == "lab-7:42"] == ["422"]
+    assert both_log("lab-7:42", nginx, service) == ["422"]
 
 
 @pytest.mark.parametrize("given", [None, "x" * 129, 'quote"it', "sp ace"])
 def test_another_id_is_made_where_the_callers_is_none(
-    http: httpx.Client, nginx: Nginx, given: str | None
+    http: httpx.Client, nginx: Nginx, service: ServiceProcess, given: str | None
 ):
     answer = http.get("/healthz", headers={} if given is None else {"X-Request-ID": given})
     made = answer.headers["x-request-id"]
     assert answer.status_code == 200
     assert made != given
-    assert f'"request_id": "{made}"' in nginx.log  # nginx's own, which the service took over
+    assert both_log(made, nginx, service) == ["200"]  # nginx's own, which the service takes
 
 
 def test_a_body_over_the_limit_is_refused_as_the_service_would(http: httpx.Client):
@@ -217,7 +234,7 @@ async def test_a_slow_body_never_reaches_the_service_and_is_given_up():
         await hung_up(reader)
         writer.close()
         assert upstream.received == b""
-        assert '"status": "408"' in nginx.log
+        await eventually(lambda: '"status": "408"' in nginx.log)
 
 
 async def test_slow_headers_are_given_up_however_they_drip_in():

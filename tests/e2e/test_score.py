@@ -4,8 +4,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 
 from service.cli import app
 from service.client import Client, Round
-from tests.service_process import ROOT, ServiceProcess, clean_environment
+from tests.service_process import ROOT, ServiceProcess, clean_environment, wait_until
 
 ROWS = np.random.default_rng(2).standard_normal((2300, 4)).astype(np.float32)
 CONFIG = {
@@ -37,13 +36,6 @@ def daband(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     return done.output
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def taught(client: Client, name: str, kind: str) -> None:

@@ -1,7 +1,6 @@
 """A million contexts: taken in, folded and kept with bounded memory."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.service_process import ServiceProcess
+from tests.service_process import ServiceProcess, wait_until
 
 MEBIBYTE = 1 << 20
 LIMIT = 300 * MEBIBYTE
@@ -51,10 +50,11 @@ def declared(size: int) -> dict[str, Any]:
 
 
 def folded(http: httpx.Client, count: int, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while http.get("/experiments/doses/state").json()["counts"]["target_contexts"] != count:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    def is_folded() -> bool:
+        state = http.get("/experiments/doses/state").json()
+        return bool(state["counts"]["target_contexts"] == count)
+
+    wait_until(is_folded, seconds)
 
 
 def upload(folder: Path, count: int, size: int, seconds: float) -> int:
