@@ -117,3 +117,13 @@ def test_a_block_with_one_bad_round_changes_nothing(column: str):
     with pytest.raises(ValueError, match=":"):
         learner.observe_block(dataclasses.replace(good, **{column: values}))
     assert to_bytes(learner, 1) == before
+
+
+def test_latents_that_a_caller_has_go_with_their_rounds_across_the_end_of_an_episode():
+    rounds = ROUNDS[:17]  # an episode is 10
+    known, unknown = (Learner(CONFIGS["mlp"], seed=2) for _ in range(2))
+    contexts = torch.from_numpy(np.stack([each.context for each in rounds]))
+    known.observe_block(block(rounds), known.networks.encode(contexts, Domain.SOURCE).numpy())
+    unknown.observe_block(block(rounds))
+    np.testing.assert_allclose(known.statistics.A, unknown.statistics.A, atol=1e-5)
+    np.testing.assert_allclose(known.statistics.b, unknown.statistics.b, atol=1e-5)

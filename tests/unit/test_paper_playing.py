@@ -87,7 +87,7 @@ def test_a_run_folds_every_round_and_trains_after_each_episode(task):
     told: list[int] = []
     run = play(task, config_on(task), seed=1, rounds=40, on_rounds=told.append)
     assert run.learner.reward_counts == {Domain.SOURCE: 40, Domain.TARGET: 0}
-    assert run.learner.contexts[Domain.TARGET].count == 40
+    assert [run.learner.contexts[domain].count for domain in Domain] == [40, 40]
     assert len(run.verdicts) == 2
     assert run.regret.shape == (40,)
     assert set(run.regret.tolist()) == {0.0, 1.0}
