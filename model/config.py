@@ -85,7 +85,9 @@ class BanditConfig:
         64, "dimension of φ(x); identity keeps the context's", symbol="d", bounds=(1, 65_536)
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
-    tower_count: int = _field(1, "towers of the committee encoder", symbol="T", bounds=(1, 64))
+    tower_count: int = _field(
+        1, "most towers of the committee, which share φ(x) evenly", symbol="T", bounds=(1, 64)
+    )
     component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
 
     episode_length: int = _field(

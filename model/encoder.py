@@ -39,6 +39,9 @@ class Encoder(nn.Module):
     def settle(self, source: Tensor, target: Tensor) -> None:
         """Take batch statistics from contexts as they are (either may be empty), after training."""
 
+    def weigh(self, predicted: Tensor) -> None:
+        """Take what each tower weighs from expected rewards (n, T, M) of target contexts."""
+
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""
         raise NotImplementedError

@@ -101,6 +101,14 @@ class Networks(nn.Module):
         """The head that learned with it."""
         return self.teacher.head if self.teacher else self.head
 
+    @torch.no_grad()
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        """Take what is not learned from the newest contexts (either may be empty), after training."""
+        self.eval().served.settle(source, target)
+        if len(target) and self.served.towers > 1:
+            latents = self.encode(target, Domain.TARGET)
+            self.served.weigh(self.served_head.predicted(latents))
+
     def clone(self) -> Self:
         """An independent copy."""
         return copy.deepcopy(self)

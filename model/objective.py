@@ -100,7 +100,9 @@ def _divergence(
     strength = inputs["strength"].repeat_interleave(z_source.shape[1] // len(inputs["strength"]))
     reversed_ = losses.reverse_gradient(torch.cat([z_source, z_target]), strength)
     logits = networks.discriminator.logits(reversed_)
-    return losses.divergence(logits[: len(z_source)], logits[len(z_source) :], weights)
+    divergence = losses.divergence(logits[: len(z_source)], logits[len(z_source) :], weights)
+    # A mean over the aligned towers; the other terms are means over all.
+    return divergence * (logits.shape[1] / len(inputs["strength"]))
 
 
 def _consistency(

@@ -80,7 +80,7 @@ def _trained(
             stepper.run(chunk)
         moments = stepper.moments()
         means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
-    networks.eval().served.settle(*batches.newest())
+    networks.settle(*batches.newest())
     return Trained(networks, moments, means)
 
 

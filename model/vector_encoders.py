@@ -12,7 +12,7 @@ from model.config import BanditConfig
 from model.encoder import TINY, Encoder, Frozen, domain_row
 from model.pca import IncrementalPCA
 from model.rounds import HUGE, Domain
-from model.towers import TowerLinear
+from model.towers import TowerLinear, fitting_count, tower_weights
 
 CLIP = 10.0  # standardised inputs beyond it carry no news
 _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
@@ -176,11 +176,11 @@ class ProjectedMLP(MLP):
 class Committee(Encoder):
     """T small MLPs side by side, their latents joined; see `towers`."""
 
+    weights: Tensor
+
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
-        self.towers = config.tower_count
-        if config.latent_size % self.towers:
-            raise ValueError("latent_size: must be a multiple of tower_count")
+        self.towers = fitting_count(config.tower_count, config.latent_size)
         sizes = (
             int(np.prod(config.context_shape)),
             *config.hidden_sizes,
@@ -190,6 +190,7 @@ class Committee(Encoder):
         # Even towers see both domains on one scale, odd ones each domain on its own.
         self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
         self.layers = nn.ModuleList(TowerLinear(self.towers, a, b) for a, b in pairwise(sizes))
+        self.register_buffer("weights", torch.ones(self.towers))
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         flat = contexts.flatten(1)
@@ -198,8 +199,13 @@ class Committee(Encoder):
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
         latents: Tensor = functional.normalize(self.layers[-1](hidden), dim=2, eps=TINY)
-        joined: Tensor = latents.flatten(1) * self.towers**-0.5
-        return joined
+        joined: Tensor = latents * (self.weights * self.towers**-0.5)[:, None]
+        return joined.flatten(1)
+
+    @torch.no_grad()
+    def weigh(self, predicted: Tensor) -> None:
+        """Take the towers' weights from the expected rewards (n, T, M) of target contexts."""
+        self.weights.copy_(tower_weights(predicted))
 
     def prepare(self, source: Tensor, target: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
@@ -215,27 +221,40 @@ class Committee(Encoder):
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
-        scales = [
-            (array_on(device, part.center[row]), array_on(device, part.scale[row]))
-            for part in (self.common, self.own)
-        ]
+        scales = (self.common, self.own)[: self.towers]
+        kinds = len(scales)
+        center, scale = (
+            array_on(device, torch.stack([getattr(each, name)[row] for each in scales])[:, None])
+            for name in ("center", "scale")
+        )
+
+        def by_kind(values: Tensor) -> Tensor:
+            """(T, …) as (kinds, T ÷ kinds, …): towers on one scale are multiplied at once."""
+            parted: Tensor = values.unflatten(0, (-1, kinds))
+            return parted.transpose(0, 1)
+
         layers = [
-            (array_on(device, layer.weight), array_on(device, layer.bias))
+            (by_kind(layer.weight), by_kind(layer.bias))
             for layer in self.layers
             if isinstance(layer, TowerLinear)
         ]
-        first_weight, first_bias = layers[0]
-        arrays, towers = arrays_on(device), self.towers
+        first_weight, first_bias = (
+            array_on(device, values.transpose(1, 2).flatten(2)) for values in layers[0]
+        )
+        others = [(array_on(device, weight), array_on(device, bias)) for weight, bias in layers[1:]]
+        arrays, each = arrays_on(device), self.towers // kinds
+        weights = array_on(device, by_kind(self.weights * self.towers**-0.5)[:, :, None, None])
 
         def forward(contexts: Array) -> Array:
-            flat = contexts.reshape(len(contexts), -1)
-            scaled = [arrays.clip((flat - center) * scale, CLIP) for center, scale in scales]
-            hidden = arrays.stack([scaled[t % 2] @ first_weight[t] for t in range(towers)])
-            hidden += first_bias  # (T, n, size)
-            for weight, bias in layers[1:]:
+            count = len(contexts)
+            scaled = arrays.clip((contexts.reshape(count, -1) - center) * scale, CLIP)
+            hidden = scaled @ first_weight  # (kinds, n, towers · size)
+            hidden += first_bias
+            hidden = hidden.reshape(kinds, count, each, -1).swapaxes(1, 2)
+            for weight, bias in others:
                 hidden = arrays.relu(hidden) @ weight
                 hidden += bias
-            latents = arrays.unit(hidden).swapaxes(0, 1)
-            return latents.reshape(len(contexts), -1) / towers**0.5
+            latents = (arrays.unit(hidden) * weights).swapaxes(0, 2)  # (n, towers, kinds, size)
+            return latents.reshape(count, -1)
 
         return forward

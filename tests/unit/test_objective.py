@@ -1,5 +1,6 @@
 """A gradient step as a GPU records it: tensor operations alone, none of which the host has a say in."""
 
+import math
 from typing import Any
 
 import pytest
@@ -23,13 +24,13 @@ BY_THE_HOST = {
     "rand",
     "randn",
 }
-CONFIGS = {
-    "mlp": {"context_shape": (5,)},
+CONFIGS: dict[str, dict[str, Any]] = {
+    "mlp": {"context_shape": (5,), "encoder": "mlp", "tower_count": 1},
     "committee": {
         "context_shape": (5,),
         "encoder": "committee",
-        "tower_count": 3,
-        "latent_size": 12,
+        "tower_count": 4,
+        "latent_size": 16,
     },
     "conv": {"context_shape": (3, 8, 8)},
 }
@@ -76,3 +77,15 @@ def test_a_step_can_be_recorded(values: dict[str, Any]):
         torch.stack(list(step_terms(networks, inputs, config).values())).sum().backward()
     assert "softplus" in recorded.names  # it was watched
     assert recorded.names.isdisjoint(BY_THE_HOST)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("mlp", 1.0), ("committee", 0.5), ("conv", 1.0)])
+def test_divergence_is_a_mean_over_all_towers_of_which_the_aligned_ones_count(
+    kind: str, share: float
+):
+    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **CONFIGS[kind])
+    networks = Networks.initial(config, 0, torch.device("cpu")).train()
+    for parameter in networks.discriminator.parameters():
+        torch.nn.init.zeros_(parameter)  # it cannot tell the domains apart
+    terms = step_terms(networks, inputs_for(config), config)
+    assert terms["divergence"].item() == pytest.approx(share * math.log(2))

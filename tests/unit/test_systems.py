@@ -7,7 +7,7 @@ from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
 from model.systems import SYSTEMS, system_config
-from model.vector_encoders import MLP, Identity, ProjectedMLP, Projection
+from model.vector_encoders import MLP, Committee, Identity, ProjectedMLP, Projection
 from tests.builders import SMALL, make_rounds, play, teach
 
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
@@ -52,8 +52,8 @@ def test_system_runs_two_episodes_on_per_arm_contexts(name):
         ("linucb-p", Projection, Projection),
         ("nlinucb", MLP, Conv),
         ("nlinucb-p", ProjectedMLP, ProjectedMLP),
-        ("daband", MLP, Conv),
-        ("daband-plus", MLP, Conv),
+        ("daband", Committee, Conv),
+        ("daband-plus", Committee, Conv),
     ],
 )
 def test_system_has_the_encoder_of_its_name(name, vectors, images):

@@ -5,11 +5,11 @@ import torch
 from model.discriminator import Discriminator
 from model.rounds import Domain
 from model.systems import system_config
-from model.towers import TowerLinear, by_tower, tower_shares
+from model.towers import TowerLinear, by_tower, fitting_count, tower_shares, tower_weights
 from model.vector_encoders import Committee
 
 
-def committee(towers: int = 4, latent_size: int = 8, shape: tuple[int, ...] = (5,)) -> Committee:
+def committee(towers: int = 4, latent_size: int = 16, shape: tuple[int, ...] = (5,)) -> Committee:
     torch.manual_seed(0)
     config = system_config(
         "daband",
@@ -64,21 +64,72 @@ def test_few_target_contexts_give_no_scale_of_their_own():
     assert torch.equal(encoder.own.center, encoder.common.center)
 
 
+def choices(*columns: str) -> torch.Tensor:
+    """Expected rewards (n, T, 3) of towers that choose these arms, a tower a word."""
+    arms = torch.tensor([[int(arm) for arm in column] for column in columns])
+    return torch.nn.functional.one_hot(arms.T, 3).float()
+
+
+def test_the_half_that_agrees_more_weighs_more():
+    equal = tower_weights(choices("0120", "0121", "0120", "0121"))
+    torch.testing.assert_close(equal, torch.ones(4))
+    aligned = tower_weights(choices("0120", "0101", "0120", "0121"))
+    assert aligned[0] == aligned[1] < aligned[2] == aligned[3]
+    other = tower_weights(choices("0120", "0121", "0120", "0101"))
+    torch.testing.assert_close(other, aligned.flip(0))
+    torch.testing.assert_close(aligned.square().sum(), torch.tensor(4.0))
+
+
+def test_a_lead_of_a_twentieth_gives_the_share_of_a_logistic_curve():
+    rows = 20 * "0"
+    weights = tower_weights(choices(rows, "1" + rows[1:], rows, rows))
+    torch.testing.assert_close(weights[2] / weights[0], torch.tensor(1.0).exp())
+
+
+def test_the_two_that_agree_most_speak_for_a_half():
+    outlier = tower_weights(choices("0120", "0120", "0120", "2001", *(4 * ["0120"])))
+    torch.testing.assert_close(outlier, torch.ones(8))
+
+
+def test_a_tower_alone_has_nothing_to_weigh():
+    assert tower_weights(choices("012")).tolist() == [1.0]
+
+
+def test_weights_scale_the_parts_and_not_what_the_heads_see():
+    encoder, contexts = committee().eval(), torch.randn(7, 5)
+    before = encoder(contexts, Domain.SOURCE)
+    encoder.weigh(choices("0120", "0101", "0120", "0121"))
+    after = encoder(contexts, Domain.SOURCE)
+    torch.testing.assert_close(after.norm(dim=1), torch.ones(7))
+    assert (after[:, 8:].norm(dim=1) > 2 * after[:, :8].norm(dim=1)).all()
+    torch.testing.assert_close(by_tower(after, 4), by_tower(before, 4))
+
+
 @pytest.mark.parametrize("domain", Domain)
-def test_frozen_committee_is_the_committee(domain):
-    encoder = committee().eval()
+@pytest.mark.parametrize("towers", [1, 2, 6])
+def test_frozen_committee_is_the_committee(domain, towers):
+    encoder = committee(towers, latent_size=24).eval()
     encoder.prepare(torch.randn(100, 5), 2 + torch.randn(100, 5))
+    encoder.weights.copy_(torch.rand(towers) + 0.1)
     contexts = torch.randn(9, 5)
     frozen = encoder.frozen(domain, torch.device("cpu"))(contexts.numpy())
     np.testing.assert_allclose(frozen, encoder(contexts, domain).detach(), atol=1e-6)
 
 
-def test_latents_must_divide_among_the_towers():
-    with pytest.raises(ValueError, match="latent_size"):
-        committee(towers=3, latent_size=8)
+@pytest.mark.parametrize(
+    ("most", "latent_size", "towers"),
+    [(8, 128, 8), (8, 60, 6), (8, 20, 4), (8, 8, 2), (8, 13, 1), (8, 3, 1), (1, 64, 1)],
+)
+def test_towers_share_the_latents_evenly_and_are_not_too_narrow(most, latent_size, towers):
+    encoder = committee(most, latent_size)
+    assert encoder.towers == fitting_count(most, latent_size) == towers
+    assert encoder(torch.randn(7, 5), Domain.SOURCE).shape == (7, latent_size)
 
 
-def test_discriminator_has_a_logit_for_each_tower():
-    g, latents = Discriminator(6, hidden_size=4, towers=3), torch.randn(5, 6)
-    assert g.logits(latents).shape == (5, 3)
-    torch.testing.assert_close(g(latents), g.logits(latents).mean(dim=1))
+def test_discriminator_has_a_logit_for_each_aligned_tower_and_sees_no_other():
+    g, latents = Discriminator(8, hidden_size=4, towers=4), torch.randn(5, 8)
+    logits = g.logits(latents)
+    assert logits.shape == (5, 2)
+    torch.testing.assert_close(g(latents), logits.mean(dim=1))
+    assert torch.equal(g.logits(torch.cat([latents[:, :4] + 1, latents[:, 4:]], dim=1)), logits)
+    assert not torch.allclose(g.logits(latents + 1), logits)

@@ -11,7 +11,9 @@ from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner, TrainingJob
 from model.networks import Networks
 from model.rounds import Domain
+from model.towers import tower_weights
 from model.training import Trained, train_episode
+from model.vector_encoders import Committee
 from tests.builders import make_rounds, small_config, teach
 
 
@@ -208,7 +210,7 @@ def test_rounds_can_be_learned_from_their_views(job):
     assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
 
 
-TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 8}
+TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
 
 
 @pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
@@ -227,6 +229,16 @@ def test_towers_without_strength_are_not_moved_by_the_target(job):
     moved = (mine - theirs).flatten(1).abs().amax(dim=1)
     # The gradient's limit is one for all towers, so the first half feels the others a little.
     assert (moved > 1e-5).tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
+def test_towers_weigh_what_they_choose_for_the_newest_target_contexts(job):
+    networks = trained(job).networks
+    latents = networks.encode(job.data.target.contexts, Domain.TARGET)
+    expected = tower_weights(networks.served_head.predicted(latents))
+    assert isinstance(networks.served, Committee)
+    torch.testing.assert_close(networks.served.weights, expected)
+    assert not torch.equal(expected, torch.ones(4))
 
 
 @pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)
