@@ -14,7 +14,9 @@ from model.randomness import derived_seed
 from model.rounds import Domain
 from model.towers import TowerLinear, by_tower
 
-_CHUNK, _CHUNK_ON_GPU = 1024, 8192  # contexts encoded at once
+# Contexts encoded at once. On a CPU images are cheapest in few: what lies between two layers then
+# stays in its caches (an image of 28 × 28 takes 91 µs among 64, 172 among 1,024).
+_FEWEST, _MOST, _NUMBERS, _ON_GPU = 64, 1024, 1 << 17, 8192
 _SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
 
 
@@ -116,7 +118,8 @@ class Networks(nn.Module):
     @torch.no_grad()
     def encode(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Served latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
-        chunk = _CHUNK_ON_GPU if contexts.device.type == "cuda" else _CHUNK
         if not len(contexts):
             return contexts.new_zeros(0, self.served.latent_size)
+        fitting = max(_FEWEST, min(_MOST, _NUMBERS // contexts[0].numel()))
+        chunk = _ON_GPU if contexts.device.type == "cuda" else fitting
         return torch.cat([self.served(part, domain) for part in contexts.split(chunk)])

@@ -89,6 +89,7 @@ def test_clone_is_independent():
 def test_encoding_in_chunks_covers_every_row(monkeypatch):
     contexts = torch.randn(10, 4)
     whole = networks().encode(contexts, Domain.SOURCE)
-    monkeypatch.setattr("model.networks._CHUNK", 3)
+    for name, value in (("_FEWEST", 1), ("_NUMBERS", 12)):  # three contexts of four numbers
+        monkeypatch.setattr(f"model.networks.{name}", value)
     torch.testing.assert_close(networks().encode(contexts, Domain.SOURCE), whole)
     assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)
