@@ -31,6 +31,11 @@ DOSES: dict[str, Any] = {
         "batch_size": 8,
     },
 }
+# The gate would judge by five rounds, and refuse one encoder in three for bad luck.
+TAUGHT: dict[str, Any] = {
+    **DOSES,
+    "config": {**DOSES["config"], "gate_margin": 1.0, "gate_rank": 1.0},
+}
 OFFERS: dict[str, Any] = {**DOSES, "name": "offers", "context": {"kind": "per_arm", "shape": [4]}}
 CONTEXT = [0.1, -0.2, 0.3, 0.4]
 OTHER_CONTEXT = [1.0, 0.0, -1.0, 0.5]

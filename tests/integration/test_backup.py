@@ -23,12 +23,11 @@ from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.table_rows import StoredTable, Values, stored_tables
 from service.storage.tables import metadata
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
+from tests.api_tools import CONTEXT, TAUGHT, Api, running_api
 from tests.storage_tools import PATIENT, PostgresDatabases, decision, eventually, sqlite_url
 
 KINDS = ("sqlite", "postgres")
 # Every encoder passes the gate: whether it is a good one is not the question here.
-TAUGHT = {**DOSES, "config": {**DOSES["config"], "gate_margin": 1.0, "gate_rank": 1.0}}
 TRAINING = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from service.errors import DamagedSnapshot
 from service.storage.tables import candidates
-from tests.api_tools import DOSES, Api, running_api
+from tests.api_tools import DOSES, TAUGHT, Api, running_api
 from tests.integration.test_trainer import (
     EPISODE,
     TRAINING,
@@ -24,7 +24,7 @@ from tests.storage_tools import eventually, flip_a_bit
 
 # No encoder has this effective rank, so that every one is refused.
 STRICT = {**DOSES["config"], "gate_rank": 100.0}
-MANUAL = {**DOSES["config"], "gate": "manual", "gate_margin": 1.0, "gate_rank": 1.0}
+MANUAL = {**TAUGHT["config"], "gate": "manual"}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from service.experiment_spec import ExperimentSpec
 from service.loading import LearnerStore
 from service.records import EventKind, Phase, phase_event
 from service.replay import replay
-from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
+from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.storage_tools import eventually, flip_a_bit
 
 EPISODE = int(DOSES["config"]["episode_length"])
@@ -29,8 +29,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def create(api: Api, **changes: Any) -> None:
-    # The gate judges by five rounds here, and would refuse one encoder in three for bad luck.
-    declared = {**DOSES, "config": {**DOSES["config"], "gate_margin": 1.0}, **changes}
+    declared = {**TAUGHT, **changes}
     assert (await api.http.post("/experiments", json=declared)).status_code == 201
 
 
@@ -323,7 +322,7 @@ async def test_uploaded_contexts_fold_survive_a_restart_and_replay(url):
     headers = {"Content-Type": "application/octet-stream"}
     query = {"experiment": "doses", "request_id": "u-1"}
     async with running_api(url, **TRAINING) as api:
-        await create(api, config={**DOSES["config"], "reservoir_size": 64})
+        await create(api, config={**TAUGHT["config"], "reservoir_size": 64})
         for _ in range(2):
             await api.http.post(
                 "/target/contexts", content=rows.tobytes(), headers=headers, params=query
