@@ -36,10 +36,6 @@ class Arrays(Protocol):
         """Euclidean norms over the last axis."""
         ...
 
-    def stack(self, values: list[Array]) -> Array:
-        """Arrays of one shape along a new first axis."""
-        ...
-
     def unit(self, vectors: Array) -> Array:
         """Vectors scaled to norm 1; zero vectors stay zero."""
         ...
@@ -48,9 +44,6 @@ class Arrays(Protocol):
 class _Numpy:
     def copied(self, values: Array) -> Array:
         return values.copy()
-
-    def stack(self, values: list[Array]) -> Array:
-        return np.stack(values)
 
     def clip(self, values: Array, bound: float) -> Array:
         return np.minimum(np.maximum(values, -bound), bound)
@@ -68,9 +61,6 @@ class _Numpy:
 class _Torch:
     def copied(self, values: Array) -> Array:
         return values.clone()
-
-    def stack(self, values: list[Array]) -> Array:
-        return torch.stack(values)
 
     def clip(self, values: Array, bound: float) -> Array:
         return values.clip(-bound, bound)

@@ -61,8 +61,6 @@ def tower_weights(predicted: Tensor) -> Tensor:
     """What each tower weighs (T,), given expected rewards (n, T, M) of target contexts."""
     towers = predicted.shape[1]
     aligned = aligned_count(towers)
-    if aligned == towers:
-        return torch.ones(towers)
     arms = predicted.argmax(dim=2)
     lead = _agreement(arms[:, -aligned:]) - _agreement(arms[:, :-aligned])
     share = 1.0 / (1.0 + math.exp(-_TRUST * lead))
