@@ -16,7 +16,14 @@ from model.rounds import Domain, Round
 
 CONTEXTS = 100_000
 CLOSE = 1e-5
-KINDS = {"identity": (32,), "pca": (32,), "mlp": (32,), "pca-mlp": (32,), "conv": (3, 28, 28)}
+KINDS = {
+    "identity": (32,),
+    "pca": (32,),
+    "mlp": (32,),
+    "pca-mlp": (32,),
+    "committee": (32,),
+    "conv": (3, 28, 28),
+}
 
 
 def main() -> None:
@@ -30,7 +37,8 @@ def main() -> None:
 
 def differences(kind: str, shape: tuple[int, ...]) -> int:
     """Rows in which the devices choose different arms that are not tied."""
-    learner = _taught(BanditConfig(arm_count=10, context_shape=shape, encoder=kind))
+    config = BanditConfig(arm_count=10, context_shape=shape, encoder=kind, tower_count=8)
+    learner = _taught(config)
     rng, differing, untied = generator(1, "parity"), 0, 0
     host, device = learner.policy(device="cpu"), learner.policy(device="cuda")
     for _ in range(0, CONTEXTS, 10_000):
@@ -39,7 +47,7 @@ def differences(kind: str, shape: tuple[int, ...]) -> int:
         rows = np.flatnonzero(ours.argmax(1) != theirs.argmax(1))
         gap = ours[rows].max(1) - ours[rows, theirs[rows].argmax(1)]
         differing, untied = differing + len(rows), untied + int((gap > CLOSE).sum())
-    print(f"{kind:8} differing arms {differing:4d}, of which no tie {untied}")
+    print(f"{kind:9} differing arms {differing:4d}, of which no tie {untied}")
     return untied
 
 
