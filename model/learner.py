@@ -8,6 +8,7 @@ elsewhere while folding goes on), and `conclude` makes its outcome part of the s
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -40,14 +41,31 @@ from model.transfer import TransferReport, effective_rank
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedRounds:
+    """Rounds with their latents (n, d) under one encoder."""
+
+    rounds: RoundBatch
+    latents: torch.Tensor
+
+    @classmethod
+    def under(cls, networks: Networks, rounds: RoundBatch) -> Self:
+        """Each round under its own domain's normalisation."""
+        return cls(rounds, encode_rounds(networks, rounds))
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an encoder update: what was trained, its loss terms and the gate's verdict."""
+    """The result of an encoder update: what was trained, its loss terms and the gate's verdict.
+
+    `encoded`: the training set's rounds under the new encoder, where it ran in this process.
+    """
 
     episode: int
     networks: Networks
     moments: Moments
     losses: dict[str, float]
     verdict: Verdict
+    encoded: EncodedRounds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +84,21 @@ class TrainingJob:
         trained = train_episode(
             self.networks, self.moments, self.data, self.config, self.seed, self.theta
         )
+        encoded = EncodedRounds.under(trained.networks, self.data.rounds)
+        verdict = self._verdict(trained, encoded.latents)
         return Outcome(
             self.data.episode,
             trained.networks,
             trained.moments,
             trained.losses,
-            self._verdict(trained),
+            verdict,
+            encoded,
         )
 
-    def _verdict(self, trained: Trained) -> Verdict:
+    def _verdict(self, trained: Trained, latents: torch.Tensor) -> Verdict:
         values = (*trained.networks.state_dict().values(), *trained.moments.values())
         if not is_finite(*values):
             return refused("training diverged: parameters are not finite")
-        latents = encode_rounds(trained.networks, self.data.rounds)
         if not is_finite(latents):
             return refused("training diverged: latents are not finite")
         rounds, config = self.data.rounds, self.config
@@ -108,7 +128,8 @@ class Learner:
         self.uploaded_count = 0  # contexts that came in bulk, without a decision
         self.networks = Networks.initial(config, seed, self.device)
         self.moments: Moments = {}
-        self.confidence: Confidence | None = None
+        self._confidence: Confidence | None = None
+        self._to_judge: tuple[Doubles, HeldOut, Doubles] | None = None
         self.statistics = LinUCB(
             config.model_count, self.networks.encoder.latent_size, config.ridge
         )
@@ -124,8 +145,14 @@ class Learner:
         self.refreeze()
 
     def refreeze(self) -> None:
-        """Fold and serve with the present values of the encoder."""
-        self._frozen = FrozenEncoder.of(self.networks.served, self.device)
+        """Fold and serve with the present encoder."""
+        self._lazily_frozen: FrozenEncoder | None = None
+
+    @property
+    def _frozen(self) -> FrozenEncoder:
+        if self._lazily_frozen is None:
+            self._lazily_frozen = FrozenEncoder.of(self.networks.served, self.device)
+        return self._lazily_frozen
 
     @property
     def rounds_to_update(self) -> int:
@@ -203,7 +230,7 @@ class Learner:
         """
         self.dismiss(outcome.episode)
         if outcome.verdict.is_accepted and self.config.gate is GateRule.AUTO:
-            self.activate(outcome.networks, outcome.moments)
+            self.activate(outcome.networks, outcome.moments, outcome.encoded)
 
     def dismiss(self, episode: int) -> None:
         """End the pending update without its encoder."""
@@ -211,26 +238,43 @@ class Learner:
             raise ValueError(f"conclude: episode {episode} is not pending")
         self.pending = None
 
-    def activate(self, networks: Networks, moments: Moments) -> None:
-        """Serve these networks from here on, with A and b rebuilt under them (unless `keep`)."""
+    def activate(
+        self, networks: Networks, moments: Moments, encoded: EncodedRounds | None = None
+    ) -> None:
+        """Serve these networks from here on, with A and b rebuilt under them (unless `keep`).
+
+        `encoded`: rounds under these networks; of use if they are the ones remembered now.
+        """
         self.networks, self.moments = networks, moments
         self.encoder_version += 1
         self.refreeze()
+        if encoded is None or not self.window.holds(encoded.rounds):
+            encoded = EncodedRounds.under(networks, self.window.batch())
         if self.config.statistics is StatisticsRule.REBUILD:
-            self.rebuild()
-        self.confidence = self._judged_confidence()
+            self.statistics = rebuilt_statistics(encoded.latents, encoded.rounds, self.config)
+        self._to_judge = self._judged(encoded)
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
-        rounds = self.window.batch()
-        latents = encode_rounds(self.networks, rounds)
-        self.statistics = rebuilt_statistics(latents, rounds, self.config)
+        encoded = EncodedRounds.under(self.networks, self.window.batch())
+        self.statistics = rebuilt_statistics(encoded.latents, encoded.rounds, self.config)
+
+    @property
+    def confidence(self) -> Confidence | None:
+        """How far decisions on the target can be trusted, as it was when the encoder was activated."""
+        if self._to_judge is not None:
+            self.confidence = Confidence.fitted(*self._to_judge, self.config)
+        return self._confidence
+
+    @confidence.setter
+    def confidence(self, found: Confidence | None) -> None:
+        self._confidence, self._to_judge = found, None
 
     def judging(self) -> JudgingJob | None:
         """What judges the transfer of the present encoder; None before both domains have been seen."""
         rounds = self.window.batch()
         held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(MOST)
-        target = self.contexts[Domain.TARGET].sample().contexts[-MOST:]
+        target = self.contexts[Domain.TARGET].last(MOST)
         if min(len(held_out), len(target)) < LEAST:
             return None
         return JudgingJob(
@@ -258,19 +302,18 @@ class Learner:
         factors = self.statistics.factors()
         return Policy(self.config, self.seed, encoder, factors, names, self.confidence)
 
-    def _judged_confidence(self) -> Confidence | None:
-        """How far decisions on the target can be trusted under the present encoder."""
-        target = self.contexts[Domain.TARGET].sample().contexts[-MOST_LATENTS:]
-        if not len(target):
-            return None
-        rounds = self.window.batch()
-        held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(2 * MOST_LATENTS)
-        fit = rounds.rows(~rounds.is_held_out & ~rounds.is_target).newest(MOST_LATENTS)
-        latents, source = (_doubles(encode_rounds(self.networks, some)) for some in (held_out, fit))
-        predicted = latents @ self.statistics.factors().theta.T
-        judged = HeldOut(latents, predicted, held_out.arms, held_out.rewards)
+    def _judged(self, encoded: EncodedRounds) -> tuple[Doubles, HeldOut, Doubles]:
+        """What the present encoder's confidence is fitted to: some latents of all three kinds."""
+        target = self.contexts[Domain.TARGET].last(MOST_LATENTS)
+        rounds, latents = encoded.rounds, _doubles(encoded.latents)
+        held_out = np.flatnonzero(rounds.is_held_out & ~rounds.is_target)[-2 * MOST_LATENTS :]
+        source = latents[~rounds.is_held_out & ~rounds.is_target][-MOST_LATENTS:]
+        predicted = latents[held_out] @ self.statistics.factors().theta.T
+        judged = HeldOut(
+            latents[held_out], predicted, rounds.arms[held_out], rounds.rewards[held_out]
+        )
         unlabeled = _doubles(self.networks.encode(target, Domain.TARGET))
-        return Confidence.fitted(source, judged, unlabeled, self.config)
+        return source, judged, unlabeled
 
     def _encoded(self, block: RoundBlock) -> Floats:
         """φ of every round under its own domain's normalisation, (n, d)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model.randomness import NumberedDraws
@@ -87,7 +88,10 @@ class RoundWindow:
         self.count = 0
         self._next = 0
         self.contexts = ContextRows(capacity, shape, device)
-        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        # Each a growing block of the contexts' length.
+        self._columns: dict[str, NDArray[Any]] = {
+            name: np.zeros(64, dtype=kind) for name, kind in COLUMNS.items()
+        }
 
     def __len__(self) -> int:
         return min(self.count, self.capacity)
@@ -108,33 +112,42 @@ class RoundWindow:
             block.is_target,
             held_out,
         )
-        first = min(len(block), self.capacity - self._next)  # the others go to the ring's beginning
-        for column, values in zip(self._columns.values(), columns, strict=True):
-            listed = values.tolist()
-            column[self._next : self._next + first] = listed[:first]
-            column[: len(block) - first] = listed[first:]
         rows = (self._next + np.arange(len(block))) % self.capacity
         self.contexts.put(rows, block.contexts)
+        for name, values in zip(COLUMNS, columns, strict=True):
+            missing = len(self.contexts.values) - len(self._columns[name])
+            if missing > 0:
+                self._columns[name] = np.pad(self._columns[name], (0, missing))
+            self._columns[name][rows] = values
         self._next = (self._next + len(block)) % self.capacity
         self.count += len(block)
 
     def batch(self) -> RoundBatch:
         """A copy of the window, oldest round first."""
-        filled = len(self)
-        oldest = self._next if filled == self.capacity else 0
-        order = (np.arange(filled) + oldest) % max(1, filled)
+        order = self._order()
         rows = torch.from_numpy(order).to(self.contexts.values.device)
-        columns: list[Any] = [
-            np.array(self._columns[name], dtype=kind)[order] for name, kind in COLUMNS.items()
-        ]
-        return RoundBatch(self.contexts.values[rows], *columns)
+        return RoundBatch(
+            self.contexts.values[rows], *(column[order] for column in self._columns.values())
+        )
+
+    def holds(self, rounds: RoundBatch) -> bool:
+        """Whether it consists of exactly these rounds."""
+        if len(self) != len(rounds):
+            return False
+        return np.array_equal(self._columns["references"][self._order()], rounds.references)
 
     def load(self, rounds: RoundBatch, count: int) -> None:
         """Become the window that has seen `count` rounds and still holds these, oldest first."""
-        self._columns = {name: getattr(rounds, name).tolist() for name in COLUMNS}
+        self._columns = {name: getattr(rounds, name).astype(kind) for name, kind in COLUMNS.items()}
         self.contexts.load(rounds.contexts)
         self._next = len(rounds) % self.capacity
         self.count = count
+
+    def _order(self) -> Integers:
+        """The rows of all rounds, oldest first."""
+        filled = len(self)
+        oldest = self._next if filled == self.capacity else 0
+        return (np.arange(filled) + oldest) % max(1, filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +196,11 @@ class Reservoir:
         """A copy of the sample."""
         contexts = self.contexts.values[: len(self.references)].clone()
         return ContextSample(contexts, np.array(self.references, dtype=np.int64))
+
+    def last(self, count: int) -> Tensor:
+        """A copy of the contexts in the sample's last rows, at most `count`."""
+        filled = len(self.references)
+        return self.contexts.values[max(0, filled - count) : filled].clone()
 
     def load(self, sample: ContextSample, count: int) -> None:
         """Become the reservoir that has seen `count` contexts and kept these."""

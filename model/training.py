@@ -94,11 +94,7 @@ class _Batches:
         self.towers = networks.encoder.towers
         self.target = data.target.contexts
         self.device = self.target.device
-        used = data.rounds.rows(~data.rounds.is_held_out)
-        labelled = {
-            domain: _Labelled(used.rows(used.is_target == (domain is Domain.TARGET)))
-            for domain in Domain
-        }
+        labelled = {domain: _Labelled(data.rounds, domain) for domain in Domain}
         self.labelled = {domain: rounds for domain, rounds in labelled.items() if rounds.count}
         self.rng = generator(seed, "batches", data.episode)
         self.view_rng = torch.Generator(self.device)
@@ -122,7 +118,7 @@ class _Batches:
     def newest(self) -> tuple[Tensor, Tensor]:
         """The newest contexts of source and target, as they came."""
         source = self.labelled.get(Domain.SOURCE)
-        return source.contexts[-_SETTLING:] if source else self.target[:0], self.target[-_SETTLING:]
+        return source.newest(_SETTLING) if source else self.target[:0], self.target[-_SETTLING:]
 
     def _counts(self) -> dict[str, int]:
         """From how many rounds of a domain, and unlabeled contexts, batches are drawn."""
@@ -143,7 +139,7 @@ class _Batches:
         drawn: dict[str, Tensor] = {}
         for domain, rounds in self.labelled.items():
             chosen = rows[domain]
-            contexts = rounds.contexts[chosen]
+            contexts = rounds.contexts[rounds.rows[chosen]]
             is_viewed = self.config.view_rounds
             drawn[f"{domain}.contexts"] = self._viewed(contexts) if is_viewed else contexts
             drawn[f"{domain}.arms"] = rounds.models[chosen]
@@ -193,10 +189,10 @@ class _Batches:
             return {}
         shares: dict[str, Tensor] = {}
         odds = {
-            domain: best_arm_odds(self._predicted(networks, contexts[-_SHARES_SAMPLE:], domain))
+            domain: best_arm_odds(self._predicted(networks, contexts, domain))
             for domain, contexts in (
-                (Domain.SOURCE, source.contexts),
-                (Domain.TARGET, self.target),
+                (Domain.SOURCE, source.newest(_SHARES_SAMPLE)),
+                (Domain.TARGET, self.target[-_SHARES_SAMPLE:]),
             )
         }
         if balances:
@@ -216,11 +212,17 @@ class _Batches:
 
 
 class _Labelled:
-    """The rounds of one domain as tensors."""
+    """The rounds of one domain that may train: `rows` (n,) of all `contexts`, models and rewards (n,)."""
 
-    def __init__(self, rounds: RoundBatch) -> None:
+    def __init__(self, rounds: RoundBatch, domain: Domain) -> None:
         device = rounds.contexts.device
-        self.count = len(rounds)
+        is_used = ~rounds.is_held_out & (rounds.is_target == (domain is Domain.TARGET))
+        self.count = int(is_used.sum())
         self.contexts = rounds.contexts
-        self.models = torch.from_numpy(rounds.arms).to(device)
-        self.rewards = torch.from_numpy(rounds.rewards.astype(np.float32)).to(device)
+        self.rows = torch.from_numpy(np.flatnonzero(is_used)).to(device)
+        self.models = torch.from_numpy(rounds.arms[is_used]).to(device)
+        self.rewards = torch.from_numpy(rounds.rewards[is_used].astype(np.float32)).to(device)
+
+    def newest(self, count: int) -> Tensor:
+        """The contexts of the last `count` of them."""
+        return self.contexts[self.rows[-count:]]

@@ -98,7 +98,10 @@ def regression_error(predicted: Doubles, rewards: Doubles) -> float:
 
 def effective_rank(latents: Tensor) -> float:
     """exp of the entropy of the latents' normalised squared singular values: 1 = collapsed."""
-    values = torch.linalg.svdvals(latents.double()).square()
+    wide = latents.double()
+    values = torch.linalg.eigvalsh(wide.T @ wide).clamp_min(
+        0.0
+    )  # cheaper than a decomposition of all rows
     shares = values / values.sum().clamp_min(1e-300)
     return float(torch.exp(torch.special.entr(shares).sum()))
 

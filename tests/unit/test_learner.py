@@ -159,6 +159,25 @@ def test_rounds_folded_while_training_ran_are_in_the_rebuilt_statistics(learner,
     assert learner.statistics.counts.sum() == 30
 
 
+@pytest.mark.parametrize("window", [200, 20])
+@pytest.mark.parametrize("later", [0, 1, 9])
+def test_latents_of_the_gate_are_used_again_only_for_the_rounds_they_belong_to(window, later):
+    """The state is the same to the bit, whether the update ran here or elsewhere."""
+    config = small_config(rebuild_window=window)
+    here, elsewhere = Learner(config, seed=7), Learner(config, seed=7)
+    rounds = make_rounds(config, 32 + later)
+    for learner in (here, elsewhere):
+        teach(learner, rounds[:31])
+        learner.observe(rounds[31])
+        assert learner.pending is not None
+        outcome = learner.pending.run()
+        learner.observe_many(rounds[32:])
+        latents = outcome.encoded if learner is here else None
+        learner.conclude(dataclasses.replace(outcome, encoded=latents))
+    assert here.statistics.counts.sum() == min(window, 32 + later)
+    assert state_hash(here) == state_hash(elsewhere)
+
+
 def test_activated_encoder_has_statistics_rebuilt_under_it(learner, config):
     teach(learner, make_rounds(config, 16))
     built = learner.statistics.A.copy()

@@ -42,6 +42,16 @@ def test_window_holds_the_newest_rounds_oldest_first(count):
         np.testing.assert_array_equal(context, round_.context)
 
 
+@pytest.mark.parametrize("count", [0, 99, 100, 237])
+def test_window_knows_its_rounds_from_others(count):
+    rounds = make_rounds(small_config(), count + 1)
+    held = window(rounds[:count], 100)
+    batch = held.batch()
+    assert held.holds(batch)
+    add_each(held, rounds[count:])
+    assert not held.holds(batch)
+
+
 def test_batch_does_not_follow_the_window():
     held = window(make_rounds(small_config(), 10), 10)
     batch = held.batch()
