@@ -122,6 +122,9 @@ class BanditConfig:
     )
     view_rounds: bool = _field(False, "learn rewards from random views of the rounds' contexts")
     teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
+    average_decay: float = _field(
+        0.0, "decay a step of the average that is served; 0 = none", bounds=(0, 1)
+    )
     confidence_floor: float = _field(
         0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)
     )

@@ -25,7 +25,8 @@ from model.snapshot import Arrays, SnapshotError, metadata_of, opened
 
 FORMAT = "daband-target-policy"
 FORMAT_VERSION = 1
-_ENCODER, _TEACHERS = "networks.encoder.", "networks.teacher.encoder."
+_ENCODER = "networks.encoder."
+_SLOW = ("networks.teacher.encoder.", "networks.average.encoder.")  # the last one there is serves
 _KEPT = (_ENCODER, "statistics.", "confidence.")
 
 
@@ -41,8 +42,9 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
     """The policy file of a snapshot; `facts` go into its manifest as they are."""
     header, arrays = opened(snapshot)
     # The encoder that is served, under one name whoever it belongs to.
-    served = {n: array for n, array in arrays.items() if n.startswith(_TEACHERS)}
-    arrays |= {_ENCODER + n.removeprefix(_TEACHERS): array for n, array in served.items()}
+    for prefix in _SLOW:
+        served = {n: array for n, array in arrays.items() if n.startswith(prefix)}
+        arrays |= {_ENCODER + n.removeprefix(prefix): array for n, array in served.items()}
     kept = {
         name: np.asarray(array, order="C")
         for name, array in sorted(arrays.items())

@@ -1,4 +1,4 @@
-"""All that gradients move: encoder, reward head, discriminator, and the teacher where there is one."""
+"""All that gradients move: encoder, reward head, discriminator, and slow copies where there are any."""
 
 import copy
 from typing import Self
@@ -46,8 +46,8 @@ class Head(nn.Module):
         return self.predicted(latents).mean(dim=1)
 
 
-class Teacher(nn.Module):
-    """A slow copy of encoder and head, moved by averaging alone."""
+class SlowCopy(nn.Module):
+    """A copy of encoder and head that is moved by averaging alone."""
 
     def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
@@ -62,16 +62,23 @@ class Teacher(nn.Module):
         return self.head.logits(self.encoder(contexts, domain))
 
     @torch.no_grad()
-    def follow(self, encoder: Encoder, head: Head, decay: float) -> None:
-        """teacher ← decay·teacher + (1 − decay)·student, batch statistics included."""
+    def follow(self, encoder: Encoder, head: Head, weight: Tensor) -> None:
+        """slow ← slow + weight·(fast − slow), batch statistics included."""
         for slow, fast in ((self.encoder, encoder), (self.head, head)):
             values = fast.state_dict()
             mine = slow.state_dict()
-            torch._foreach_lerp_(list(mine.values()), [values[name] for name in mine], 1.0 - decay)
+            places = list(mine.values())
+            moves = torch._foreach_sub([values[name] for name in mine], places)
+            torch._foreach_mul_(moves, weight)
+            torch._foreach_add_(places, moves)
 
 
 class Networks(nn.Module):
-    """One encoder version with its companions; `teacher` is a slow copy of encoder and head."""
+    """One encoder version with its companions.
+
+    `teacher` and `average` are slow copies of encoder and head: the one teaches while it learns,
+    the other, much slower, is served.
+    """
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
@@ -81,10 +88,8 @@ class Networks(nn.Module):
             towers = self.encoder.towers
             self.head = Head(size, config.model_count, config.exclusive_rewards, towers)
             self.discriminator = Discriminator(size, towers=towers)
-        if self.encoder.is_learned and config.consistency_weight > 0:
-            self.teacher: Teacher | None = Teacher(self.encoder, self.head)
-        else:
-            self.teacher = None
+        self.teacher = self._slow_copy(config.consistency_weight > 0)
+        self.average = self._slow_copy(config.average_decay > 0)
 
     @classmethod
     def initial(cls, config: BanditConfig, seed: int, device: torch.device) -> Self:
@@ -95,13 +100,20 @@ class Networks(nn.Module):
 
     @property
     def served(self) -> Encoder:
-        """φ as it is folded and served: the teacher's where there is one, for it errs less."""
-        return self.teacher.encoder if self.teacher else self.encoder
+        """φ as it is folded and served: that of the slowest copy there is, for it errs less."""
+        slowest = self.average or self.teacher
+        return slowest.encoder if slowest else self.encoder
 
     @property
     def served_head(self) -> Head:
         """The head that learned with it."""
-        return self.teacher.head if self.teacher else self.head
+        slowest = self.average or self.teacher
+        return slowest.head if slowest else self.head
+
+    @property
+    def encoders(self) -> list[Encoder]:
+        """φ and its slow copies."""
+        return [self.encoder, *(slow.encoder for slow in (self.teacher, self.average) if slow)]
 
     @torch.no_grad()
     def settle(self, source: Tensor, target: Tensor) -> None:
@@ -110,6 +122,10 @@ class Networks(nn.Module):
         if len(target) and self.served.towers > 1:
             latents = self.encode(target, Domain.TARGET)
             self.served.weigh(self.served_head.predicted(latents))
+
+    def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
+        is_possible = self.encoder.is_learned
+        return SlowCopy(self.encoder, self.head) if is_wanted and is_possible else None
 
     def clone(self) -> Self:
         """An independent copy."""

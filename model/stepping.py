@@ -52,8 +52,9 @@ class Stepper:
         torch.stack(list(terms.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(self.parameters.values(), _GRADIENT_LIMIT)
         self.optimiser.step()
-        if teacher := self.networks.teacher:
-            teacher.follow(self.networks.encoder, self.networks.head, self.config.teacher_decay)
+        for name, slow in (("teacher", self.networks.teacher), ("average", self.networks.average)):
+            if slow is not None:
+                slow.follow(self.networks.encoder, self.networks.head, inputs[f"{name}_weight"])
         for name, value in terms.items():
             if name not in self.totals:
                 self.totals[name] = torch.zeros((), device=self.device)

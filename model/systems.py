@@ -53,6 +53,8 @@ _ON_IMAGES: Mapping[str, Values] = {
         "balance_classes": False,
         "consistency_weight": 3.0,
         "view_rounds": True,
+        "learning_rate": 2e-3,
+        "average_decay": 0.9995,
     },
 }
 

@@ -27,6 +27,7 @@ _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
 _SHARES_SAMPLE = 4096
+_SPAN = 10.0
 _UNLABELED = "unlabeled"
 
 
@@ -59,7 +60,7 @@ def train_episode(
 ) -> Trained:
     """Train a copy of `start`; `theta` (M, d) is only used by the paper's objective."""
     networks = start.clone()
-    for encoder in {networks.encoder, networks.served}:
+    for encoder in networks.encoders:
         encoder.prepare(data.source.contexts, data.target.contexts)
     if not networks.encoder.is_learned or not config.steps_per_episode:
         return Trained(networks, {}, {})
@@ -168,10 +169,15 @@ class _Batches:
             for weight in (config.divergence_weight, config.consistency_weight)
         )
         shares = tower_shares(self.towers).to(self.device)
+        numbers = {
+            "consistency": consistency,
+            "teacher_weight": 1.0 - config.teacher_decay,
+            "average_weight": average_weight(config, episode),
+        }
         return {
             "shares": shares,
             "strength": strength * shares,
-            "consistency": torch.tensor(consistency, device=self.device),
+            **{name: torch.tensor(value, device=self.device) for name, value in numbers.items()},
         }
 
     @torch.no_grad()
@@ -209,6 +215,12 @@ class _Batches:
             return latents @ self.constants["theta"].T
         predicted: Tensor = networks.served_head(latents)
         return predicted
+
+
+def average_weight(config: BanditConfig, episode: int) -> float:
+    """What a step weighs in the average: early on it spans a tenth of all steps, for they learn fast."""
+    steps = episode * config.steps_per_episode
+    return max(1.0 - config.average_decay, _SPAN / (_SPAN + steps))
 
 
 class _Labelled:

@@ -48,6 +48,7 @@ BAD_VALUES = [
     ("balance_classes", "yes"),
     ("consistency_weight", math.inf),
     ("teacher_decay", 1.1),
+    ("average_decay", 1.1),
     ("confidence_floor", -0.1),
     ("statistics", "forget"),
     ("rebuild_window", 0),

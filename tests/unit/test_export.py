@@ -25,11 +25,14 @@ def taught(**changes: object) -> Learner:
     return learner
 
 
-@pytest.mark.parametrize("consistency", [0.0, 1.0])
+SLOW: tuple[dict[str, float], ...] = ({}, {"consistency_weight": 1.0}, {"consistency_weight": 1.0, "average_decay": 0.9})
+
+
+@pytest.mark.parametrize("slow", SLOW, ids=str)
 @pytest.mark.parametrize("encoder", ["mlp", "identity", "pca", "pca-mlp"])
 @pytest.mark.parametrize("kind", ContextKind)
-def test_the_file_decides_bit_for_bit_as_the_learner(encoder, kind, consistency):
-    learner = taught(encoder=encoder, context_kind=kind, consistency_weight=consistency)
+def test_the_file_decides_bit_for_bit_as_the_learner(encoder, kind, slow):
+    learner = taught(encoder=encoder, context_kind=kind, **slow)
     assert learner.confidence is not None
     found = open_exported(exported(to_bytes(learner, 3), FACTS))
     shape = (100, 3, 4) if kind is ContextKind.PER_ARM else (100, 4)
@@ -52,7 +55,7 @@ def test_the_manifest_says_what_it_is():
 
 
 def test_nothing_of_learning_is_in_it():
-    names = load(exported(to_bytes(taught(consistency_weight=1.0), 3), FACTS))
+    names = load(exported(to_bytes(taught(**SLOW[-1]), 3), FACTS))
     assert all(
         name.startswith(("networks.encoder.", "statistics.", "confidence.")) for name in names
     )

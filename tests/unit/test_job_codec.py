@@ -23,6 +23,7 @@ from tests.builders import make_rounds, small_config, teach
 KINDS: dict[str, dict[str, Any]] = {
     "all loss terms": {"divergence_weight": 1.0, "regression_weight": 0.1},
     "a teacher": {"consistency_weight": 1.0, "view_rounds": True},
+    "an average": {"average_decay": 0.99},
     "the paper's objective": {"objective": "paper", "divergence_weight": 1.0},
     "a context an arm": {"context_kind": "per_arm"},
     "images": {"context_shape": (1, 8, 8), "steps_per_episode": 1},

@@ -61,6 +61,15 @@ def test_teacher_exists_only_where_consistency_has_weight():
     assert networks(consistency_weight=1.0, encoder="identity").teacher is None
 
 
+def test_the_average_is_served_before_the_teacher():
+    assert networks().average is None
+    assert networks(average_decay=0.9, encoder="identity").average is None
+    both = networks(consistency_weight=1.0, average_decay=0.9)
+    assert both.average is not None
+    assert (both.served, both.served_head) == (both.average.encoder, both.average.head)
+    assert len(set(both.encoders)) == 3
+
+
 def test_teacher_moves_by_its_decay():
     students = networks(consistency_weight=1.0)
     teacher = students.teacher
@@ -68,7 +77,7 @@ def test_teacher_moves_by_its_decay():
     before = teacher.head.linear.weight.clone()
     with torch.no_grad():
         students.head.linear.weight.add_(1.0)
-    teacher.follow(students.encoder, students.head, 0.9)
+    teacher.follow(students.encoder, students.head, torch.tensor(0.1))
     torch.testing.assert_close(teacher.head.linear.weight, before + 0.1)
 
 

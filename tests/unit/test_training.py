@@ -12,7 +12,7 @@ from model.learner import Learner, TrainingJob
 from model.networks import Networks
 from model.rounds import Domain
 from model.towers import tower_weights
-from model.training import Trained, train_episode
+from model.training import Trained, average_weight, train_episode
 from model.vector_encoders import Committee
 from tests.builders import make_rounds, small_config, teach
 
@@ -202,6 +202,24 @@ def test_the_teachers_encoder_is_served(job):
     assert mine
     for name, values_ in mine.items():
         torch.testing.assert_close(theirs[name], values_)
+
+
+@pytest.mark.parametrize("job", [{**EVERYTHING, "average_decay": 0.999}], indirect=True)
+def test_the_average_lies_between_the_steps_of_an_update(job):
+    networks = trained(job).networks
+    assert networks.average is not None
+    assert networks.teacher is not None
+    before, after = values(job.networks.head), values(networks.head)
+    average = values(networks.average.head)
+    assert not torch.equal(average, values(networks.teacher.head))
+    middle = (average - before).norm() / (after - before).norm()
+    assert 0.1 < middle < 1.0
+
+
+def test_the_average_spans_a_tenth_of_all_steps_until_that_is_slower_than_its_decay(job):
+    config = job.config.changed(average_decay=0.999, steps_per_episode=10)
+    weights = [average_weight(config, episode) for episode in (1, 10, 100, 1000)]
+    assert weights == pytest.approx([0.5, 10 / 110, 10 / 1010, 0.001])
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
