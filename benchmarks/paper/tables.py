@@ -54,12 +54,13 @@ def zero_shot_table(entries: dict[str, Summary]) -> str:
     """A method a row."""
     return markdown(
         (
-            *("method", "target", "worst seed", "paper", "source test"),
+            *("method", "seeds", "target", "worst seed", "paper", "source test"),
             *("seeds agree", "refused", "s", "s training"),
         ),
         (
             (
                 f"`{method}`",
+                str(len(entry["seeds"])),
                 _spread(entry),
                 number(min(entry["seeds"])),
                 _paper(entry),
@@ -88,10 +89,11 @@ def per_class_table(entries: dict[str, Summary]) -> str:
 def ablation_table(entries: dict[str, Summary]) -> str:
     """A column of the paper's a row, in its order."""
     return markdown(
-        ("variant", "target", "worst seed", "paper", "source test"),
+        ("variant", "seeds", "target", "worst seed", "paper", "source test"),
         (
             (
                 column,
+                str(len(entry["seeds"])),
                 _spread(entry),
                 number(min(entry["seeds"])),
                 _paper(entry),
@@ -105,10 +107,11 @@ def ablation_table(entries: dict[str, Summary]) -> str:
 def continued_table(entries: dict[str, Summary]) -> str:
     """Cumulative regret of a method a row; the paper plots it without figures."""
     return markdown(
-        ("method", "target rounds", "cumulative regret", "÷ from scratch", "paper"),
+        ("method", "seeds", "target rounds", "cumulative regret", "÷ from scratch", "paper"),
         (
             (
                 f"`{method}`",
+                str(len(entry["seeds"])),
                 str(entry["curve"]["rounds"][-1]),
                 f"{entry['mean']:.1f} ± {entry['std']:.1f}",
                 number(entry["of_scratch"], 2),
