@@ -22,7 +22,7 @@ PROBABILITIES = np.array([0.955] + [0.005] * 9)
 def select(metrics: Metrics) -> None:
     """All that is counted for one select of one side."""
     metrics.requests_in_flight.inc()
-    metrics.observe_scoring(1, [1])
+    metrics.observe_scoring([1])
     metrics.observe_append(1, 1, 0.002)
     metrics.count_decisions("doses", "source", 1, entropy(PROBABILITIES))
     metrics.observe_request("/select", "POST", 200, 0.004)

@@ -93,7 +93,7 @@ SERVICE_HEALTH = Board(
             "Waiting",
             Unit.COUNT,
             (
-                *quantiles("daband_scorer_queue_depth", "callers to be scored"),
+                *quantiles("daband_scorer_queue_depth", "contexts to be scored"),
                 *quantiles("daband_append_queue_depth", "events to be written"),
             ),
             "As a pass or a transaction begins; DABAND_MAX_WAITING bounds both.",

@@ -64,6 +64,7 @@ from service.storage.transfers import Transfers
 from service.supervisor import Supervisor
 from service.target_selecting import TargetSelecting
 from service.trainer import Trainer, TrainerOptions, TrainerStores
+from service.turn_selecting import TurnSelecting
 from service.uploading import Uploading
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,7 @@ async def running_services(
         if settings.trainer_inside:
             _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
         recent = RecentDecisions()
+        selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
         yield Services(
             database=database,
@@ -222,7 +224,8 @@ async def running_services(
             evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
-            selecting=Selecting(scorer, stores.event_log, recent, metrics),
+            selecting=selecting,
+            turn_selecting=TurnSelecting(selecting),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
             target_selecting=TargetSelecting(uploading, metrics, placement),
             uploading=uploading,

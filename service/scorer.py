@@ -35,7 +35,7 @@ class _Waiting(NamedTuple):
         return id(self.policy), self.domain, self.eligible is None, self.contexts.shape[1:]
 
 
-def _ignore(callers: int, batches: list[int]) -> None:
+def _ignore(batches: list[int]) -> None:
     """Observe nothing."""
 
 
@@ -46,14 +46,14 @@ Result = Selection | Exception
 class Scorer:
     """Selects for many callers at once; a caller with bad contexts fails alone.
 
-    `on_scoring` is told how many callers waited, and the contexts of each pass over them.
+    `on_scoring` is told of how many contexts each pass is that is about to be made.
     """
 
     def __init__(
         self,
         device: str = "cpu",
         max_waiting: int = 4096,
-        on_scoring: Callable[[int, list[int]], None] = _ignore,
+        on_scoring: Callable[[list[int]], None] = _ignore,
         placement: Placement | None = None,
     ) -> None:
         self._on_scoring = on_scoring
@@ -110,7 +110,7 @@ class Scorer:
             if not each.answer.done():  # a caller that went away is not scored
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
-        self._on_scoring(len(waiting), batches)
+        self._on_scoring(batches)
         if self._thread is None or self._placement.device == CPU:
             for group in groups.values():
                 _deliver(group, _scored(group, self._placement.usable(group[0].policy)))

@@ -17,6 +17,7 @@ from service.storage.history import History
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 from service.target_selecting import TargetSelecting
+from service.turn_selecting import TurnSelecting
 from service.uploading import Uploading
 
 
@@ -35,6 +36,7 @@ class Services:
     bus: SnapshotBus
     policies: Policies
     selecting: Selecting
+    turn_selecting: TurnSelecting
     rewarding: Rewarding
     target_selecting: TargetSelecting
     uploading: Uploading

@@ -25,7 +25,7 @@ class EventMetrics(Registered):
         # Depths are histograms: between two turns of the event loop, where a scrape looks, the
         # queues are nearly always empty.
         self.scorer_queue = self._histogram(
-            "daband_scorer_queue_depth", "Callers that wait when scoring begins", SIZES
+            "daband_scorer_queue_depth", "Contexts that wait when scoring begins", SIZES
         )
         self.scorer_batch = self._histogram(
             "daband_scorer_batch_size", "Contexts that are scored in one pass", SIZES
@@ -90,9 +90,9 @@ class EventMetrics(Registered):
         for operation in BUS_OPERATIONS:
             self.bus_failures.labels(operation)
 
-    def observe_scoring(self, callers: int, batches: list[int]) -> None:
-        """So many callers waited, and were scored in passes of so many contexts."""
-        self.scorer_queue.observe(callers)
+    def observe_scoring(self, batches: list[int]) -> None:
+        """What waits is scored in passes of so many contexts."""
+        self.scorer_queue.observe(sum(batches))
         for contexts in batches:
             self.scorer_batch.observe(contexts)
 

@@ -65,7 +65,7 @@ async def select(
         name = check_identifier(asked.experiment, "#/experiment")
         served = await services.policies.current(call.realm.full_name(name))
         round_ = _round(asked.request_id, sides_of(served.spec, asked, media), "#")
-    (answered,) = await services.selecting.select(served, [round_])
+    answered = await services.turn_selecting.select(served, round_)
     return Answer(_encode(answered.body), headers=_headers([answered]))
 
 

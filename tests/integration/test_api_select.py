@@ -94,6 +94,31 @@ async def test_twenty_equal_requests_at_once_make_one_decision(api: Api):
     assert await api.head() == 2
 
 
+async def test_requests_of_one_turn_have_answers_of_their_own(api: Api):
+    """They are one batch, and what one of them is refused for is not the others' matter."""
+    first = (await api.select("r-1", **BOTH)).json()
+    await api.select("r-0", **BOTH)
+    again, other, *new = await asyncio.gather(
+        api.select("r-1", **BOTH),
+        api.select("r-0"),
+        api.select("r-2", **BOTH),
+        api.select("r-3"),
+        api.select("r-4", eligible_arms=["low"]),
+        api.select(),
+    )
+    assert (again.status_code, other.status_code) == (200, 409)
+    assert again.json() == first
+    assert [each.status_code for each in new] == [200] * 4
+    bodies = [each.json() for each in new]
+    assert [body["request_id"] for body in bodies[:3]] == ["r-2", "r-3", "r-4"]
+    assert bodies[2]["source"]["arm"] == "low"
+    written = {event.event_key: event.request_id for event in await stored(api)}
+    for body in (first, *bodies):
+        for side in {"source", "target"} & set(body):
+            assert written.pop(body[side]["decision_id"]) == body["request_id"]
+    assert list(written.values()) == ["r-0"] * 2
+
+
 async def test_a_request_without_an_id_gets_one(api: Api):
     first, second = (await api.select()).json(), (await api.select()).json()
     assert first["request_id"] != second["request_id"]

@@ -25,7 +25,11 @@ def taught(**changes: object) -> Learner:
     return learner
 
 
-SLOW: tuple[dict[str, float], ...] = ({}, {"consistency_weight": 1.0}, {"consistency_weight": 1.0, "average_decay": 0.9})
+SLOW: tuple[dict[str, float], ...] = (
+    {},
+    {"consistency_weight": 1.0},
+    {"consistency_weight": 1.0, "average_decay": 0.9},
+)
 
 
 @pytest.mark.parametrize("slow", SLOW, ids=str)

@@ -164,11 +164,11 @@ def test_requests_are_kept_by_class_of_status():
 
 def test_queues_and_batches_are_distributions():
     metrics = Metrics()
-    metrics.observe_scoring(3, [2, 5])
+    metrics.observe_scoring([2, 5])
     metrics.observe_append(4, 9, 0.01)
     text = metrics.exposition().decode()
     for line in (
-        "daband_scorer_queue_depth_sum 3.0",
+        "daband_scorer_queue_depth_sum 7.0",
         "daband_scorer_batch_size_sum 7.0",
         "daband_scorer_batch_size_count 2.0",
         "daband_append_events_sum 4.0",

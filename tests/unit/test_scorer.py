@@ -180,16 +180,16 @@ async def test_device_with_a_thread_of_its_own_gives_the_same_answers(policy):
         check_is_as_alone(answer, policy, contexts(1, i), [str(i)])
 
 
-async def test_waiting_callers_and_their_passes_are_told(policy):
-    told: list[tuple[int, list[int]]] = []
-    scorer = Scorer(on_scoring=lambda callers, batches: told.append((callers, batches)))
+async def test_passes_over_what_waits_are_told(policy):
+    told: list[list[int]] = []
+    scorer = Scorer(on_scoring=told.append)
     rows, ids = contexts(3), ["a", "b", "c"]
     await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, rows[:2], ids[:2]),
         scorer.select(policy, Domain.SOURCE, rows[2:], ids[2:]),
         scorer.select(policy, Domain.TARGET, rows[:1], ids[:1]),
     )
-    assert told == [(3, [3, 1])]
+    assert told == [[3, 1]]
 
 
 class LosingPolicy:

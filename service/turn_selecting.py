@@ -1,0 +1,96 @@
+"""Joins the rounds that the event loop reads in one turn: beside others, a decision costs a fraction of itself."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from contextvars import Context
+from typing import NamedTuple
+
+from service import tracing
+from service.errors import ServiceError
+from service.policies import Served
+from service.selecting import Answered, Round, Selecting
+
+
+class _Waiting(NamedTuple):
+    """One caller's round."""
+
+    served: Served
+    round: Round
+    answer: asyncio.Future[Answered]
+
+
+Group = Sequence[_Waiting]
+
+
+class TurnSelecting:
+    """Decides rounds of many callers as one batch; what one of them is refused for is not the others' matter.
+
+    It adds no delay of its own: rounds are decided at the end of the turn in which they came.
+    """
+
+    def __init__(self, selecting: Selecting) -> None:
+        self._selecting = selecting
+        self._waiting: list[_Waiting] = []
+        self._deciding: set[asyncio.Task[None]] = set()
+
+    async def select(self, served: Served, round_: Round) -> Answered:
+        """The answer to the round, written as durably as its experiment asks for."""
+        if tracing.is_on():  # a span belongs to one request
+            (answered,) = await self._selecting.select(served, [round_])
+            return answered
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answered] = loop.create_future()
+        self._waiting.append(_Waiting(served, round_, answer))
+        if len(self._waiting) == 1:
+            # In a context of its own: log lines about many requests name none of them.
+            loop.call_soon(self._begin, context=Context())
+        return await answer
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for group in _groups(waiting):
+            task = asyncio.create_task(self._decide(group))
+            self._deciding.add(task)
+            task.add_done_callback(self._deciding.discard)
+
+    async def _decide(self, group: Group) -> None:
+        try:
+            answers = await self._selecting.select(
+                group[0].served, [waiting.round for waiting in group]
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            await self._decide_apart(group, error)
+            return
+        for waiting, answered in zip(group, answers, strict=True):
+            if not waiting.answer.done():
+                waiting.answer.set_result(answered)
+
+    async def _decide_apart(self, group: Group, error: Exception) -> None:
+        """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them."""
+        is_of_all = isinstance(error, ServiceError) and error.status >= 500
+        if len(group) > 1 and not is_of_all:
+            await asyncio.gather(*(self._decide([waiting]) for waiting in group))
+            return
+        for waiting in group:
+            if not waiting.answer.done():
+                waiting.answer.set_exception(error)
+
+
+def _groups(waiting: Group) -> list[Group]:
+    """Rounds that can be one batch: under one policy, and all of them new or none.
+
+    Callers that went away are left out. A request that is there twice is decided twice, for the
+    second answer is the first one's.
+    """
+    joined: defaultdict[tuple[int, bool], dict[str, _Waiting]] = defaultdict(dict)
+    again: list[Group] = []
+    for each in waiting:
+        group = joined[id(each.served), each.round.is_new]
+        if each.answer.done():
+            continue
+        if each.round.request_id in group:
+            again.append([each])
+        else:
+            group[each.round.request_id] = each
+    return [*(list(group.values()) for group in joined.values() if group), *again]

@@ -1,0 +1,126 @@
+"""Rounds of one turn are one batch, and every caller has an answer of its own."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from service import logs, tracing
+from service.errors import ExperimentPaused, ServiceError, StorageUnavailable
+from service.selecting import Answered, Round
+from service.turn_selecting import TurnSelecting
+
+ONE: Any = object()  # policies as they are served
+OTHER: Any = object()
+
+
+class Batches:
+    """Answers a round with its id; refuses batches with the rounds that it is told to refuse."""
+
+    def __init__(self, **refused: Exception) -> None:
+        self.asked: list[tuple[Any, list[str]]] = []
+        self.logged_of: list[Mapping[str, Any]] = []
+        self.is_asked = asyncio.Event()
+        self._refused = refused
+
+    async def select(self, served: Any, rounds: Sequence[Round]) -> list[Answered]:
+        ids = [round_.request_id for round_ in rounds]
+        self.asked.append((served, ids))
+        self.logged_of.append(logs.context())
+        self.is_asked.set()
+        await asyncio.sleep(0)
+        for name in ids:
+            if name in self._refused:
+                raise self._refused[name]
+        return [Answered({"request_id": name}, is_replay=False) for name in ids]
+
+
+def turn_of(batches: Batches) -> TurnSelecting:
+    return TurnSelecting(batches)  # type: ignore[arg-type]
+
+
+async def ask(turn: TurnSelecting, *names: str, served: Any = ONE, is_new: bool = True) -> Any:
+    asked = (turn.select(served, Round(name, (), is_new)) for name in names)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    return [each.body["request_id"] if isinstance(each, Answered) else each for each in found]
+
+
+async def test_rounds_of_one_turn_are_one_batch():
+    batches = Batches()
+    turn = turn_of(batches)
+    assert await ask(turn, "a", "b", "c") == ["a", "b", "c"]
+    assert await ask(turn, "d") == ["d"]
+    assert batches.asked == [(ONE, ["a", "b", "c"]), (ONE, ["d"])]
+
+
+async def test_policies_are_apart_and_so_are_new_requests_and_named_ones():
+    batches = Batches()
+    turn = turn_of(batches)
+    await asyncio.gather(
+        ask(turn, "a", "b"),
+        ask(turn, "c", served=OTHER),
+        ask(turn, "d", "e", is_new=False),
+    )
+    assert sorted(ids for _, ids in batches.asked) == [["a", "b"], ["c"], ["d", "e"]]
+    assert [served for served, ids in batches.asked if ids == ["c"]] == [OTHER]
+
+
+async def test_a_request_sent_twice_is_decided_after_itself():
+    batches = Batches()
+    assert await ask(turn_of(batches), "a", "b", "a", is_new=False) == ["a", "b", "a"]
+    assert [ids for _, ids in batches.asked] == [["a", "b"], ["a"]]
+
+
+async def test_who_is_refused_is_refused_alone():
+    refusal, bug = ExperimentPaused(), KeyError("b")
+    for error in (refusal, bug):
+        batches = Batches(b=error)
+        assert await ask(turn_of(batches), "a", "b", "c") == ["a", error, "c"]
+        assert [ids for _, ids in batches.asked] == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+
+
+async def test_what_is_the_services_fault_is_tried_once():
+    error = StorageUnavailable()
+    assert isinstance(error, ServiceError)
+    batches = Batches(b=error)
+    assert await ask(turn_of(batches), "a", "b", "c") == [error] * 3
+    assert len(batches.asked) == 1
+
+
+async def test_who_went_away_is_not_decided():
+    batches = Batches()
+    turn = turn_of(batches)
+    gone = asyncio.ensure_future(turn.select(ONE, Round("gone", (), True)))
+    staying = asyncio.ensure_future(turn.select(ONE, Round("staying", (), True)))
+    asyncio.get_running_loop().call_soon(gone.cancel)
+    await asyncio.sleep(0)  # both wait now
+    assert (await staying).body == {"request_id": "staying"}
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert [ids for _, ids in batches.asked] == [["staying"]]
+
+
+async def test_who_goes_away_later_harms_nobody():
+    batches = Batches()
+    turn = turn_of(batches)
+    gone = asyncio.ensure_future(turn.select(ONE, Round("gone", (), True)))
+    staying = asyncio.ensure_future(turn.select(ONE, Round("staying", (), True)))
+    await batches.is_asked.wait()
+    gone.cancel()
+    assert (await staying).body == {"request_id": "staying"}
+    assert gone.cancelled()
+
+
+async def test_log_lines_of_a_batch_name_none_of_its_requests():
+    batches = Batches()
+    with logs.bound(request_id="the first"):
+        await ask(turn_of(batches), "a", "b")
+    assert batches.logged_of == [{}]
+
+
+async def test_with_traces_every_request_is_decided_within_its_own_span(monkeypatch):
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
+    batches = Batches()
+    assert await ask(turn_of(batches), "a", "b") == ["a", "b"]
+    assert [ids for _, ids in batches.asked] == [["a"], ["b"]]
