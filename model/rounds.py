@@ -14,6 +14,7 @@ Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
 
+_FLOAT32 = np.dtype(np.float32)
 HUGE = 1e15  # squares of values up to here stay inside float32
 _FAR_FROM_OVERFLOW = 1e37  # as a sum of squares in float32, however it is rounded
 
@@ -105,7 +106,7 @@ def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
     Finiteness is checked after the cast: 1e39 is finite as a float64 and infinite as a float32.
     Values so large that their squares overflow are limited to ±HUGE: no encoder tells them apart.
     """
-    if isinstance(contexts, np.ndarray) and contexts.dtype == np.float32:
+    if isinstance(contexts, np.ndarray) and contexts.dtype is _FLOAT32:
         array: Floats = contexts
     else:
         array = _as_float32(contexts, shape)

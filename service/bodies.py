@@ -148,18 +148,23 @@ def decode(body: bytes, kind: type[T], media: MediaType = MediaType.JSON, pointe
     """The body as `kind`; `InvalidRequest` says what is expected where, never what was sent."""
     wanted: Any = kind  # a type, which mypy takes for unhashable
     try:
-        found: T = decoder(wanted, media)(body)
+        made = msgpack_decoder if media is MediaType.MSGPACK else json_decoder
+        found: T = made(wanted)(body)
     except (ValueError, RecursionError) as error:
         raise _refusal(error, pointer) from None
     return found
 
 
 @cache
-def decoder(kind: Any, media: MediaType) -> Callable[[bytes | Raw], Any]:
+def json_decoder(kind: Any) -> Callable[[bytes | Raw], Any]:
     """A strict decoder, made once."""
-    if media is MediaType.MSGPACK:
-        return msgspec.msgpack.Decoder(kind).decode
     return msgspec.json.Decoder(kind).decode
+
+
+@cache
+def msgpack_decoder(kind: Any) -> Callable[[bytes | Raw], Any]:
+    """The same for msgpack."""
+    return msgspec.msgpack.Decoder(kind).decode
 
 
 _PLACE = re.compile(r" - at .*?`\$(?P<path>[^`]*)`$")

@@ -4,6 +4,7 @@ import io
 import math
 from array import array as packed_array
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,15 +27,14 @@ def sides_of(
     eligible = body.eligible_arms
     if eligible is not None:
         check_eligible(spec, eligible, f"{pointer}/eligible_arms")
-    given = ((Domain.SOURCE, body.source), (Domain.TARGET, body.target))
-    sides = tuple(
-        _side(spec, domain, side, eligible, media, f"{pointer}/{domain}")
-        for domain, side in given
-        if side is not None
-    )
+    sides: list[Side] = []
+    if body.source is not None:
+        sides.append(_side(spec, Domain.SOURCE, body.source, eligible, media, f"{pointer}/source"))
+    if body.target is not None:
+        sides.append(_side(spec, Domain.TARGET, body.target, eligible, media, f"{pointer}/target"))
     if not sides:
         refuse("A round has a source side, a target side or both.", pointer)
-    return sides
+    return tuple(sides)
 
 
 def binary_side(
@@ -132,13 +132,19 @@ def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -
     if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
         array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
         return _checked(array, shape, pointer)
-    kind: Any = float
-    for _ in shape:
-        kind = list[kind]
-    values = decode(content, kind, media, pointer)
+    values = decode(content, _nested(len(shape)), media, pointer)
     if len(shape) == 1:  # the same cast as numpy's, in a third of the time
         values = np.frombuffer(packed_array("f", values), dtype=np.float32)
     return _checked(values, shape, pointer)
+
+
+@cache
+def _nested(depth: int) -> Any:
+    """The type of numbers in so many lists."""
+    kind: Any = float
+    for _ in range(depth):
+        kind = list[kind]
+    return kind
 
 
 def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:

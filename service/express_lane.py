@@ -19,11 +19,15 @@ from service.routes.hot import Answer, Header, HotRoute, HotRoutes
 from service.security_headers import encoded, protected
 from service.shedding import Shedding
 
-# An extension of ASGI. Its `send` sends status, encoded headers (without the empty line) and body at
-# once; false where that must be done by messages, since the caller is slow to take them, or gone.
+# Extensions of ASGI. `receive` gives the body, none where it is not there yet or is to be asked for by messages.
+WHOLE_BODY = "daband.whole_body"
+WholeBody = Callable[[], bytes | None]
+# `send` sends status, encoded headers (without the empty line) and body at once; false where that must
+# be done by messages, since the caller is slow to take them, or gone.
 WHOLE_ANSWER = "daband.whole_answer"
 WholeAnswer = Callable[[int, bytes, bytes], bool]
 NONE: Mapping[str, Any] = {}
+ASKED_FOR: Mapping[str, WholeBody] = {"receive": lambda: None}
 BY_MESSAGES: Mapping[str, WholeAnswer] = {"send": lambda status, head, body: False}
 # What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
 SPECIAL = frozenset({b"origin", b"content-encoding", b"expect", b"transfer-encoding"})
@@ -55,10 +59,13 @@ class ExpressLane:
         if route is None or not self._shedding.has_room or not _is_plain(scope):
             await self._app(scope, receive, send)
             return
-        first = Promptly(_message(receive))
-        content = _whole_body(first.result) if first.is_done else None
+        content = scope.get("extensions", NONE).get(WHOLE_BODY, ASKED_FOR)["receive"]()
+        if content is None:
+            first = Promptly(_message(receive))
+            receive = _resumed(first, receive)
+            content = _whole_body(first.result) if first.is_done else None
         if content is None or len(content) > self._max_body_bytes:
-            await self._app(scope, _resumed(first, receive), send)
+            await self._app(scope, receive, send)
         else:
             await self._pass(route, scope, content, send)
 

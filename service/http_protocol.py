@@ -3,8 +3,9 @@
 uvicorn waits for a request's headers for as long as they take. Here they have one deadline in all,
 which no byte that drips in moves: a slow client costs a socket and a timer, and that not for long.
 
-An app that has a whole answer may hand it over at once, its headers encoded (`WHOLE_ANSWER`, an ASGI
-extension): the checks of uvicorn's messages, header by header, are for apps that nobody knows.
+An app may take a body that is there and hand over a whole answer at once, its headers encoded
+(`WHOLE_BODY` and `WHOLE_ANSWER`, ASGI extensions): uvicorn's messages, checked header by header, are for
+apps that nobody knows.
 
 Requests in excess are answered here, where no task and no scope of theirs has been made: at twice
 the load that a process can take, most of what a refusal costs would be that.
@@ -16,6 +17,7 @@ from asyncio import TimerHandle
 from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
+from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -24,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.errors import occurrence, plain_problem
-from service.express_lane import WHOLE_ANSWER, WholeAnswer
+from service.express_lane import WHOLE_ANSWER, WHOLE_BODY, WholeAnswer, WholeBody
 from service.records import uuid7
 from service.security_headers import encoded
 
@@ -50,6 +52,7 @@ class _Guarded(HttpToolsProtocol):
     _deadline: TimerHandle | None = None
     _is_in_headers = False
     _refusal: bytes | None = None  # waits for the end of the request that it answers
+    _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -76,8 +79,12 @@ class _Guarded(HttpToolsProtocol):
         self._refusal = self._early_refusal()
         if self._refusal is None:
             super().on_headers_complete()
-            whole: WholeAnswer = partial(self._answer_whole, self.cycle)
-            self.scope["extensions"] = {WHOLE_ANSWER: {"send": whole}}
+            body: WholeBody = partial(self._whole_body, self.cycle)
+            answer: WholeAnswer = partial(self._answer_whole, self.cycle)
+            self.scope["extensions"] = {
+                WHOLE_BODY: {"receive": body},
+                WHOLE_ANSWER: {"send": answer},
+            }
 
     def on_body(self, body: bytes) -> None:
         if self._refusal is None:
@@ -95,6 +102,12 @@ class _Guarded(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def _whole_body(self, cycle: RequestResponseCycle) -> bytes | None:
+        # Who asks by messages sets going what was paused for a large body.
+        if cycle.more_body or cycle.disconnected or self.flow.read_paused:
+            return None
+        return bytes(cycle.body)
+
     def _answer_whole(
         self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes
     ) -> bool:
@@ -111,7 +124,10 @@ class _Guarded(HttpToolsProtocol):
         return True
 
     def _default_headers(self) -> bytes:
-        return encoded(self.server_state.default_headers)
+        headers = self.server_state.default_headers  # made anew every second
+        if _Guarded._encoded_headers[0] is not headers:
+            _Guarded._encoded_headers = headers, encoded(headers)
+        return _Guarded._encoded_headers[1]
 
     def _early_refusal(self) -> bytes | None:
         # What needs more than an answer after its end takes the long way, and is refused there.

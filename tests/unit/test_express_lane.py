@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from service.app import create_app
-from service.express_lane import WHOLE_ANSWER, ExpressLane
+from service.express_lane import WHOLE_ANSWER, WHOLE_BODY, ExpressLane
 from service.metrics.processes import exposition
 from service.rewarding import Rewarding
 from service.settings import Settings
@@ -140,6 +141,31 @@ async def test_a_body_that_is_not_there_yet_is_waited_for(api: Api):
     there.set()
     await asking
     assert sent[0]["status"] == 200
+
+
+async def test_a_body_that_the_server_has_is_not_asked_for(api: Api):
+    asked: list[bytes] = []
+
+    def with_body(body: bytes | None) -> Any:
+        inner = stateful(api, extensions={WHOLE_BODY: {"receive": lambda: body}})
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            async def noted() -> Message:
+                message = await receive()
+                asked.append(message["body"])
+                return message
+
+            await inner(scope, noted, send)
+
+        return call
+
+    caller = Caller()
+    assert await caller.ask(with_body(msgspec.json.encode(ROUND))) == 200
+    assert asked == []
+    assert await Caller().ask(with_body(None)) == 422  # the caller's own body is empty
+    assert asked == [b""]
+    assert await Caller().ask(with_body(b"x" * ((8 << 20) + 1))) == 422  # for the layers, who ask
+    assert asked == [b"", b""]
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

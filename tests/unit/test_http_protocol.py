@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service.express_lane import WHOLE_ANSWER
+from service.express_lane import WHOLE_ANSWER, WHOLE_BODY
 from service.http_protocol import Excess, Headers, guarded_protocol
 from tests.storage_tools import eventually
 
@@ -62,7 +62,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    app: App, header_seconds: float, excess: Excess = lambda url, headers: None
+    app: ASGIApp, header_seconds: float, excess: Excess = lambda url, headers: None
 ) -> AsyncIterator[Connection]:
     protocol = guarded_protocol(header_seconds, excess)
     # Whoever is hung up on must not owe it to uvicorn's own patience.
@@ -274,3 +274,59 @@ async def test_a_whole_answer_is_not_for_who_is_slow_to_take_the_last_one():
             await asyncio.sleep(0)
         client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
         assert b"\r\n\r\nok" in await client.rest()
+
+
+class WholeBodies:
+    """Takes what body is there at once, and asks for it by messages where there is none."""
+
+    def __init__(self) -> None:
+        self.at_once: list[bytes | None] = []
+        self.by_messages: list[bytes] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.at_once.append(scope["extensions"][WHOLE_BODY]["receive"]())
+        found = b""
+        while True:
+            message = await receive()
+            found += message["body"]
+            if not message["more_body"]:
+                break
+        self.by_messages.append(found)
+        headers = [(b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def posted(body: bytes) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+async def test_a_body_that_is_there_can_be_taken_at_once_and_still_be_asked_for():
+    app = WholeBodies()
+    async with connected(app, LONG) as connection:
+        for body in (b"first", b"", b"third"):
+            connection.say(posted(body))
+            await connection.until(b"ok")
+    assert app.at_once == app.by_messages == [b"first", b"", b"third"]
+
+
+async def test_a_body_in_parts_is_asked_for():
+    app = WholeBodies()
+    async with connected(app, LONG) as connection:
+        request = posted(b"beginning and end")
+        connection.say(request[:-3])
+        await eventually(lambda: bool(app.at_once))
+        connection.say(request[-3:])
+        await connection.until(b"ok")
+    assert (app.at_once, app.by_messages) == ([None], [b"beginning and end"])
+
+
+async def test_a_large_body_is_asked_for_so_that_reading_goes_on():
+    app = WholeBodies()
+    body = bytes(1 << 20)
+    async with connected(app, LONG) as connection:
+        for _ in range(2):
+            connection.say(posted(body))
+            await connection.until(b"ok")
+    assert app.by_messages == [body] * 2
+    assert set(app.at_once) <= {None, body}
