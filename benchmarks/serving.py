@@ -32,7 +32,13 @@ JSON, BYTES = "application/json", "application/octet-stream"
 GOALS = (
     ("relaxed binary select over the ASGI echo", "select, binary, relaxed, postgres", ECHO, 0.5),
     ("durable binary select over the ASGI echo", "select, binary, postgres", ECHO, 0.35),
-    ("JSON select over the pydantic echo", "select, JSON, postgres", PYDANTIC, 1.0),
+    (
+        "relaxed JSON select over the pydantic echo",
+        "select, JSON, relaxed, postgres",
+        PYDANTIC,
+        1.0,
+    ),
+    ("durable JSON select over the pydantic echo", "select, JSON, postgres", PYDANTIC, 1.0),
     (
         "decisions of a batch over single calls, one caller",
         "select/batch, one caller, postgres",
@@ -169,6 +175,7 @@ def _service_cases(server: Server, database: str) -> list[Case]:
         Case(f"select, binary, {database}", server, lambda: [binary("durable")]),
         Case(f"select, binary, relaxed, {database}", server, lambda: [binary("relaxed")]),
         Case(f"select, JSON, {database}", server, lambda: [_select("durable")]),
+        Case(f"select, JSON, relaxed, {database}", server, lambda: [_select("relaxed")]),
         Case(f"select, JSON, one caller, {database}", server, lambda: [_select("durable")], 1),
         Case(
             f"select/batch, one caller, {database}", server, lambda: [_batch("durable")], 1, ROUNDS

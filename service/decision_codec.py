@@ -8,7 +8,6 @@ order.
 import math
 from collections.abc import Sequence
 from operator import add
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -55,7 +54,7 @@ class Side(Struct, frozen=True, gc=False):
     contexts: Floats
 
 
-class DecisionOrigin(NamedTuple):
+class DecisionOrigin(Struct, frozen=True, gc=False):
     """Who asked: all decisions of a request share it. `is_new` if the request's id was made here."""
 
     experiment_id: str
@@ -66,7 +65,7 @@ class DecisionOrigin(NamedTuple):
     is_new: bool = False
 
 
-class Chosen(NamedTuple):
+class Chosen(Struct, frozen=True, gc=False):
     """The arm, and what the policy said of each that was eligible."""
 
     arm: str

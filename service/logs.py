@@ -26,7 +26,8 @@ QUIET_LOGGERS = {"uvicorn.error": logging.WARNING, "httpx": logging.WARNING}
 
 def enter(**fields: Any) -> Token[Mapping[str, Any]]:
     """Add fields to all lines of this task until `leave`."""
-    return _context.set({**_context.get(), **fields})
+    outer = _context.get()
+    return _context.set({**outer, **fields} if outer else fields)
 
 
 def leave(token: Token[Mapping[str, Any]]) -> None:

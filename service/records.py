@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,25 +75,32 @@ def utc_now() -> datetime:
 def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    front = f"{moment & (1 << 48) - 1:012x}"
-    back = _random_digits()
-    return f"{front[:8]}-{front[8:]}-7{back[1:4]}-{_VARIANTS[back[0]]}{back[4:7]}-{back[7:19]}"
+    return _front(moment) + _back()
 
 
-_VARIANTS = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+@lru_cache(maxsize=1)
+def _front(moment: int) -> str:
+    digits = f"{moment & (1 << 48) - 1:012x}"
+    return f"{digits[:8]}-{digits[8:]}-"
+
+
 _POOLED_IDS = 256
+_RANDOM_BITS = int("0fff3fffffffffffffff" * _POOLED_IDS, 16)
+_VERSION_AND_VARIANT = int("70008000000000000000" * _POOLED_IDS, 16)
 _pool: deque[str] = deque()
 os.register_at_fork(after_in_child=_pool.clear)  # or two processes would make the same ids
 
 
-def _random_digits() -> str:
-    """Twenty hex digits; the system is asked for those of many ids at once, which costs as much as for one."""
+def _back() -> str:
+    """All after the time; the system is asked for many at once, which costs as much as one."""
     try:
         return _pool.pop()
     except IndexError:
-        digits = os.urandom(10 * _POOLED_IDS).hex()
-        _pool.extend([digits[at : at + 20] for at in range(20, len(digits), 20)])
-        return digits[:20]
+        drawn = int.from_bytes(os.urandom(10 * _POOLED_IDS))
+        digits = f"{drawn & _RANDOM_BITS | _VERSION_AND_VARIANT:0{20 * _POOLED_IDS}x}"
+        parts = [digits[at : at + 20] for at in range(0, len(digits), 20)]
+        _pool.extend([f"{part[:4]}-{part[4:8]}-{part[8:]}" for part in parts])
+        return _pool.pop()
 
 
 @dataclass(frozen=True, slots=True)

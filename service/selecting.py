@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -72,14 +72,14 @@ def _entropy(probabilities: tuple[float, ...]) -> float:
     return entropy(np.array(probabilities))
 
 
-class Answered(NamedTuple):
+class Answered(Struct, frozen=True, gc=False):
     """The answer to a round; `is_replay` when it had been answered before."""
 
     body: dict[str, Any]
     is_replay: bool
 
 
-class _Draft(NamedTuple):
+class _Draft(Struct, frozen=True, gc=False):
     """A decision on its way: who asked, which side of a round, and its id."""
 
     origin: DecisionOrigin
@@ -87,7 +87,7 @@ class _Draft(NamedTuple):
     decision_id: str
 
 
-class _Decided(NamedTuple):
+class _Decided(Struct, frozen=True, gc=False):
     """A decision as it is answered."""
 
     domain: Domain
@@ -196,10 +196,11 @@ class Selecting:
         """Remember whose decisions these are, and count the new ones."""
         owner = Owner(served.experiment.experiment_id, served.experiment.name)
         spreads: defaultdict[Domain, list[float]] = defaultdict(list)
-        for domain, answer, _, created in decided:
-            self._recent.add(answer.decision_id, owner)
-            if created:
-                spreads[domain].append(_entropy(tuple(answer.probabilities.values())))
+        for each in decided:
+            self._recent.add(each.answer.decision_id, owner)
+            if each.created:
+                probabilities = tuple(each.answer.probabilities.values())
+                spreads[each.domain].append(_entropy(probabilities))
         for domain, some in spreads.items():
             self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
 
@@ -210,8 +211,8 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
         "request_id": round_.request_id,
         "policy_version": decided[0].policy_version,
     }
-    for domain, answer, _, _ in decided:
-        body[domain.value] = answer
+    for each in decided:
+        body[each.domain.value] = each.answer
     return Answered(body, is_replay=not any(each.created for each in decided))
 
 
