@@ -27,7 +27,7 @@ _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
 _SHARES_SAMPLE = 4096
-_SPAN = 10.0
+_SPAN = 10.0  # one part in so many of all steps is averaged while they are few
 _UNLABELED = "unlabeled"
 
 

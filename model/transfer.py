@@ -99,9 +99,9 @@ def regression_error(predicted: Doubles, rewards: Doubles) -> float:
 def effective_rank(latents: Tensor) -> float:
     """exp of the entropy of the latents' normalised squared singular values: 1 = collapsed."""
     wide = latents.double()
-    values = torch.linalg.eigvalsh(wide.T @ wide).clamp_min(
-        0.0
-    )  # cheaper than a decomposition of all rows
+    # From the smaller of the two products: much cheaper than a decomposition of the latents.
+    products = wide.T @ wide if len(wide) > wide.shape[1] else wide @ wide.T
+    values = torch.linalg.eigvalsh(products).clamp_min(0.0)
     shares = values / values.sum().clamp_min(1e-300)
     return float(torch.exp(torch.special.entr(shares).sum()))
 

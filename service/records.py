@@ -99,8 +99,9 @@ def _back() -> str:
         drawn = int.from_bytes(os.urandom(10 * _POOLED_IDS))
         digits = f"{drawn & _RANDOM_BITS | _VERSION_AND_VARIANT:0{20 * _POOLED_IDS}x}"
         parts = [digits[at : at + 20] for at in range(0, len(digits), 20)]
-        _pool.extend([f"{part[:4]}-{part[4:8]}-{part[8:]}" for part in parts])
-        return _pool.pop()
+        first, *others = [f"{part[:4]}-{part[4:8]}-{part[8:]}" for part in parts]
+        _pool.extend(others)
+        return first  # another thread may have taken all the others
 
 
 @dataclass(frozen=True, slots=True)

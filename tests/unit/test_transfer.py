@@ -87,6 +87,15 @@ def test_effective_rank_of_a_known_spectrum(spectrum, rank):
     assert transfer.effective_rank(torch.diag(torch.tensor(spectrum))) == pytest.approx(rank)
 
 
+@pytest.mark.parametrize("shape", [(40, 6), (6, 40), (7, 7)])
+def test_effective_rank_is_that_of_the_singular_values(shape):
+    latents = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    shares = torch.linalg.svdvals(latents.double()).square()
+    shares = shares / shares.sum()
+    expected = float(torch.exp(-(shares * shares.log()).sum()))
+    assert transfer.effective_rank(latents) == pytest.approx(expected)
+
+
 def test_effective_rank_of_nothing_is_that_of_a_collapse():
     assert transfer.effective_rank(torch.zeros(5, 3)) == 1.0
 
