@@ -32,6 +32,9 @@ COLUMNS = {
     "created_at": "timestamptz",
 }
 
+# While a log is short, reading all of it is cheaper than any index. Postgres keeps such a plan for a
+# statement that it has seen some times, and the log grows by thousands before it thinks again.
+BEGIN = "BEGIN; SET LOCAL enable_seqscan = off"
 LOCK = """
 SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
 WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
@@ -76,7 +79,7 @@ class PostgresSession:
         """A transaction that ends with the block; a connection in doubt is not used again."""
         driver: Any = (await lent.get_raw_connection()).driver_connection
         try:
-            await driver.execute("BEGIN")
+            await driver.execute(BEGIN)
             yield cls(driver)
             await driver.execute("COMMIT")
         except BaseException:
