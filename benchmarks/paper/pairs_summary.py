@@ -15,7 +15,7 @@ BASELINE, *CHALLENGERS = PAIR_METHODS
 
 
 def pairs_summary(records: Iterable[Record]) -> Summary:
-    """Every pair for which all three methods have runs, and the methods' gains over all of them."""
+    """Every pair for which the baseline and another method have runs, and the methods' gains over theirs."""
     found = list(records)
     pairs = {pair: entry for pair in PAIRS if (entry := _pair(found, pair)) is not None}
     return {
@@ -24,7 +24,11 @@ def pairs_summary(records: Iterable[Record]) -> Summary:
             "margin": MARGIN,
         },
         "pairs": pairs,
-        "gains": {method: _gains(pairs, method) for method in CHALLENGERS} if pairs else {},
+        "gains": {
+            method: _gains(theirs)
+            for method in CHALLENGERS
+            if (theirs := _differences(pairs, method))
+        },
     }
 
 
@@ -39,31 +43,45 @@ def _pair(records: Sequence[Record], pair: str) -> Summary | None:
     by_method = {
         method: {r["seed"]: r for r in mine if r["method"] == method} for method in PAIR_METHODS
     }
-    seeds = sorted(set.intersection(*(set(runs) for runs in by_method.values())))
-    if not seeds:
+    baseline = by_method[BASELINE]
+    # Seeds are compared with themselves: a method that is not finished has fewer.
+    seeds = {method: sorted(set(runs) & set(baseline)) for method, runs in by_method.items()}
+    there = [method for method in CHALLENGERS if seeds[method]]
+    if not there:
         return None
     entry: dict[str, Any] = {
         method: {
-            **spread([runs[seed]["target"] for seed in seeds]),
-            "seconds": float(np.mean([runs[seed]["seconds"] for seed in seeds])),
+            **spread([by_method[method][seed]["target"] for seed in seeds[method]]),
+            "seconds": float(np.mean([by_method[method][s]["seconds"] for s in seeds[method]])),
         }
-        for method, runs in by_method.items()
+        for method in (BASELINE, *there)
     }
     entry["rounds"] = mine[-1]["rounds"]
     entry["differences"] = {
-        method: entry[method]["mean"] - entry[BASELINE]["mean"] for method in CHALLENGERS
+        method: float(
+            np.mean([by_method[method][s]["target"] - baseline[s]["target"] for s in seeds[method]])
+        )
+        for method in there
     }
     return entry
 
 
-def _gains(pairs: Mapping[str, Summary], method: str) -> Summary:
-    differences = {pair: entry["differences"][method] for pair, entry in pairs.items()}
+def _differences(pairs: Mapping[str, Summary], method: str) -> dict[str, float]:
+    return {
+        pair: entry["differences"][method]
+        for pair, entry in pairs.items()
+        if method in entry["differences"]
+    }
+
+
+def _gains(differences: Mapping[str, float]) -> Summary:
     by_set: dict[str, list[float]] = {}
     for pair, difference in differences.items():
         by_set.setdefault(set_of(pair), []).append(difference)
     worst = min(differences, key=lambda pair: differences[pair])
     sets = {name: float(np.mean(values)) for name, values in by_set.items()}
     return {
+        "pair_count": len(differences),
         "worst_pair": worst,
         "worst": differences[worst],
         "mean_over_pairs": float(np.mean(list(differences.values()))),

@@ -84,10 +84,10 @@ def gains_figure(pairs: Mapping[str, Summary]) -> Figure:
     """What each pair gains over the baseline, the worst at the bottom."""
     figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
     axes = figure.subplots()
-    order = sorted(pairs, key=lambda pair: pairs[pair]["differences"][CHALLENGERS[0]])
+    order = sorted(pairs, key=lambda pair: max(pairs[pair]["differences"].values()))
     places = np.arange(len(order))
     for offset, method in zip((-0.2, 0.2), CHALLENGERS, strict=True):
-        gains = [pairs[pair]["differences"][method] for pair in order]
+        gains = [pairs[pair]["differences"].get(method, 0.0) for pair in order]
         axes.barh(places + offset, gains, 0.38, color=COLOURS[method], label=method)
     axes.axvline(-MARGIN, color=COLOURS[SCRATCH.name], linestyle="--", linewidth=1)
     axes.set_yticks(places, order, fontsize=8)

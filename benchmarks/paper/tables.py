@@ -142,6 +142,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
     return markdown(
         (
             f"over `{BASELINE}`",
+            "pairs",
             "worst pair",
             "mean over pairs",
             "mean over sets",
@@ -150,6 +151,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
         (
             (
                 f"`{method}`",
+                str(gain["pair_count"]),
                 f"{signed(gain['worst'])} ({gain['worst_pair']})",
                 signed(gain["mean_over_pairs"]),
                 signed(gain["mean_over_sets"]),
@@ -169,7 +171,9 @@ def pairs_table(pairs: dict[str, Summary]) -> str:
     for pair, entry in pairs.items():
         row = [pair, str(entry["rounds"]), _spread(entry[BASELINE])]
         for method in CHALLENGERS:
-            row += [_spread(entry[method]), signed(entry["differences"][method])]
+            is_there = method in entry
+            row.append(_spread(entry[method]) if is_there else NONE)
+            row.append(signed(entry["differences"][method]) if is_there else NONE)
         rows.append(row)
     return markdown(head, rows)
 

@@ -9,6 +9,7 @@ from benchmarks.paper.methods import ABLATION, BY_NAME, SCRATCH, ZERO_SHOT
 from benchmarks.paper.pairs_summary import pairs_summary, set_of
 from benchmarks.paper.scoring import packed_arms
 from benchmarks.paper.summary import selected, spread, table_summary
+from benchmarks.paper.tables import pairs_table
 
 
 def record(method: str, seed: int, target: float = 0.5, **changes: Any) -> dict[str, Any]:
@@ -139,11 +140,27 @@ def test_pairs_are_compared_with_the_method_that_does_not_align():
     assert found["gains"]["daband-plus"]["below_margin"] == []
 
 
-def test_a_pair_counts_only_the_seeds_that_all_methods_have():
-    runs = pair_runs("gdsc:lung-blood", 0.5, 0.5, 0.5)[:-1]
-    found = pairs_summary(runs)["pairs"]["gdsc:lung-blood"]
-    assert all(len(found[method]["seeds"]) == 2 for method in ("nlinucb", "daband", "daband-plus"))
-    assert pairs_summary(runs[:6])["pairs"] == {}
+def test_a_method_is_compared_on_the_seeds_that_it_shares_with_the_baseline():
+    runs = pair_runs("gdsc:lung-blood", 0.5, 0.6, 0.7)
+    found = pairs_summary(runs[:-1])  # the last seed of daband-plus, 0.8, is not finished
+    pair = found["pairs"]["gdsc:lung-blood"]
+    assert {method: len(pair[method]["seeds"]) for method in ("nlinucb", "daband")} == {
+        "nlinucb": 3,
+        "daband": 3,
+    }
+    assert len(pair["daband-plus"]["seeds"]) == 2
+    assert pair["differences"]["daband-plus"] == pytest.approx(0.2)
+
+
+def test_a_method_without_runs_is_left_out():
+    runs = pair_runs("gdsc:lung-blood", 0.5, 0.6, 0.7)
+    found = pairs_summary(runs[:6])
+    assert found["pairs"]["gdsc:lung-blood"]["differences"] == {"daband": pytest.approx(0.1)}
+    assert list(found["gains"]) == ["daband"]
+    assert found["gains"]["daband"]["pair_count"] == 1
+    assert pairs_summary(runs[:3])["pairs"] == {}
+    table = pairs_table(found["pairs"])
+    assert "| gdsc:lung-blood | 19200 | 0.500 ± 0.100 | 0.600 ± 0.100 | +0.100 | – | – |" in table
 
 
 def test_simulated_worlds_are_grouped_by_kind():
