@@ -19,6 +19,7 @@ from safetensors.numpy import save as save_arrays
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
 from model.encoder_kinds import build_encoder
+from model.first_weights import first_weights
 from model.policy import Policy, PolicyVersion
 from model.restoring import load_state, taken_confidence, taken_statistics
 from model.snapshot import Arrays, SnapshotError, metadata_of, opened
@@ -105,7 +106,8 @@ def open_exported(content: bytes, device: torch.device | str = "cpu") -> Exporte
 def _policy(
     config: BanditConfig, seed: int, version: PolicyVersion, arrays: Arrays, device: torch.device
 ) -> Policy:
-    encoder = build_encoder(config).eval()
+    with first_weights(seed, "exported encoder"):
+        encoder = build_encoder(config).eval()
     load_state(encoder, arrays, _ENCODER)
     frozen = FrozenEncoder.of(encoder, device)
     factors = taken_statistics(config, frozen.latent_size, arrays).factors()

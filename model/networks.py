@@ -10,7 +10,7 @@ from model.config import BanditConfig
 from model.discriminator import Discriminator
 from model.encoder import Encoder
 from model.encoder_kinds import build_encoder
-from model.randomness import derived_seed
+from model.first_weights import first_weights
 from model.rounds import Domain
 from model.towers import TowerLinear, by_tower
 
@@ -94,8 +94,7 @@ class Networks(nn.Module):
     @classmethod
     def initial(cls, config: BanditConfig, seed: int, device: torch.device) -> Self:
         """The networks before any training, a function of configuration and seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derived_seed(seed, "initial networks"))
+        with first_weights(seed, "initial networks"):
             return cls(config).to(device).eval()
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.discriminator import Discriminator
-from model.randomness import derived_seed
+from model.first_weights import first_weights
 from model.rounds import Doubles, Integers
 
 _PROBE_STEPS = 200
@@ -129,8 +129,7 @@ def proxy_a_distance(accuracy: float) -> float:
 def domain_accuracy(source: Tensor, target: Tensor, seed: int) -> float:
     """Balanced held-out accuracy of a fresh discriminator trained on one half of the latents."""
     (s_fit, s_test), (t_fit, t_test) = _halves(source), _halves(target)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "domain probe"))
+    with first_weights(seed, "domain probe"):
         probe = Discriminator(source.shape[1], hidden_size=32).to(source.device)
     optimiser = torch.optim.Adam(probe.parameters(), lr=1e-2, weight_decay=1e-4)
     for _ in range(_PROBE_STEPS):
@@ -157,8 +156,7 @@ def adversarial_divergence(source: Tensor, target: Tensor, seed: int) -> float:
 
 def _disagreement_gap(low: Tensor, high: Tensor, seed: int) -> float:
     (low_fit, low_test), (high_fit, high_test) = _halves(low), _halves(high)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "adversarial heads"))
+    with first_weights(seed, "adversarial heads"):
         heads = nn.Linear(low.shape[1], 2).to(low.device)
 
     def gap(lows: Tensor, highs: Tensor) -> Tensor:

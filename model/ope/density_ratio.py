@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.discriminator import Discriminator
-from model.randomness import derived_seed, generator
+from model.first_weights import first_weights
+from model.randomness import generator
 from model.rounds import Doubles
 
 _STEPS = 400
@@ -81,8 +82,7 @@ def _fitted_discriminator(source: Doubles, target: Doubles, seed: int) -> Discri
 
 
 def _even_odds(size: int, seed: int) -> Discriminator:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed(seed, "ratio"))
+    with first_weights(seed, "ratio"):
         made = Discriminator(size, hidden_size=32)
     with torch.no_grad():
         for parameter in list(made.parameters())[-2:]:  # the last layer's
