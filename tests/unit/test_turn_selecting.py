@@ -11,6 +11,7 @@ from service.errors import ExperimentPaused, ServiceError, StorageUnavailable
 from service.selecting import Answered, Round
 from service.turn_selecting import TurnSelecting
 
+PATIENCE_SECONDS = 30.0
 ONE: Any = object()  # policies as they are served
 OTHER: Any = object()
 
@@ -42,7 +43,8 @@ def turn_of(batches: Batches) -> TurnSelecting:
 
 async def ask(turn: TurnSelecting, *names: str, served: Any = ONE, is_new: bool = True) -> Any:
     asked = (turn.select(served, Round(name, (), is_new)) for name in names)
-    found = await asyncio.gather(*asked, return_exceptions=True)
+    async with asyncio.timeout(PATIENCE_SECONDS):  # who is forgotten would wait for ever
+        found = await asyncio.gather(*asked, return_exceptions=True)
     return [each.body["request_id"] if isinstance(each, Answered) else each for each in found]
 
 
