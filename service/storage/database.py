@@ -204,6 +204,8 @@ def _create_engine(url: sa.URL, options: DatabaseOptions) -> AsyncEngine:
 def _create_postgres(url: sa.URL, options: DatabaseOptions) -> AsyncEngine:
     settings = {
         "application_name": "daband",
+        # A plan made for a short log and kept would read all of one that has grown meanwhile.
+        "plan_cache_mode": "force_custom_plan",
         "lock_timeout": _milliseconds(options.lock_timeout_seconds),
         "idle_in_transaction_session_timeout": _milliseconds(
             options.idle_transaction_timeout_seconds

@@ -34,7 +34,8 @@ COLUMNS = {
 
 # While a log is short, reading all of it is cheaper than any index. Postgres keeps such a plan for a
 # statement that it has seen some times, and the log grows by thousands before it thinks again.
-BEGIN = "BEGIN; SET LOCAL enable_seqscan = off"
+# Appends come again and again and have one good plan: that one may be kept.
+BEGIN = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = auto"
 LOCK = """
 SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
 WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
