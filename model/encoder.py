@@ -33,8 +33,11 @@ class Encoder(nn.Module):
         """Latents with gradients, batch statistics in training mode."""
         raise NotImplementedError
 
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        """Fit what is not learned by gradient from contexts of both domains (either may be empty)."""
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
+        """Fit what is not learned by gradient from contexts of both domains (either may be empty).
+
+        `rewarded`: the contexts of the rounds that it will learn from.
+        """
 
     def settle(self, source: Tensor, target: Tensor) -> None:
         """Take batch statistics from contexts as they are (either may be empty), after training."""

@@ -12,7 +12,7 @@ import torch
 
 from model.rounds import Doubles, Floats, Integers
 
-_TERM_NUMBERS = 1 << 16  # zzᵀ of a few rounds at a time, so that they stay in the cache
+_TERM_NUMBERS = 1 << 17  # zzᵀ of a few rounds at a time, so that they stay in the cache
 
 
 class NotPositiveDefiniteError(ArithmeticError):
@@ -55,15 +55,17 @@ class LinUCB:
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        wide = torch.tensor(latents, dtype=torch.float64)
-        beside = torch.cat([wide, torch.tensor(rewards)[:, None]], dim=1)  # (n, d + 1)
-        chosen, sums = torch.tensor(models), torch.from_numpy(self._sums)
+        beside = np.empty((len(latents), self._sums.shape[2]))  # (z, r) of each round
+        beside[:, :-1], beside[:, -1] = latents, rewards
+        # Torch adds the terms of a list of rounds in order, in one call.
+        wide, sums = torch.from_numpy(beside), torch.from_numpy(self._sums)
+        chosen = torch.tensor(models)
         rows = max(1, _TERM_NUMBERS // self._sums[0].size)
         for start in range(0, len(wide), rows):
             some = slice(start, start + rows)
             # The terms are computed together and added one by one, in order: products of single
             # numbers round the same either way, sums would not.
-            terms = wide[some, :, None] * beside[some, None, :]
+            terms = wide[some, :-1, None] * wide[some, None, :]
             sums.index_add_(0, chosen[some], terms)
         self.counts += np.bincount(models, minlength=len(self.counts))
         self._stale[models] = True

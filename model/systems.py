@@ -27,18 +27,24 @@ SYSTEMS: Mapping[str, Values] = {
     "daband-plus": {**_DABAND, "divergence_weight": 0.1, "consistency_weight": 1.0},
 }
 
-# Vectors: no strength of alignment is right for all data sets, and there is little data to tell;
-# towers that differ in it err less together than any one of them (see `towers`). The wider bonus
-# earns more on the source.
+# Vectors: the wider bonus earns more on the source, for each encoder that learns.
+_WIDE: Values = {"alpha": 0.5}
+# No strength of alignment is right for all data sets, and there is little data to tell; towers that
+# differ in it err less together than any one of them (see `towers`).
 _COMMITTEE: Values = {
-    "alpha": 0.5,
+    **_WIDE,
     "encoder": "committee",
     "tower_count": 8,
     "latent_size": 128,
     "hidden_sizes": (64, 64),
     "balance_classes": False,
 }
-_ON_VECTORS: Mapping[str, Values] = {"daband": _COMMITTEE, "daband-plus": _COMMITTEE}
+_ON_VECTORS: Mapping[str, Values] = {
+    "nlinucb": _WIDE,
+    "nlinucb-p": _WIDE,
+    "daband": _COMMITTEE,
+    "daband-plus": _COMMITTEE,
+}
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts
 # are worth keeping, and the discriminator needs a slow start.

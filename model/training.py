@@ -61,7 +61,7 @@ def train_episode(
     """Train a copy of `start`; `theta` (M, d) is only used by the paper's objective."""
     networks = start.clone()
     for encoder in networks.encoders:
-        encoder.prepare(data.source.contexts, data.target.contexts)
+        encoder.prepare(data.source.contexts, data.target.contexts, data.rounds.contexts)
     if not networks.encoder.is_learned or not config.steps_per_episode:
         return Trained(networks, {}, {})
     batches = _Batches(networks, data, config, seed, theta)

@@ -15,6 +15,7 @@ from model.rounds import HUGE, Domain
 from model.towers import TowerLinear, fitting_count, tower_weights
 
 CLIP = 10.0  # standardised inputs beyond it carry no news
+_SMALLEST_SPREAD = 1e-6  # of a feature that is not taken for constant
 _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
 
 
@@ -55,7 +56,7 @@ class Projection(Encoder):
         centered = (contexts.flatten(1) - self.center).clip(-HUGE, HUGE)
         return functional.normalize(centered @ self.components.T, eps=TINY)
 
-    def prepare(self, source: Tensor, target: Tensor) -> None:
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         # Again only for twice the contexts: a fit costs seconds for pictures, and what learns on
         # top of it needs coordinates that stay.
         if len(source) + len(target) < 2 * float(self.fitted_count):
@@ -95,14 +96,27 @@ class Standardise(nn.Module):
         """μ and 1/σ of these domains from contexts (n, size); constant features keep scale 1."""
         wide = contexts.double()
         deviation = wide.std(dim=0)
-        scale = 1.0 / torch.where(deviation > 1e-6, deviation, torch.ones_like(deviation))
+        scale = 1.0 / torch.where(
+            deviation > _SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
+        )
         for domain in domains:
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
 
+    def leave_out(self, features: Tensor) -> None:
+        """Make these features (size,) 0, whatever they are."""
+        self.scale[:, features] = 0.0
+
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         row = domain_row(domain)
         return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
+
+
+def is_constant(contexts: Tensor) -> Tensor:
+    """The features (size,) in which contexts (n, size) do not differ; none of them if there are no two."""
+    if len(contexts) < 2:
+        return contexts.new_zeros(contexts.shape[1], dtype=torch.bool)
+    return contexts.amax(dim=0) - contexts.amin(dim=0) <= _SMALLEST_SPREAD
 
 
 class MLP(Encoder):
@@ -121,10 +135,11 @@ class MLP(Encoder):
             hidden = functional.relu(layer(hidden))
         return functional.normalize(self.layers[-1](hidden), eps=TINY)
 
-    def prepare(self, source: Tensor, target: Tensor) -> None:
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
         if len(source) + len(target) > 1:
             self.standardise.fit(torch.cat([source, target]), *Domain)
+            self.standardise.leave_out(is_constant(rewarded.flatten(1)))
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -162,10 +177,13 @@ class ProjectedMLP(MLP):
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         return super().forward(self.projection(contexts, domain), domain)
 
-    def prepare(self, source: Tensor, target: Tensor) -> None:
-        self.projection.prepare(source, target)
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
+        self.projection.prepare(source, target, rewarded)
+        project = self.projection
         super().prepare(
-            self.projection(source, Domain.SOURCE), self.projection(target, Domain.TARGET)
+            project(source, Domain.SOURCE),
+            project(target, Domain.TARGET),
+            project(rewarded, Domain.SOURCE),
         )
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
@@ -207,7 +225,7 @@ class Committee(Encoder):
         """Take the towers' weights from the expected rewards (n, T, M) of target contexts."""
         self.weights.copy_(tower_weights(predicted))
 
-    def prepare(self, source: Tensor, target: Tensor) -> None:
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
         both = torch.cat([source, target])
         if len(both) < 2:
@@ -215,9 +233,11 @@ class Committee(Encoder):
         self.common.fit(both, *Domain)
         if min(len(source), len(target)) < _LEAST_TO_SPLIT:
             self.own.fit(both, *Domain)
-            return
-        self.own.fit(source, Domain.SOURCE)
-        self.own.fit(target, Domain.TARGET)
+        else:
+            self.own.fit(source, Domain.SOURCE)
+            self.own.fit(target, Domain.TARGET)
+        for scale in (self.common, self.own):
+            scale.leave_out(is_constant(rewarded.flatten(1)))
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)

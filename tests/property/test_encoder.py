@@ -28,7 +28,7 @@ def prepared(kind: str, contexts: Tensor) -> Encoder:
     encoder = build_encoder(
         small_config(encoder=kind, context_shape=KINDS[kind], component_count=2)
     )
-    encoder.prepare(contexts, contexts[:0])
+    encoder.prepare(contexts, contexts[:0], contexts)
     return encoder
 
 

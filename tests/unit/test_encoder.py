@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ from model.encoder_kinds import ENCODERS, build_encoder
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner
 from model.rounds import Domain, Floats
-from model.vector_encoders import MLP, Identity, Projection, Standardise
-from tests.builders import small_config
+from model.vector_encoders import MLP, Identity, Projection, Standardise, is_constant
+from tests.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
 VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]
@@ -22,7 +23,7 @@ def built(kind: str, shape: tuple[int, ...] = (4,), **changes: Any) -> Encoder:
     torch.manual_seed(0)
     encoder = build_encoder(small_config(encoder=kind, context_shape=shape, **changes))
     contexts = torch.randn(64, *shape)
-    encoder.prepare(contexts, 2 * contexts + 1)
+    encoder.prepare(contexts, 2 * contexts + 1, contexts)
     return encoder.eval()
 
 
@@ -107,14 +108,15 @@ def test_projection_is_fitted_on_the_contexts_of_both_domains():
     projection = Projection(small_config(component_count=1))
     source, target = torch.zeros(50, 4), torch.zeros(50, 4)
     source[:, 0], target[:, 0] = -3.0, 5.0  # only the two together vary, and along axis 0
-    projection.prepare(source, target)
+    projection.prepare(source, target, source)
     np.testing.assert_allclose(projection.components.abs().numpy(), [[1, 0, 0, 0]], atol=1e-6)
     np.testing.assert_allclose(projection.center.numpy(), [1, 0, 0, 0], atol=1e-6)
 
 
 def test_projection_starts_as_the_leading_coordinates():
     projection = Projection(small_config(component_count=2))
-    projection.prepare(torch.randn(2, 4), torch.zeros(0, 4))  # too few to fit
+    few = torch.randn(2, 4)
+    projection.prepare(few, torch.zeros(0, 4), few)  # too few to fit
     latents = projection(torch.tensor([[3.0, 4.0, 9.0, 9.0]]), Domain.SOURCE)
     np.testing.assert_allclose(latents.numpy(), [[0.6, 0.8]], atol=1e-6)
 
@@ -147,6 +149,45 @@ def test_constant_feature_keeps_scale_one():
     standardise.fit(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), Domain.SOURCE)
     assert standardise.scale[0, 1] == 1.0
     assert standardise(torch.tensor([[2.0, 5.5]]), Domain.SOURCE)[0, 1] == 0.5
+
+
+@pytest.mark.parametrize("kind", ["mlp", "committee"])
+@pytest.mark.parametrize("domain", Domain)
+def test_what_never_varied_where_rewards_came_from_says_nothing(kind, domain):
+    encoder = build_encoder(small_config(encoder=kind, latent_size=16))
+    source, target = torch.randn(64, 4), torch.randn(64, 4)
+    source[:, 2] = 1.0
+    encoder.prepare(source, target, source)
+    other = target.clone()
+    other[:, 2] += 5.0
+    assert torch.equal(encoder(target, domain), encoder(other, domain))
+    frozen = FrozenEncoder.of(encoder.eval(), CPU)
+    expected, found = (frozen.on_host(x.numpy(), domain) for x in (target, other))
+    np.testing.assert_array_equal(expected, found)
+    other[:, 1] += 5.0
+    assert not torch.allclose(encoder(target, domain), encoder(other, domain), atol=0.01)
+
+
+def test_a_feature_counts_once_it_varied_in_a_rewarded_round_of_either_domain():
+    learner = Learner(small_config(encoder="mlp", holdout_share=0.0), seed=0)
+    rounds = make_rounds(learner.config, 32)
+    for round_ in rounds[:16]:
+        round_.context[2] = 1.0
+    learner.open_target()
+    teach(learner, rounds[:16])
+    probe = np.zeros((2, 4), dtype=np.float32)
+    probe[1, 2] = 5.0
+    first, second = learner.policy().score_many(probe, Domain.TARGET).mean
+    np.testing.assert_array_equal(first, second)
+    teach(learner, (replace(round_, domain=Domain.TARGET) for round_ in rounds[16:]))
+    first, second = learner.policy().score_many(probe, Domain.TARGET).mean
+    assert not np.allclose(first, second)
+
+
+def test_no_feature_is_left_out_before_there_are_two_rewarded_rounds():
+    assert not is_constant(torch.zeros(0, 3)).any()
+    assert not is_constant(torch.zeros(1, 3)).any()
+    assert is_constant(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).tolist() == [True, False]
 
 
 def test_batch_statistics_of_the_domains_stay_apart():
@@ -196,9 +237,14 @@ def test_conv_takes_images_of_any_size(shape):
 def test_projection_is_fitted_again_only_for_twice_the_contexts():
     rng = torch.Generator().manual_seed(0)
     projection = Projection(small_config(component_count=1))
-    projection.prepare(torch.randn(50, 4, generator=rng), torch.randn(50, 4, generator=rng))
+
+    def prepare(source: int, target: int) -> None:
+        rewarded = torch.randn(source, 4, generator=rng)
+        projection.prepare(rewarded, torch.randn(target, 4, generator=rng), rewarded)
+
+    prepare(50, 50)
     first = projection.components.clone()
-    projection.prepare(torch.randn(99, 4, generator=rng), torch.randn(100, 4, generator=rng))
+    prepare(99, 100)
     assert torch.equal(projection.components, first)
-    projection.prepare(torch.randn(100, 4, generator=rng), torch.randn(100, 4, generator=rng))
+    prepare(100, 100)
     assert not torch.equal(projection.components, first)

@@ -51,7 +51,7 @@ def test_shares_rise_from_none_to_all(towers, shares):
 def test_odd_towers_see_each_domain_on_its_own_scale():
     encoder, contexts = committee(towers=2, latent_size=8), torch.randn(200, 5)
     moved = 3 * contexts + 10
-    encoder.prepare(contexts, moved)
+    encoder.prepare(contexts, moved, contexts)
     source = by_tower(encoder(contexts, Domain.SOURCE), 2)
     target = by_tower(encoder(moved, Domain.TARGET), 2)
     torch.testing.assert_close(source[:, 1], target[:, 1], atol=1e-4, rtol=1e-4)
@@ -60,7 +60,7 @@ def test_odd_towers_see_each_domain_on_its_own_scale():
 
 def test_few_target_contexts_give_no_scale_of_their_own():
     encoder, contexts = committee(), torch.randn(200, 5)
-    encoder.prepare(contexts, 100 + contexts[:5])
+    encoder.prepare(contexts, 100 + contexts[:5], contexts)
     assert torch.equal(encoder.own.center, encoder.common.center)
 
 
@@ -109,7 +109,8 @@ def test_weights_scale_the_parts_and_not_what_the_heads_see():
 @pytest.mark.parametrize("towers", [1, 2, 6])
 def test_frozen_committee_is_the_committee(domain, towers):
     encoder = committee(towers, latent_size=24).eval()
-    encoder.prepare(torch.randn(100, 5), 2 + torch.randn(100, 5))
+    source = torch.randn(100, 5)
+    encoder.prepare(source, 2 + torch.randn(100, 5), source)
     encoder.weights.copy_(torch.rand(towers) + 0.1)
     contexts = torch.randn(9, 5)
     frozen = encoder.frozen(domain, torch.device("cpu"))(contexts.numpy())
