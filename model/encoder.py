@@ -42,8 +42,8 @@ class Encoder(nn.Module):
     def settle(self, source: Tensor, target: Tensor) -> None:
         """Take batch statistics from contexts as they are (either may be empty), after training."""
 
-    def weigh(self, predicted: Tensor) -> None:
-        """Take what each tower weighs from expected rewards (n, T, M) of target contexts."""
+    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
+        """Take what each tower weighs from expected rewards (n, T, M) of target contexts, and from contexts."""
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""

@@ -120,7 +120,7 @@ class Networks(nn.Module):
         self.eval().served.settle(source, target)
         if len(target) and self.served.towers > 1:
             latents = self.encode(target, Domain.TARGET)
-            self.served.weigh(self.served_head.predicted(latents))
+            self.served.weigh(self.served_head.predicted(latents), torch.cat([source, target]))
 
     def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
         is_possible = self.encoder.is_learned

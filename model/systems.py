@@ -30,7 +30,8 @@ SYSTEMS: Mapping[str, Values] = {
 # Vectors: the wider bonus earns more on the source, for each encoder that learns.
 _WIDE: Values = {"alpha": 0.5}
 # No strength of alignment is right for all data sets, and there is little data to tell; towers that
-# differ in it err less together than any one of them (see `towers`).
+# differ in it err less together than any one of them (see `towers`), and so does an average over the
+# last updates.
 _COMMITTEE: Values = {
     **_WIDE,
     "encoder": "committee",
@@ -38,6 +39,7 @@ _COMMITTEE: Values = {
     "latent_size": 128,
     "hidden_sizes": (64, 64),
     "balance_classes": False,
+    "average_decay": 0.999,
 }
 _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,

@@ -4,7 +4,9 @@ How strongly to align (λ) cannot be tuned without target rewards, and no single
 everywhere. The towers differ in it, 0 included, and in whether a domain is standardised by its own
 statistics or by those of both; the joined latents let the linear model average over all of them.
 The aligned half weighs more where its towers agree more on the target than those of the other half
-do: towers start different and err in different ways, so that what errs more agrees less.
+do: towers start different and err in different ways, so that what errs more agrees less. It weighs
+less the more features only say yes or no: a domain may distort what is measured, and alignment undoes
+that, but more yeses are other subjects, who need other arms.
 """
 
 import math
@@ -57,13 +59,18 @@ def aligned_count(towers: int) -> int:
     return int(tower_shares(towers).count_nonzero())
 
 
-def tower_weights(predicted: Tensor) -> Tensor:
-    """What each tower weighs (T,), given expected rewards (n, T, M) of target contexts."""
+def tower_weights(predicted: Tensor, measured: float = 1.0) -> Tensor:
+    """What each tower weighs (T,), given expected rewards (n, T, M) of target contexts.
+
+    `measured`: the share of features that are more than a yes or no.
+    """
     towers = predicted.shape[1]
     aligned = aligned_count(towers)
+    if aligned == towers:
+        return torch.ones(towers)
     arms = predicted.argmax(dim=2)
     lead = _agreement(arms[:, -aligned:]) - _agreement(arms[:, :-aligned])
-    share = 1.0 / (1.0 + math.exp(-_TRUST * lead))
+    share = measured / (1.0 + math.exp(-_TRUST * lead))
     weights = torch.tensor([1.0 - share] * (towers - aligned) + [share] * aligned)
     return functional.normalize(weights, dim=0) * math.sqrt(towers)
 

@@ -103,20 +103,39 @@ class Standardise(nn.Module):
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
 
-    def leave_out(self, features: Tensor) -> None:
-        """Make these features (size,) 0, whatever they are."""
-        self.scale[:, features] = 0.0
+    def take(self, other: "Standardise", features: Tensor) -> None:
+        """Scale these features (size,) as the other does."""
+        self.center[:, features] = other.center[:, features]
+        self.scale[:, features] = other.scale[:, features]
+
+    def weaken(self, shares: Tensor) -> None:
+        """Let each feature count by its share (size,) until the next `fit`."""
+        self.scale *= shares
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         row = domain_row(domain)
         return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
 
 
-def is_constant(contexts: Tensor) -> Tensor:
-    """The features (size,) in which contexts (n, size) do not differ; none of them if there are no two."""
-    if len(contexts) < 2:
-        return contexts.new_zeros(contexts.shape[1], dtype=torch.bool)
-    return contexts.amax(dim=0) - contexts.amin(dim=0) <= _SMALLEST_SPREAD
+def is_yes_or_no(contexts: Tensor) -> Tensor:
+    """The features (size,) that have at most two values in contexts (n, size), n > 0."""
+    is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
+    return is_end.all(dim=0)
+
+
+def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
+    """How far rewards can tell what features (size,) mean, between 0 and 1.
+
+    Not at all where contexts that have rewards (n, size) do not differ; what they say of a yes or no
+    counts by the share of its variance, over contexts of both domains (m, size), that they have seen.
+    """
+    if min(len(rewarded), len(contexts)) < 2:
+        return torch.ones_like(contexts[0])
+    varied, varies = rewarded.double().var(dim=0), contexts.double().var(dim=0)
+    seen = (varied / varies.clamp_min(_SMALLEST_SPREAD**2)).clamp_max(1.0)
+    shares = torch.where(is_yes_or_no(contexts), seen, torch.ones_like(seen))
+    is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= _SMALLEST_SPREAD
+    return shares.masked_fill(is_constant, 0.0).float()
 
 
 class MLP(Encoder):
@@ -137,9 +156,10 @@ class MLP(Encoder):
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
-        if len(source) + len(target) > 1:
-            self.standardise.fit(torch.cat([source, target]), *Domain)
-            self.standardise.leave_out(is_constant(rewarded.flatten(1)))
+        both = torch.cat([source, target])
+        if len(both) > 1:
+            self.standardise.fit(both, *Domain)
+            self.standardise.weaken(shares_seen(rewarded.flatten(1), both))
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -221,9 +241,15 @@ class Committee(Encoder):
         return joined.flatten(1)
 
     @torch.no_grad()
-    def weigh(self, predicted: Tensor) -> None:
-        """Take the towers' weights from the expected rewards (n, T, M) of target contexts."""
-        self.weights.copy_(tower_weights(predicted))
+    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
+        """Take the towers' weights from the expected rewards (n, T, M) of target contexts.
+
+        Of contexts of both domains it matters how many of the features that are used are measured.
+        """
+        is_used = self.common.scale[0] != 0
+        is_measured = is_used & ~is_yes_or_no(contexts.flatten(1))
+        measured = float(is_measured.sum() / is_used.sum().clamp_min(1))
+        self.weights.copy_(tower_weights(predicted, measured))
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
@@ -236,8 +262,10 @@ class Committee(Encoder):
         else:
             self.own.fit(source, Domain.SOURCE)
             self.own.fit(target, Domain.TARGET)
-        for scale in (self.common, self.own):
-            scale.leave_out(is_constant(rewarded.flatten(1)))
+            self.own.take(self.common, is_yes_or_no(both))
+        shares = shares_seen(rewarded.flatten(1), both)
+        self.common.weaken(shares)
+        self.own.weaken(shares)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)

@@ -10,7 +10,7 @@ from model.encoder_kinds import ENCODERS, build_encoder
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner
 from model.rounds import Domain, Floats
-from model.vector_encoders import MLP, Identity, Projection, Standardise, is_constant
+from model.vector_encoders import MLP, Identity, Projection, Standardise, shares_seen
 from tests.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
@@ -184,10 +184,19 @@ def test_a_feature_counts_once_it_varied_in_a_rewarded_round_of_either_domain():
     assert not np.allclose(first, second)
 
 
-def test_no_feature_is_left_out_before_there_are_two_rewarded_rounds():
-    assert not is_constant(torch.zeros(0, 3)).any()
-    assert not is_constant(torch.zeros(1, 3)).any()
-    assert is_constant(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).tolist() == [True, False]
+@pytest.mark.parametrize("count", [0, 1])
+def test_all_features_count_before_there_are_two_rewarded_rounds(count):
+    assert shares_seen(torch.zeros(count, 3), torch.randn(9, 3)).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen():
+    contexts, rewarded = torch.zeros(100, 4), torch.zeros(100, 4)
+    contexts[:50, 0], rewarded[:10, 0] = 1.0, 1.0  # 0.25 and 0.09 of variance
+    contexts[:10, 1], rewarded[:50, 1] = 1.0, 1.0
+    contexts[:50, 2] = 1.0
+    contexts[:, 3], rewarded[:, 3] = torch.randn(100), 0.01 * torch.randn(100)  # a measurement
+    shares = shares_seen(rewarded, contexts)
+    torch.testing.assert_close(shares, torch.tensor([0.36, 1.0, 0.0, 1.0]))
 
 
 def test_batch_statistics_of_the_domains_stay_apart():

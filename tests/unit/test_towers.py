@@ -91,14 +91,48 @@ def test_the_two_that_agree_most_speak_for_a_half():
     torch.testing.assert_close(outlier, torch.ones(8))
 
 
-def test_a_tower_alone_has_nothing_to_weigh():
-    assert tower_weights(choices("012")).tolist() == [1.0]
+@pytest.mark.parametrize("measured", [0.0, 1.0])
+def test_towers_that_are_all_aligned_have_nothing_to_weigh(measured):
+    assert tower_weights(choices("012"), measured).tolist() == [1.0]
+    assert tower_weights(choices("012", "010"), measured).tolist() == [1.0, 1.0]
+
+
+def test_the_aligned_half_weighs_as_far_as_features_are_measured():
+    rows = choices("0120", "0101", "0120", "0121")
+    whole, half = tower_weights(rows), tower_weights(rows, 0.5)
+    share = whole[2] / (whole[0] + whole[2])
+    torch.testing.assert_close(half[2] / (half[0] + half[2]), share / 2)
+    none = tower_weights(rows, 0.0)
+    torch.testing.assert_close(none, torch.tensor([2.0, 2.0, 0.0, 0.0]).sqrt())
+
+
+def test_what_says_yes_or_no_is_on_one_scale_and_nothing_to_align():
+    encoder, source, target = committee(), torch.randn(100, 5), 3 + torch.randn(100, 5)
+    source[:, 1:] = (source[:, 1:] > 0).float()
+    target[:, 1:] = (target[:, 1:] > 3.5).float()
+    encoder.prepare(source, target, source)
+    shared = encoder.own.center[0] == encoder.own.center[1]
+    assert shared.tolist() == [False, True, True, True, True]
+    torch.testing.assert_close(encoder.own.scale[:, 1:], encoder.common.scale[:, 1:])
+    encoder.weigh(choices("0120", "0121", "0120", "0121"), torch.cat([source, target]))
+    weights = tower_weights(choices("0120", "0121", "0120", "0121"), 0.2)
+    torch.testing.assert_close(encoder.weights, weights)
+
+
+def test_a_feature_that_is_left_out_is_neither_measured_nor_a_yes_or_no():
+    encoder, source, target = committee(), torch.randn(100, 5), torch.randn(100, 5)
+    source[:, 0] = 1.0
+    source[:, 1], target[:, 1] = source[:, 1].sign(), target[:, 1].sign()
+    encoder.prepare(source, target, source)
+    encoder.weigh(choices("0120", "0121", "0120", "0121"), torch.cat([source, target]))
+    weights = tower_weights(choices("0120", "0121", "0120", "0121"), 0.75)
+    torch.testing.assert_close(encoder.weights, weights)
 
 
 def test_weights_scale_the_parts_and_not_what_the_heads_see():
     encoder, contexts = committee().eval(), torch.randn(7, 5)
     before = encoder(contexts, Domain.SOURCE)
-    encoder.weigh(choices("0120", "0101", "0120", "0121"))
+    encoder.weigh(choices("0120", "0101", "0120", "0121"), contexts)
     after = encoder(contexts, Domain.SOURCE)
     torch.testing.assert_close(after.norm(dim=1), torch.ones(7))
     assert (after[:, 8:].norm(dim=1) > 2 * after[:, :8].norm(dim=1)).all()
