@@ -55,17 +55,16 @@ class LinUCB:
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        beside = np.empty((len(latents), self._sums.shape[2]))  # (z, r) of each round
-        beside[:, :-1], beside[:, -1] = latents, rewards
-        # Torch adds the terms of a list of rounds in order, in one call.
-        wide, sums = torch.from_numpy(beside), torch.from_numpy(self._sums)
+        paired = np.empty((len(latents), self._sums.shape[2]))  # (z, r) of each round
+        paired[:, :-1], paired[:, -1] = latents, rewards
+        rounds, sums = torch.from_numpy(paired), torch.from_numpy(self._sums)
         chosen = torch.tensor(models)
         rows = max(1, _TERM_NUMBERS // self._sums[0].size)
-        for start in range(0, len(wide), rows):
+        for start in range(0, len(rounds), rows):
             some = slice(start, start + rows)
             # The terms are computed together and added one by one, in order: products of single
             # numbers round the same either way, sums would not.
-            terms = wide[some, :-1, None] * wide[some, None, :]
+            terms = rounds[some, :-1, None] * rounds[some, None, :]
             sums.index_add_(0, chosen[some], terms)
         self.counts += np.bincount(models, minlength=len(self.counts))
         self._stale[models] = True

@@ -82,6 +82,19 @@ def test_baselines_never_look_at_the_target(name):
     assert config.divergence_weight == config.prediction_weight == config.consistency_weight == 0
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 8, 8)], ids=str)
+def test_all_that_learn_an_encoder_explore_alike(shape):
+    names = ("nlinucb", "nlinucb-p", "daband", "daband-plus")
+    assert {system_config(n, arm_count=2, context_shape=shape).alpha for n in names} == {0.5}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_adapts_on_vectors_serves_an_average(name):
+    config = system_config(name, arm_count=2, context_shape=(4,), **SIZES)
+    networks = Learner(config, seed=0).networks
+    assert (networks.average is not None) is name.startswith("daband")
+
+
 def test_own_values_win_over_those_of_the_system():
     assert (
         system_config(
