@@ -33,6 +33,13 @@ class Encoder(nn.Module):
         """Latents with gradients, batch statistics in training mode."""
         raise NotImplementedError
 
+    def together(self, source: Tensor, target: Tensor) -> Tensor:
+        """`forward` of source contexts, then of target contexts, joined.
+
+        Some encoders need fewer operations for both at once.
+        """
+        return torch.cat([self(source, Domain.SOURCE), self(target, Domain.TARGET)])
+
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         """Fit what is not learned by gradient from contexts of both domains (either may be empty).
 

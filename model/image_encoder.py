@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -65,6 +66,14 @@ class Conv(Encoder):
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        return self._perceived(contexts, [(domain, len(contexts))])
+
+    def together(self, source: Tensor, target: Tensor) -> Tensor:
+        counts = [(Domain.SOURCE, len(source)), (Domain.TARGET, len(target))]
+        return self._perceived(torch.cat([source, target]), counts)
+
+    def _perceived(self, contexts: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
+        """Latents of contexts of which so many, one domain after the other, belong to each domain."""
         hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
         hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
         for index, (convolution, norm) in enumerate(
@@ -74,7 +83,9 @@ class Conv(Encoder):
             if index < 2 and min(hidden.shape[2:]) > 1:
                 # Before the norm, which then works on a quarter of the cells.
                 hidden = functional.max_pool2d(hidden, 2)
-            hidden = functional.relu(norm(hidden, domain))
+            parts = hidden.split([count for _, count in counts])
+            normed = [norm(part, domain) for part, (domain, _) in zip(parts, counts, strict=True)]
+            hidden = functional.relu(torch.cat(normed) if len(normed) > 1 else normed[0])
         if hidden.shape[2:] != self.cells:
             hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
         return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)

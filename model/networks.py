@@ -1,6 +1,7 @@
 """All that gradients move: encoder, reward head, discriminator, and slow copies where there are any."""
 
 import copy
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -37,8 +38,11 @@ class Head(nn.Module):
         return scores
 
     def predicted(self, latents: Tensor) -> Tensor:
-        """Expected rewards by each tower, (n, T, M): a softmax where exactly one arm pays."""
-        logits = self.logits(latents)
+        """Expected rewards by each tower, (n, T, M)."""
+        return self.expected(self.logits(latents))
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Expected rewards that scores stand for: a softmax where exactly one arm pays."""
         return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -61,16 +65,26 @@ class SlowCopy(nn.Module):
         self.train()
         return self.head.logits(self.encoder(contexts, domain))
 
+    def following(self, encoder: Encoder, head: Head) -> "Following":
+        """Follow the networks that learn, for as long as their tensors keep their places."""
+        mine = [*self.encoder.state_dict().values(), *self.head.state_dict().values()]
+        theirs = [*encoder.state_dict().values(), *head.state_dict().values()]
+        return Following(mine, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The tensors of a slow copy, batch statistics included, beside those that it follows."""
+
+    slow: list[Tensor]
+    fast: list[Tensor]
+
     @torch.no_grad()
-    def follow(self, encoder: Encoder, head: Head, weight: Tensor) -> None:
-        """slow ← slow + weight·(fast − slow), batch statistics included."""
-        for slow, fast in ((self.encoder, encoder), (self.head, head)):
-            values = fast.state_dict()
-            mine = slow.state_dict()
-            places = list(mine.values())
-            moves = torch._foreach_sub([values[name] for name in mine], places)
-            torch._foreach_mul_(moves, weight)
-            torch._foreach_add_(places, moves)
+    def move(self, weight: Tensor) -> None:
+        """slow ← slow + weight·(fast − slow)."""
+        moves = torch._foreach_sub(self.fast, self.slow)
+        torch._foreach_mul_(moves, weight)
+        torch._foreach_add_(self.slow, moves)
 
 
 class Networks(nn.Module):

@@ -29,33 +29,40 @@ Inputs = Mapping[str, Tensor]
 
 def step_terms(networks: Networks, inputs: Inputs, config: BanditConfig) -> dict[str, Tensor]:
     """The weighted loss terms of one step."""
+    z, counts = _joined_latents(networks, inputs)
+    logits = networks.head.logits(z)
+    predicted, at_target = _predicted(networks, z, logits, inputs, config).split(counts)
+    best = at_target.amax(2) if config.prediction_weight and counts[1] else at_target[:0, :, 0]
     terms: dict[str, Tensor] = {}
-    z_target = _target_latents(networks, inputs)
-    for domain in Domain:
-        if f"{domain}.contexts" not in inputs:
-            continue
-        z = networks.encoder(inputs[f"{domain}.contexts"], domain)
-        predicted = _predicted(networks, z, inputs, config)
-        best = predicted[:0, :, 0]
-        if config.prediction_weight and z_target is not None:
-            best = _predicted(networks, z_target, inputs, config).amax(2)
-        for name, value in _supervised(predicted, best, domain, inputs, config).items():
+    if counts[0]:
+        terms |= _supervised(predicted, best, Domain.SOURCE, inputs, config)
+    if all(counts) and config.divergence_weight:
+        terms["divergence"] = _divergence(networks, z, predicted, inputs)
+    if "target.contexts" in inputs:
+        rounds = networks.encoder(inputs["target.contexts"], Domain.TARGET)
+        known = _predicted(networks, rounds, networks.head.logits(rounds), inputs, config)
+        for name, value in _supervised(known, best, Domain.TARGET, inputs, config).items():
             terms[name] = terms[name] + value if name in terms else value
-        if domain is Domain.SOURCE and z_target is not None and config.divergence_weight:
-            terms["divergence"] = _divergence(networks, z, z_target, predicted, inputs)
-    if z_target is not None and "teacher_view" in inputs:
-        consistency = _consistency(networks, z_target, inputs, config)
+    if counts[1] and "teacher_view" in inputs:
+        consistency = _consistency(networks, logits.split(counts)[1], inputs, config)
         terms["consistency"] = inputs["consistency"] * consistency
     return terms
 
 
-def _target_latents(networks: Networks, inputs: Inputs) -> Tensor | None:
-    """Latents of unlabeled target contexts: of the student's view of them where there is one."""
-    for name in ("student_view", "unlabeled"):
-        if name in inputs:
-            latents: Tensor = networks.encoder(inputs[name], Domain.TARGET)
-            return latents
-    return None
+def _joined_latents(networks: Networks, inputs: Inputs) -> tuple[Tensor, list[int]]:
+    """Latents of source rounds, then of unlabeled target contexts, and how many there are of each.
+
+    Of the student's view of the target contexts where there is one.
+    """
+    source = inputs.get("source.contexts")
+    target = inputs.get("student_view", inputs.get("unlabeled"))
+    if source is not None and target is not None:
+        return networks.encoder.together(source, target), [len(source), len(target)]
+    if source is not None:
+        return networks.encoder(source, Domain.SOURCE), [len(source), 0]
+    if target is not None:
+        return networks.encoder(target, Domain.TARGET), [0, len(target)]
+    return inputs["shares"].new_zeros(0, networks.encoder.latent_size), [0, 0]
 
 
 def _supervised(
@@ -78,11 +85,13 @@ def _supervised(
     return terms
 
 
-def _predicted(networks: Networks, z: Tensor, inputs: Inputs, config: BanditConfig) -> Tensor:
+def _predicted(
+    networks: Networks, z: Tensor, logits: Tensor, inputs: Inputs, config: BanditConfig
+) -> Tensor:
     """Expected rewards (n, T, M): the head's, or the frozen θ's for the paper's objective."""
     if config.objective is Objective.PAPER:
         return (z @ inputs["theta"].T)[:, None]
-    return networks.head.predicted(z)
+    return networks.head.expected(logits)
 
 
 def _reward_loss(chosen: Tensor, rewards: Tensor, config: BanditConfig) -> Tensor:
@@ -91,27 +100,27 @@ def _reward_loss(chosen: Tensor, rewards: Tensor, config: BanditConfig) -> Tenso
     return losses.bandit_likelihood(chosen, rewards)
 
 
-def _divergence(
-    networks: Networks, z_source: Tensor, z_target: Tensor, predicted: Tensor, inputs: Inputs
-) -> Tensor:
-    weights = torch.ones_like(z_source[:, 0])
+def _divergence(networks: Networks, z: Tensor, predicted: Tensor, inputs: Inputs) -> Tensor:
+    """Of latents `z` of source rounds, for which `predicted` is expected, and of target contexts."""
+    count = len(predicted)
+    weights = torch.ones_like(z[:count, 0])
     if "share_ratio" in inputs:
         weights = best_arm_odds(predicted.detach().mean(dim=1)) @ inputs["share_ratio"]
-    strength = inputs["strength"].repeat_interleave(z_source.shape[1] // len(inputs["strength"]))
-    reversed_ = losses.reverse_gradient(torch.cat([z_source, z_target]), strength)
-    logits = networks.discriminator.logits(reversed_)
-    divergence = losses.divergence(logits[: len(z_source)], logits[len(z_source) :], weights)
+    strength = inputs["strength"].repeat_interleave(z.shape[1] // len(inputs["strength"]))
+    logits = networks.discriminator.logits(losses.reverse_gradient(z, strength))
+    source, target = logits.split([count, len(z) - count])
+    divergence = losses.divergence(source, target, weights)
     # A mean over the aligned towers; the other terms are means over all.
     return divergence * (logits.shape[1] / len(inputs["strength"]))
 
 
 def _consistency(
-    networks: Networks, z_view: Tensor, inputs: Inputs, config: BanditConfig
+    networks: Networks, logits: Tensor, inputs: Inputs, config: BanditConfig
 ) -> Tensor:
+    """Of the head's `logits` (n, T, M) of one view against the teacher's of the other."""
     if networks.teacher is None:
         raise ValueError("consistency: the networks have no teacher")
     steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
-    logits = networks.head.logits(z_view)
     if logits.shape[2] == 1:
         return losses.squared_error(logits.sigmoid(), steady.sigmoid()).mean()
     # The towers teach together: what they agree on is right more often than what one believes.

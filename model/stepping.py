@@ -39,6 +39,12 @@ class Stepper:
             capturable=self.device.type == "cuda",
         )
         self.totals: dict[str, Tensor] = {}
+        slow = {"teacher": networks.teacher, "average": networks.average}
+        self._following = {
+            f"{name}_weight": copy.following(networks.encoder, networks.head)
+            for name, copy in slow.items()
+            if copy is not None
+        }
 
     def run(self, steps: Sequence[Inputs]) -> None:
         """One gradient step on each of the inputs."""
@@ -52,9 +58,8 @@ class Stepper:
         torch.stack(list(terms.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(self.parameters.values(), _GRADIENT_LIMIT)
         self.optimiser.step()
-        for name, slow in (("teacher", self.networks.teacher), ("average", self.networks.average)):
-            if slow is not None:
-                slow.follow(self.networks.encoder, self.networks.head, inputs[f"{name}_weight"])
+        for weight, following in self._following.items():
+            following.move(inputs[weight])
         for name, value in terms.items():
             if name not in self.totals:
                 self.totals[name] = torch.zeros((), device=self.device)
@@ -65,8 +70,9 @@ class Stepper:
         moments: Moments = {}
         for name, parameter in self.parameters.items():
             if state := self.optimiser.state.get(parameter):
-                moments[f"{name}.first"] = state["exp_avg"].clone()
-                moments[f"{name}.second"] = state["exp_avg_sq"].clone()
+                for moment, value in (("first", "exp_avg"), ("second", "exp_avg_sq")):
+                    copied = state[value].clone(memory_format=torch.contiguous_format)
+                    moments[f"{name}.{moment}"] = copied
                 moments["step"] = state["step"].clone()
         return moments
 
@@ -85,17 +91,20 @@ class RecordedStepper(Stepper):
     """The same steps, recorded as one CUDA graph for each set of inputs and replayed."""
 
     def __init__(self, networks: Networks, config: BanditConfig) -> None:
-        super().__init__(networks.clone(), config)
+        # Weights in the order in which a GPU convolves, or each of them is copied in every step.
+        own = networks.clone().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        super().__init__(own, config)
         self.networks.train()
         self._recordings: dict[tuple[object, ...], _Recording] = {}
         self._known: set[str] = set()  # parameters whose moments mean something
+        self._last: Inputs = {}
 
     def begin(self, networks: Networks, moments: Moments, example: Inputs) -> None:
         """Start from these values; steps on inputs like `example` are recorded if they are new."""
         key = tuple((name, tuple(value.shape)) for name, value in sorted(example.items()))
         if key not in self._recordings:
             self._recordings[key] = self._recorded(example)
-        self._recording = self._recordings[key]
+        self._recording, self._last = self._recordings[key], {}
         _copy_values(networks, self.networks)
         for total in self.totals.values():
             total.zero_()
@@ -105,7 +114,10 @@ class RecordedStepper(Stepper):
         """Replay the recording on each of the inputs."""
         places = self._recording.inputs
         for inputs in steps:
-            torch._foreach_copy_(list(places.values()), [inputs[name] for name in places])
+            # What stays the same in all steps of an update is copied once.
+            new = [name for name in places if inputs[name] is not self._last.get(name)]
+            torch._foreach_copy_([places[name] for name in new], [inputs[name] for name in new])
+            self._last = inputs
             self._recording.graph.replay()
 
     def moments(self) -> Moments:

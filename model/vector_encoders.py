@@ -138,7 +138,26 @@ def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
     return shares.masked_fill(is_constant, 0.0).float()
 
 
-class MLP(Encoder):
+class ScaledEncoder(Encoder):
+    """An encoder that scales each domain's vectors first; all that follows is the same for both."""
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        return self.perceived(self.scaled(contexts, domain))
+
+    def together(self, source: Tensor, target: Tensor) -> Tensor:
+        scaled = [self.scaled(source, Domain.SOURCE), self.scaled(target, Domain.TARGET)]
+        return self.perceived(torch.cat(scaled))
+
+    def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
+        """What the layers see of contexts (n, *shape), (n, …)."""
+        raise NotImplementedError
+
+    def perceived(self, scaled: Tensor) -> Tensor:
+        """Latents (n, latent_size) of what was scaled."""
+        raise NotImplementedError
+
+
+class MLP(ScaledEncoder):
     """A plain multilayer perceptron over standardised vectors; no batch statistics inside."""
 
     def __init__(self, config: BanditConfig) -> None:
@@ -148,8 +167,12 @@ class MLP(Encoder):
         self.standardise = Standardise(sizes[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        hidden = self.standardise(contexts.flatten(1), domain)
+    def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
+        standardised: Tensor = self.standardise(contexts.flatten(1), domain)
+        return standardised
+
+    def perceived(self, scaled: Tensor) -> Tensor:
+        hidden = scaled
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
         return functional.normalize(self.layers[-1](hidden), eps=TINY)
@@ -194,8 +217,8 @@ class ProjectedMLP(MLP):
         super().__init__(config.changed(context_shape=(projection.latent_size,)))
         self.projection = projection
 
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        return super().forward(self.projection(contexts, domain), domain)
+    def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
+        return super().scaled(self.projection(contexts, domain), domain)
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         self.projection.prepare(source, target, rewarded)
@@ -211,7 +234,7 @@ class ProjectedMLP(MLP):
         return lambda contexts: perceive(project(contexts))
 
 
-class Committee(Encoder):
+class Committee(ScaledEncoder):
     """T small MLPs side by side, their latents joined; see `towers`."""
 
     weights: Tensor
@@ -230,9 +253,12 @@ class Committee(Encoder):
         self.layers = nn.ModuleList(TowerLinear(self.towers, a, b) for a, b in pairwise(sizes))
         self.register_buffer("weights", torch.ones(self.towers))
 
-    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+    def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
+        """On both scales, (n, 2, size)."""
         flat = contexts.flatten(1)
-        scaled = torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
+        return torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
+
+    def perceived(self, scaled: Tensor) -> Tensor:
         hidden = scaled.repeat(1, -(-self.towers // 2), 1)[:, : self.towers]  # (n, T, size)
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))

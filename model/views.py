@@ -60,9 +60,22 @@ def _gain(contexts: Tensor, generator: Generator) -> Tensor:
     shape = (count, channels, _FIELD, _FIELD)
     gains = 1 + 0.5 * _spread(contexts, generator, *shape)
     gains = gains * _spread(contexts, generator, *shape).sign()
-    field = functional.interpolate(gains, size, mode="bilinear", align_corners=True)
+    field = (gains.flatten(2) @ _between_points(contexts, *size).T).view_as(contexts)
     is_field = _spread(contexts, generator, count, 1, 1, 1) > 0
     return torch.where(is_field, field, gains[:, :, :1, :1])
+
+
+def _between_points(contexts: Tensor, height: int, width: int) -> Tensor:
+    """What each point of a field weighs at each pixel, (H·W, points): bilinear, points at the corners.
+
+    One product with it is what an interpolation is, and takes a GPU a fraction of the time.
+    """
+    points = torch.arange(_FIELD, device=contexts.device)
+    rows, columns = (
+        1 - (torch.linspace(0, _FIELD - 1, size, device=contexts.device)[:, None] - points).abs()
+        for size in (height, width)
+    )
+    return torch.kron(rows.clamp_min(0.0), columns.clamp_min(0.0))
 
 
 def _spread(contexts: Tensor, generator: Generator, *shape: int) -> Tensor:

@@ -51,6 +51,26 @@ def test_frozen_function_equals_the_network_in_evaluation_mode(kind, shape, doma
     np.testing.assert_allclose(frozen, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "shape"), [*CASES, ("committee", (4,))])
+def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
+    source = torch.from_numpy(contexts_of(shape, 9))
+    target = 3 - torch.from_numpy(contexts_of(shape, 7))
+    apart, joined = (built(kind, shape).train() for _ in range(2))
+    expected = torch.cat([apart(source, Domain.SOURCE), apart(target, Domain.TARGET)])
+    found = joined.together(source, target)
+    torch.testing.assert_close(found, expected)
+    direction = torch.randn_like(found)
+    for latents in (found, expected):
+        if latents.requires_grad:
+            (latents * direction).sum().backward()
+    gradients = zip(joined.named_parameters(), apart.parameters(), strict=True)
+    for (name, parameter), other in gradients:
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, other.grad, msg=name)
+    for mine, theirs in zip(joined.buffers(), apart.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
 @pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", "conv"])
 def test_frozen_function_does_not_follow_the_network(kind):
     encoder, contexts = built(kind, (3, 8, 8)), contexts_of((3, 8, 8))

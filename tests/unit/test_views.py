@@ -64,6 +64,14 @@ def test_image_view_changes_gain_and_sign_of_some_images():
     assert (agreement > 0.2).any()
 
 
+@pytest.mark.parametrize("size", [(28, 28), (5, 9), (1, 4)])
+def test_gains_are_interpolated_between_points_at_the_corners(size):
+    gains = torch.randn(4, 2, 3, 3)
+    found = gains.flatten(2) @ views._between_points(gains, *size).T
+    expected = functional.interpolate(gains, size, mode="bilinear", align_corners=True)
+    torch.testing.assert_close(found.view_as(expected), expected)
+
+
 def test_half_of_the_images_have_a_gain_that_changes_within_them():
     images = torch.zeros(400, 3, 8, 8)
     gains = views._gain(images, seeded()).expand_as(images)
