@@ -1,5 +1,6 @@
 """Many runs at once: threads that share one GPU, or processes that share the CPUs."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
@@ -31,14 +32,22 @@ def execute(
     processes: int = 0,
     threads: int = 1,
 ) -> None:
-    """Run all of them; each is written when it is finished, whatever becomes of the others."""
+    """Run all of them; each is written when it is finished, whatever becomes of the others.
+
+    The failures are raised together when all others are written.
+    """
     if processes:
         submitted = _by_processes(jobs, processes, threads)
     else:
         submitted = _by_threads(jobs, parallel, progress)
+    failures: list[Exception] = []
     with submitted as futures:
         try:
             for future in as_completed(futures):
+                if isinstance(failure := future.exception(), Exception):
+                    failure.add_note(f"in the run {futures[future].label}")
+                    failures.append(failure)
+                    continue
                 record = future.result()
                 runs.append(record)
                 progress.finished(futures[future], record)
@@ -46,6 +55,8 @@ def execute(
             for future in futures:
                 future.cancel()
             raise
+    if failures:
+        raise ExceptionGroup(f"{len(failures)} of {len(jobs)} runs failed", failures)
 
 
 @contextmanager
@@ -61,8 +72,15 @@ def _by_processes(
     jobs: Sequence[Job], count: int, threads: int
 ) -> Iterator[dict[Future[Record], Job]]:
     context = get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=use_threads, initargs=(threads,)) as pool:
+    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(threads,)) as pool:
         yield {pool.submit(_run_unwatched, job): job for job in jobs}
+
+
+def _begin(threads: int) -> None:
+    use_threads(threads)
+    # The window of rounds grows with every update. Without this, what it leaves stays with one
+    # process as blocks too small for the next, and a card that several share is full of them.
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 
 def _run_unwatched(job: Job) -> Record:

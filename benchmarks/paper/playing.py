@@ -1,6 +1,5 @@
 """One run of the paper's loop: source rounds with rewards beside target contexts without."""
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,8 +18,6 @@ from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
 OnRounds = Callable[[int], None]
 _STRIDE = 64  # rounds encoded at once where no encoder update falls due
 _LONGEST_STRIDE = 1024
-# Networks are initialised under torch's one global seed: only one thread may do so at a time.
-global_seed = threading.Lock()
 
 
 def ignore(rounds: int) -> None:
@@ -50,8 +47,7 @@ class Run:
 
 def new_run(config: BanditConfig, seed: int, device: str) -> Run:
     """A learner that has seen nothing."""
-    with global_seed:
-        return Run(Learner(config, seed, device), np.zeros(0))
+    return Run(Learner(config, seed, device), np.zeros(0))
 
 
 def play(

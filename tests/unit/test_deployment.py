@@ -212,6 +212,7 @@ def test_the_gpu_profile_has_the_gpu_and_its_image(name: str):
     assert service["build"]["args"] == {"VARIANT": "cuda"}
     assert service["image"] != SERVICES["api"]["image"]
     assert service["environment"]["DABAND_DEVICE"] == "cuda"
+    assert service["environment"]["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
 
 
 def test_only_nginx_and_the_pages_for_operators_are_published():

@@ -92,8 +92,12 @@ def test_runs_in_processes_are_the_runs_in_threads(tmp_path):
     assert found[0] == found[1]
 
 
-def test_the_finished_runs_are_kept_when_another_one_fails(runs):
+@pytest.mark.parametrize("processes", [0, 1])
+def test_all_other_runs_are_kept_when_one_fails(runs, processes):
     broken = Job("simulated:shifted-0", "linucb", 0, 64, device="no such device")
-    with pytest.raises(RuntimeError):
-        execute([JOB, broken], runs, Lines(2))
-    assert len(runs.records()) == 1
+    with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
+        execute([broken, JOB], runs, Lines(2), processes=processes)
+    (failure,) = caught.value.exceptions
+    assert isinstance(failure, RuntimeError)
+    assert failure.__notes__ == [f"in the run {broken.label}"]
+    assert [key_of(record) for record in runs.records()] == [JOB.key()]
