@@ -6,7 +6,7 @@
 Needs torch and numpy alone. An MLP 784 → 256 → 64 with K = 10, 100 and 1000 arms, contexts of one
 batch on the host. A row shows decisions a second of the whole call (`Policy.select_many`: host
 contexts in, arms and probabilities out), and what each stage of it takes by itself: the copy to the
-device, the encoder's forward, UCB on top of it, all scores captured as one CUDA graph, the copy
+device, the encoder's forward, UCB on top of it, both of these as one CUDA graph each, the copy
 back, and the choice on the host. The ceilings are measured on the same device: memory bandwidth by
 a copy, arithmetic by a product of large matrices, the bus by a copy from pinned memory.
 """
@@ -170,7 +170,12 @@ def _stages(bench: Bench, policy: Policy, contexts: Floats) -> dict[str, float]:
             ),
         }
         if bench.is_cuda:
-            found["the same as one CUDA graph"] = bench.busy_seconds(_graph(policy, held))
+            found |= {
+                "encoder as one CUDA graph": bench.busy_seconds(_graph(lambda: encode(held))),
+                "encoder and UCB as one CUDA graph": bench.busy_seconds(
+                    _graph(lambda: policy._arithmetic(held, Domain.SOURCE))
+                ),
+            }
         scores = torch.zeros((3, len(contexts), policy.config.arm_count), device=bench.device)
         found["copy of the scores back"] = bench.seconds(lambda: scores.cpu())
     found["all scores, host to host"] = bench.seconds(
@@ -179,16 +184,17 @@ def _stages(bench: Bench, policy: Policy, contexts: Floats) -> dict[str, float]:
     return found
 
 
-def _graph(policy: Policy, held: torch.Tensor) -> Callable[[], Any]:
+def _graph(action: Callable[[], Any]) -> Callable[[], Any]:
+    """All that an action launches, recorded."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            policy._arithmetic(held, Domain.SOURCE)
+            action()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        policy._arithmetic(held, Domain.SOURCE)
+        action()
     return graph.replay
 
 

@@ -36,7 +36,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--parts", default=",".join(PARTS), help=f"of {','.join(PARTS)}; pairs are zero-shot only")
     add("--device", default="cpu", help="cpu, cuda or cuda:N")
     add("--data", help="folder of the data or of packs; default DABAND_DATA or the user's cache")
-    add("--runs", type=Path, help="finished runs; default results/runs.jsonl")
+    add("--runs", type=Path, help="finished runs; default docs/results/runs.jsonl")
     add("--out", type=Path, help="folder of the report; its page lies beside it")
     add("--parallel", type=_count, default=1, metavar="N", help="runs at once, as threads (GPU)")
     add("--processes", type=_count, metavar="N", help="runs at once, as processes")
@@ -49,9 +49,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     folder = Path("build/paper-quick") if options.quick else Path("docs/results")
     options.out = options.out or folder
-    options.runs = options.runs or (
-        folder / "runs.jsonl" if options.quick else Path("results/runs.jsonl")
-    )
+    options.runs = options.runs or folder / "runs.jsonl"
     options.parts = _parts(parser, options)
     _check_datasets(parser, options.dataset)
     return options
