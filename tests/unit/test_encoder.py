@@ -10,7 +10,14 @@ from model.encoder_kinds import ENCODERS, build_encoder
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner
 from model.rounds import Domain, Floats
-from model.vector_encoders import MLP, Identity, Projection, Standardise, shares_seen
+from model.vector_encoders import (
+    MLP,
+    Identity,
+    ProjectedMLP,
+    Projection,
+    Standardise,
+    shares_seen,
+)
 from tests.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
@@ -139,6 +146,15 @@ def test_projection_starts_as_the_leading_coordinates():
     projection.prepare(few, torch.zeros(0, 4), few)  # too few to fit
     latents = projection(torch.tensor([[3.0, 4.0, 9.0, 9.0]]), Domain.SOURCE)
     np.testing.assert_allclose(latents.numpy(), [[0.6, 0.8]], atol=1e-6)
+
+
+def test_components_count_as_far_as_rewarded_rounds_differ_in_them():
+    encoder = ProjectedMLP(small_config(component_count=3))
+    contexts = torch.randn(100, 4)
+    encoder.prepare(contexts, contexts + 1, contexts)
+    assert (encoder.standardise.scale > 0).all()
+    encoder.prepare(contexts, contexts + 1, contexts[:1].expand(50, 4))
+    assert (encoder.standardise.scale == 0).all()
 
 
 def test_standardised_features_have_mean_zero_and_spread_one():
