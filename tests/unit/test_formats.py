@@ -321,5 +321,9 @@ def test_a_long_log_passes_in_bounded_memory(
         tracemalloc.stop()
         return found
 
+    def needed(times: int) -> int:
+        # Garbage that waits to be collected only adds to a peak, now more and now less.
+        return min(peak(times) for _ in range(3))
+
     peak(1)
-    assert peak(12) < 1.25 * peak(6)
+    assert needed(12) < 1.25 * needed(6)
