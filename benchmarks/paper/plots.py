@@ -86,9 +86,12 @@ def gains_figure(pairs: Mapping[str, Summary]) -> Figure:
     axes = figure.subplots()
     order = sorted(pairs, key=lambda pair: max(pairs[pair]["differences"].values()))
     places = np.arange(len(order))
-    for offset, method in zip((-0.2, 0.2), CHALLENGERS, strict=True):
+    there = [m for m in CHALLENGERS if any(m in pair["differences"] for pair in pairs.values())]
+    height = 0.8 / len(there)
+    for number, method in enumerate(there):
         gains = [pairs[pair]["differences"].get(method, 0.0) for pair in order]
-        axes.barh(places + offset, gains, 0.38, color=COLOURS[method], label=method)
+        offset = (number - (len(there) - 1) / 2) * height
+        axes.barh(places + offset, gains, 0.95 * height, color=COLOURS[method], label=method)
     axes.axvline(-MARGIN, color=COLOURS[SCRATCH.name], linestyle="--", linewidth=1)
     axes.set_yticks(places, order, fontsize=8)
     axes.set(xlabel=f"gain in target accuracy over {BASELINE}", title="Every pair of domains")

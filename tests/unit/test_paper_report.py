@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from benchmarks.datasets.registry import PAIRS
 from benchmarks.paper.methods import BY_NAME, PAIR_METHODS, SCRATCH
+from benchmarks.paper.plots import gains_figure
 from benchmarks.paper.report import filled, write_report
 from tests.unit.test_paper_summary import curve, pair_runs, record
 
@@ -97,3 +99,18 @@ def test_the_committed_page_is_that_of_the_committed_figures():
     assert filled(text, ROOT / "docs" / "results") == text, "run `make paper ARGS=--report-only`"
     shown = {part.split(")")[0] for part in text.split("](")[1:] if ".png)" in part}
     assert all((PAGE.parent / name).is_file() for name in shown)
+
+
+def test_gains_are_drawn_of_the_methods_that_ran():
+    pair: dict[str, Any] = {"differences": {"daband": 0.1}}
+    both: dict[str, Any] = {"differences": {"daband": 0.1, "daband-plus": -0.1}}
+    for pairs, names in (
+        ({"a": pair}, ["daband"]),
+        ({"a": pair, "b": both}, ["daband", "daband-plus"]),
+    ):
+        (axes,) = gains_figure(pairs).axes
+        legend = axes.get_legend()
+        assert legend is not None
+        assert [text.get_text() for text in legend.get_texts()] == names
+        widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+        assert widths == ([0.1] if len(names) == 1 else [0.1, 0.1, 0.0, -0.1])
