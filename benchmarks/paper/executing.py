@@ -72,14 +72,17 @@ def _by_processes(
     jobs: Sequence[Job], count: int, threads: int
 ) -> Iterator[dict[Future[Record], Job]]:
     context = get_context("spawn")
-    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(threads,)) as pool:
+    with ProcessPoolExecutor(
+        count, context, initializer=begin_process, initargs=(threads,)
+    ) as pool:
         yield {pool.submit(_run_unwatched, job): job for job in jobs}
 
 
-def _begin(threads: int) -> None:
+def begin_process(threads: int) -> None:
+    """Settle what torch reads once, before its first run."""
     use_threads(threads)
-    # The window of rounds grows with every update. Without this, what it leaves stays with one
-    # process as blocks too small for the next, and a card that several share is full of them.
+    # The window of rounds grows with every update, and blocks that are too small for the next one
+    # would stay with the process: a card that several share was full of them.
     os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 

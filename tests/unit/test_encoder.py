@@ -62,7 +62,8 @@ def test_frozen_function_equals_the_network_in_evaluation_mode(kind, shape, doma
 def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
     source = torch.from_numpy(contexts_of(shape, 9))
     target = 3 - torch.from_numpy(contexts_of(shape, 7))
-    apart, joined = (built(kind, shape).train() for _ in range(2))
+    towers = {"tower_count": 4, "latent_size": 16}  # of a committee, half on scales of their own
+    apart, joined = (built(kind, shape, **towers).train() for _ in range(2))
     expected = torch.cat([apart(source, Domain.SOURCE), apart(target, Domain.TARGET)])
     found = joined.together(source, target)
     torch.testing.assert_close(found, expected)

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from model import losses
 from model.config import BanditConfig
 from model.networks import Networks
 from model.objective import step_terms
+from model.rounds import Domain
 from model.systems import system_config
 
 COUNT = 8
@@ -89,3 +91,35 @@ def test_divergence_is_a_mean_over_all_towers_of_which_the_aligned_ones_count(
         torch.nn.init.zeros_(parameter)  # it cannot tell the domains apart
     terms = step_terms(networks, inputs_for(config), config)
     assert terms["divergence"].item() == pytest.approx(share * math.log(2))
+
+
+@pytest.mark.parametrize("view", ["student_view", "unlabeled"])
+@pytest.mark.parametrize("values", CONFIGS.values(), ids=CONFIGS)
+def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], view: str):
+    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **values)
+    config = config.changed(confidence_floor=0.0)
+    networks = Networks.initial(config, 0, torch.device("cpu")).train()
+    inputs = inputs_for(config)
+    inputs[view] = 2 + inputs.pop("student_view")[1:]  # another number of them, and others
+    inputs["teacher_view"] = inputs["teacher_view"][1:]
+    terms = step_terms(networks, inputs, config)
+
+    z_source = networks.encoder(inputs["source.contexts"], Domain.SOURCE)
+    z_target = networks.encoder(inputs[view], Domain.TARGET)
+    arms = inputs["source.arms"][:, None, None].expand(COUNT, config.tower_count, 1)
+    chosen = networks.head.predicted(z_source).gather(2, arms)[:, :, 0]
+    rewards = inputs["source.rewards"][:, None].expand_as(chosen)
+    best = networks.head.predicted(z_target).amax(2)
+    paid = losses.predicted_reward(best, chosen, rewards).mean()
+    torch.testing.assert_close(terms["prediction"], config.prediction_weight * paid)
+
+    source, target = (networks.discriminator.logits(z) for z in (z_source, z_target))
+    aligned = source.shape[1] / config.tower_count
+    divergence = aligned * losses.divergence(source, target, torch.ones(COUNT))
+    torch.testing.assert_close(terms["divergence"], divergence)
+
+    assert networks.teacher is not None
+    steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
+    taught = steady.softmax(dim=2).mean(dim=1)
+    consistency = losses.consistency(networks.head.logits(z_target), taught, 0.0)
+    torch.testing.assert_close(terms["consistency"], consistency)

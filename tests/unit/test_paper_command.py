@@ -71,6 +71,12 @@ def test_bad_options_are_refused(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
+def test_finished_runs_lie_with_the_report_that_is_made_of_them():
+    assert parsed([]).runs == Path("docs/results/runs.jsonl")
+    assert parsed(["--quick"]).runs == Path("build/paper-quick/runs.jsonl")
+    assert parsed(["--runs", "mine.jsonl"]).runs == Path("mine.jsonl")
+
+
 def test_a_quick_run_without_data_plays_the_simulated_task(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "empty"))
     options = ["--quick", "--runs", str(tmp_path / "runs.jsonl"), "--out", str(tmp_path / "report")]

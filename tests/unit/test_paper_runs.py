@@ -1,15 +1,20 @@
 """Finished runs are kept and not run again."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+import torch
 
+from benchmarks.lab import THREAD_VARIABLES
+from benchmarks.paper import executing
 from benchmarks.paper.executing import execute, missing_jobs
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.progress import Lines
 from benchmarks.paper.runs import KEY, RunsFile, key_of
 
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 JOB = Job("simulated:shifted-0", "linucb", 0, 64, test_limit=50)
 
 
@@ -90,6 +95,16 @@ def test_runs_in_processes_are_the_runs_in_threads(tmp_path):
             [json.dumps([r["target"], r["source_recent"], r["transfer"]]) for r in records]
         )
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("own", [None, "backend:native"])
+def test_processes_that_share_a_card_give_back_what_they_free(monkeypatch, own):
+    for name in (*THREAD_VARIABLES, ALLOCATOR):
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv(ALLOCATOR, own)
+    executing.begin_process(torch.get_num_threads())
+    assert os.environ[ALLOCATOR] == (own or "expandable_segments:True")
 
 
 @pytest.mark.parametrize("processes", [0, 1])
