@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.lab import THREAD_VARIABLES
 from benchmarks.paper import executing
 from benchmarks.paper.executing import execute, missing_jobs
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.progress import Lines
 from benchmarks.paper.runs import KEY, RunsFile, key_of
+from service import THREAD_VARIABLES
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 JOB = Job("simulated:shifted-0", "linucb", 0, 64, test_limit=50)
