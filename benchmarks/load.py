@@ -126,10 +126,11 @@ def unpacked(content: bytes) -> list[bytes]:
     return found
 
 
-def http_request(path: str, body: bytes, media: str) -> bytes:
+def http_request(path: str, body: bytes, media: str, accept: str | None = None) -> bytes:
     """A request as it goes over the wire."""
+    accepts = f"Accept: {accept}\r\n" if accept else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {media}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {media}\r\n{accepts}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -114,7 +114,7 @@ def measured(seconds: float, rounds: int, *, has_postgres: bool = True) -> dict[
         "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0]},
         "cases": [case.row() for case in cases],
         "ratios": [
-            {"goal": goal, "least": least, **_ratio(found[case], found[base])}
+            {"goal": goal, "least": least, **ratio(found[case], found[base])}
             for goal, case, base, least in GOALS
             if case in found and base in found
         ],
@@ -124,12 +124,7 @@ def measured(seconds: float, rounds: int, *, has_postgres: bool = True) -> dict[
 def table(figures: dict[str, Any]) -> str:
     """The figures as markdown."""
     lines = [
-        "| case | callers | decisions/s | server µs | p50 ms | p99 ms |",
-        "|---|---|---|---|---|---|",
-        *(
-            "| {} |".format(" | ".join(str(each) for each in row.values()))
-            for row in figures["cases"]
-        ),
+        *case_rows(figures["cases"]),
         "",
         "| ratio | goal | throughput | CPU |",
         "|---|---|---|---|",
@@ -141,7 +136,16 @@ def table(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _ratio(case: Case, base: Case) -> dict[str, float]:
+def case_rows(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The cases' figures as the lines of a markdown table."""
+    return [
+        "| case | callers | decisions/s | server µs | p50 ms | p99 ms |",
+        "|---|---|---|---|---|---|",
+        *("| {} |".format(" | ".join(str(each) for each in row.values())) for row in rows),
+    ]
+
+
+def ratio(case: Case, base: Case) -> dict[str, float]:
     """Medians of the ratios within a round."""
     throughput = [ours / echo for ours, echo in zip(case.per_second, base.per_second, strict=True)]
     cpu = [echo / ours for ours, echo in zip(case.cpu_us, base.cpu_us, strict=True)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import serving
+from benchmarks import serving, serving_devices
 from benchmarks.serving_servers import Server
 
 
@@ -32,3 +32,23 @@ def test_every_goal_is_about_cases_that_are_measured(monkeypatch: pytest.MonkeyP
     for _, case, base, least in serving.GOALS:
         assert {case, base} <= cases | {serving.ECHO, serving.PYDANTIC}
         assert least > 0
+
+
+def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
+    path = tmp_path / "figures.json"
+    serving_devices.main(["--quick", "--device", "cpu", "--json", str(path)])
+    figures = json.loads(path.read_text())
+    assert [(row["case"], row["callers"]) for row in figures["cases"]] == [
+        ("select, vectors, on the CPU", 64),
+        ("select, vectors, on cpu", 64),
+        ("target/select, vectors, on the CPU", 1),
+        ("target/select, vectors, on cpu", 1),
+        ("select, images, on the CPU", 64),
+        ("select, images, on cpu", 64),
+        ("target/select, images, on the CPU", 1),
+        ("target/select, images, on cpu", 1),
+    ]
+    for row in figures["cases"]:
+        assert row["decisions_per_second"] > 0
+    assert all(each["throughput"] > 0 for each in figures["ratios"])
+    assert len(serving_devices.table(figures).splitlines()) == 2 + 8 + 3 + 4
