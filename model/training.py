@@ -194,19 +194,15 @@ class _Batches:
         if not balances and networks.teacher is None:
             return {}
         shares: dict[str, Tensor] = {}
-        odds = {
-            domain: best_arm_odds(self._predicted(networks, contexts, domain))
-            for domain, contexts in (
-                (Domain.SOURCE, source.newest(_SHARES_SAMPLE)),
-                (Domain.TARGET, self.target[-_SHARES_SAMPLE:]),
-            )
-        }
+        newest = source.newest(_SHARES_SAMPLE)
+        odds = best_arm_odds(self._predicted(networks, newest, Domain.SOURCE))
         if balances:
-            shares["share_ratio"] = share_ratio(odds[Domain.SOURCE], odds[Domain.TARGET])
+            target = self._predicted(networks, self.target[-_SHARES_SAMPLE:], Domain.TARGET)
+            shares["share_ratio"] = share_ratio(odds, best_arm_odds(target))
         if networks.teacher is not None:
             views = random_view(self.target[-_SETTLING:], self.view_rng)
             taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
-            shares["share_factor"] = share_factor(odds[Domain.SOURCE], taught)
+            shares["share_factor"] = share_factor(odds, taught)
         return shares
 
     def _predicted(self, networks: Networks, contexts: Tensor, domain: Domain) -> Tensor:
