@@ -117,15 +117,23 @@ def _divergence(networks: Networks, z: Tensor, predicted: Tensor, inputs: Inputs
 def _consistency(
     networks: Networks, logits: Tensor, inputs: Inputs, config: BanditConfig
 ) -> Tensor:
-    """Of the head's `logits` (n, T, M) of one view against the teacher's of the other."""
+    """Of the head's `logits` (n, T, M) of one view against the teacher's of the other.
+
+    Like D it is for the aligned towers, as a mean over all; the others are what rewards alone made of
+    them, so that there is something to compare with.
+    """
     if networks.teacher is None:
         raise ValueError("consistency: the networks have no teacher")
     steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
+    aligned = networks.discriminator.aligned
+    share = aligned / logits.shape[1]
+    logits = logits[:, -aligned:]
     if logits.shape[2] == 1:
-        return losses.squared_error(logits.sigmoid(), steady.sigmoid()).mean()
-    # The towers teach together: what they agree on is right more often than what one believes.
+        taught = steady[:, -aligned:].sigmoid()
+        return share * losses.squared_error(logits.sigmoid(), taught).mean()
+    # All towers teach together: what they agree on is right more often than what one believes.
     taught = steady.softmax(dim=2).mean(dim=1)
     if "share_factor" in inputs:
         taught = taught * inputs["share_factor"]
         taught = taught / taught.sum(dim=1, keepdim=True)
-    return losses.consistency(logits, taught, config.confidence_floor)
+    return share * losses.consistency(logits, taught, config.confidence_floor)

@@ -24,14 +24,14 @@ SYSTEMS: Mapping[str, Values] = {
     "nlinucb": {},
     "nlinucb-p": {"encoder": "pca-mlp"},
     "daband": _DABAND,
-    "daband-plus": {**_DABAND, "divergence_weight": 0.1, "consistency_weight": 1.0},
+    "daband-plus": {**_DABAND, "consistency_weight": 2.0},
 }
 
 # Vectors: the wider bonus earns more on the source, for each encoder that learns.
 _WIDE: Values = {"alpha": 0.5}
 # No strength of alignment is right for all data sets, and there is little data to tell; towers that
 # differ in it err less together than any one of them (see `towers`), and so does an average over the
-# last updates.
+# last updates. Views keep the few subjects from being learned by heart.
 _COMMITTEE: Values = {
     **_WIDE,
     "encoder": "committee",
@@ -40,6 +40,7 @@ _COMMITTEE: Values = {
     "hidden_sizes": (64, 64),
     "balance_classes": False,
     "average_decay": 0.999,
+    "view_rounds": True,
 }
 _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,

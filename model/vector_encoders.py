@@ -103,10 +103,10 @@ class Standardise(nn.Module):
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
 
-    def take(self, other: "Standardise", features: Tensor) -> None:
-        """Scale these features (size,) as the other does."""
-        self.center[:, features] = other.center[:, features]
-        self.scale[:, features] = other.scale[:, features]
+    def approach(self, other: "Standardise", shares: Tensor) -> None:
+        """Keep of each feature's μ and σ this share (size,), and take the rest from the other."""
+        for mine, theirs in ((self.center, other.center), (self.scale, other.scale)):
+            mine.copy_(torch.lerp(theirs, mine, shares))
 
     def weaken(self, shares: Tensor) -> None:
         """Let each feature count by its share (size,) until the next `fit`."""
@@ -136,6 +136,12 @@ def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
     shares = torch.where(is_yes_or_no(contexts), seen, torch.ones_like(seen))
     is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= _SMALLEST_SPREAD
     return shares.masked_fill(is_constant, 0.0).float()
+
+
+def share_measured(contexts: Tensor, is_used: Tensor) -> Tensor:
+    """The share of the features (size,) that are used which are more than a yes or no."""
+    is_measured = is_used & ~is_yes_or_no(contexts)
+    return is_measured.sum() / is_used.sum().clamp_min(1)
 
 
 class ScaledEncoder(Encoder):
@@ -272,24 +278,24 @@ class Committee(ScaledEncoder):
 
         Of contexts of both domains it matters how many of the features that are used are measured.
         """
-        is_used = self.common.scale[0] != 0
-        is_measured = is_used & ~is_yes_or_no(contexts.flatten(1))
-        measured = float(is_measured.sum() / is_used.sum().clamp_min(1))
-        self.weights.copy_(tower_weights(predicted, measured))
+        measured = share_measured(contexts.flatten(1), self.common.scale[0] != 0)
+        self.weights.copy_(tower_weights(predicted, float(measured)))
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
         both = torch.cat([source, target])
         if len(both) < 2:
             return
+        shares = shares_seen(rewarded.flatten(1), both)
         self.common.fit(both, *Domain)
         if min(len(source), len(target)) < _LEAST_TO_SPLIT:
             self.own.fit(both, *Domain)
         else:
             self.own.fit(source, Domain.SOURCE)
             self.own.fit(target, Domain.TARGET)
-            self.own.take(self.common, is_yes_or_no(both))
-        shares = shares_seen(rewarded.flatten(1), both)
+            # Where most features say yes or no, a measurement differs because the subjects do.
+            measured = share_measured(both, shares != 0)
+            self.own.approach(self.common, measured * ~is_yes_or_no(both))
         self.common.weaken(shares)
         self.own.weaken(shares)
 

@@ -58,15 +58,15 @@ def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
 
     return {
         "source.contexts": contexts(),
-        "source.arms": torch.arange(COUNT) % config.arm_count,
+        "source.arms": torch.arange(COUNT) % config.model_count,
         "source.rewards": torch.ones(COUNT),
         "student_view": contexts(),
         "teacher_view": contexts(),
         "shares": torch.ones(config.tower_count),
         "strength": torch.ones(config.tower_count),
         "consistency": torch.tensor(1.0),
-        "share_ratio": torch.ones(config.arm_count),
-        "share_factor": torch.ones(config.arm_count),
+        "share_ratio": torch.ones(config.model_count),
+        "share_factor": torch.ones(config.model_count),
     }
 
 
@@ -114,12 +114,24 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], vi
     torch.testing.assert_close(terms["prediction"], config.prediction_weight * paid)
 
     source, target = (networks.discriminator.logits(z) for z in (z_source, z_target))
-    aligned = source.shape[1] / config.tower_count
-    divergence = aligned * losses.divergence(source, target, torch.ones(COUNT))
+    share = source.shape[1] / config.tower_count
+    divergence = share * losses.divergence(source, target, torch.ones(COUNT))
     torch.testing.assert_close(terms["divergence"], divergence)
 
     assert networks.teacher is not None
     steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
     taught = steady.softmax(dim=2).mean(dim=1)
-    consistency = losses.consistency(networks.head.logits(z_target), taught, 0.0)
+    aligned = networks.head.logits(z_target)[:, -source.shape[1] :]
+    consistency = share * losses.consistency(aligned, taught, 0.0)
     torch.testing.assert_close(terms["consistency"], consistency)
+
+
+@pytest.mark.parametrize("context_kind", ["shared", "per_arm"])
+def test_the_teacher_has_no_say_in_towers_that_are_not_aligned(context_kind: str):
+    values = {**CONFIGS["committee"], "context_kind": context_kind, "confidence_floor": 0.0}
+    config = system_config("daband-plus", arm_count=3, **values)
+    networks = Networks.initial(config, 0, torch.device("cpu")).train()
+    step_terms(networks, inputs_for(config), config)["consistency"].backward()
+    last = list(networks.encoder.parameters())[-1].grad
+    assert last is not None
+    assert last.flatten(1).norm(dim=1).gt(0).tolist() == [False, False, True, True]

@@ -95,6 +95,12 @@ def test_what_adapts_on_vectors_serves_an_average(name):
     assert (networks.average is not None) is name.startswith("daband")
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_adapts_on_vectors_learns_from_views(name):
+    config = system_config(name, arm_count=2, context_shape=(4,))
+    assert config.view_rounds is name.startswith("daband")
+
+
 def test_own_values_win_over_those_of_the_system():
     assert (
         system_config(

@@ -119,6 +119,22 @@ def test_what_says_yes_or_no_is_on_one_scale_and_nothing_to_align():
     torch.testing.assert_close(encoder.weights, weights)
 
 
+@pytest.mark.parametrize("measured", [1, 2, 4])
+def test_a_scale_of_its_own_counts_as_far_as_features_are_measured(measured: int):
+    encoder, source, target = committee(), torch.randn(100, 5), 3 + 2 * torch.randn(100, 5)
+    for contexts in (source, target):
+        contexts[:, measured:4] = (contexts[:, measured:4] > 1).float()
+        contexts[:, 4] = 0.0  # left out
+    encoder.prepare(source, target, source)
+    share = measured / 4
+    for row, contexts in enumerate((source, target)):
+        common = torch.cat([source, target])
+        center = share * contexts.mean(dim=0) + (1 - share) * common.mean(dim=0)
+        scale = share / contexts.std(dim=0) + (1 - share) / common.std(dim=0)
+        torch.testing.assert_close(encoder.own.center[row, 0], center[0])
+        torch.testing.assert_close(encoder.own.scale[row, 0], scale[0])
+
+
 def test_a_feature_that_is_left_out_is_neither_measured_nor_a_yes_or_no():
     encoder, source, target = committee(), torch.randn(100, 5), torch.randn(100, 5)
     source[:, 0] = 1.0
