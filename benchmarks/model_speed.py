@@ -18,6 +18,7 @@ from rich.table import Table
 
 from benchmarks.lab import use_one_thread
 from model.config import BanditConfig
+from model.encoder import domain_row
 from model.learner import Learner
 from model.linucb import LinUCB
 from model.randomness import generator
@@ -33,10 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure everything, print a table, optionally write the figures as JSON."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--repeats", type=int, default=300, help="interleaved repetitions a ratio")
+    parser.add_argument("--rounds", type=int, default=20_000, help="after which nothing has grown")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args(arguments)
     use_one_thread()
-    figures = measure(options.repeats)
+    figures = measure(options.repeats, options.rounds)
     table = Table("measured", "value", title="Cost of the model on one CPU thread")
     for name, value in figures.items():
         table.add_row(name, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
@@ -45,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
-def measure(repeats: int) -> dict[str, float]:
+def measure(repeats: int, rounds: int) -> dict[str, float]:
     """All figures by name."""
+    many, half = f"{rounds:,}", rounds // 2
     figures: dict[str, float] = {}
     for name, (shape, hidden) in SHAPES.items():
         learner = _taught(_config(shape, hidden), 256)
@@ -54,12 +57,12 @@ def measure(repeats: int) -> dict[str, float]:
             figures[f"select_many ÷ bare φ and UCB, batch {batch}, {name}"] = _select_ratio(
                 learner, batch, repeats
             )
-    figures["select_many after 20,000 ÷ after 200 rounds"] = _growth("select", repeats)
-    figures["fold of one round after 20,000 ÷ after 200 rounds"] = _growth("fold", repeats)
+    for what, name in (("select", "select_many"), ("fold", "fold of one round")):
+        figures[f"{name} after {many} ÷ after 200 rounds"] = _growth(what, rounds, repeats)
     figures["folds per second, K = 10, latent 64"] = _folds_per_second(64)
     figures["folds per second, K = 10, latent 32"] = _folds_per_second(32)
-    learner = _taught(_config((32,), (128, 128)), 10_000)
-    figures["rebuild of 10,000 rounds, ms"] = 1e3 * _seconds(learner.rebuild)
+    learner = _taught(_config((32,), (128, 128)), half)
+    figures[f"rebuild of {half:,} rounds, ms"] = 1e3 * _seconds(learner.rebuild)
     figures["one episode's training (64 steps, daband), ms"] = _episode_milliseconds()
     return figures
 
@@ -92,18 +95,19 @@ def _select_ratio(learner: Learner, batch: int, repeats: int) -> float:
         .astype(np.float32)
     )
     keys = np.arange(batch, dtype=np.uint64)
-    bare = _bare(learner)
+    bare = bare_selection(learner)
     return _ratio(
         lambda: policy.select_many(contexts, Domain.SOURCE, keys), lambda: bare(contexts), repeats
     )
 
 
-def _bare(learner: Learner) -> Callable[[Floats], Any]:
+def bare_selection(learner: Learner) -> Callable[[Floats], Any]:
     """The same φ and UCB written down as plainly as numpy allows: no checks, no probabilities."""
     encoder = learner.networks.encoder
     assert isinstance(encoder, MLP)
     state = {name: value.numpy().copy() for name, value in encoder.state_dict().items()}
-    center, scale = state["standardise.center"], state["standardise.scale"]
+    row = domain_row(Domain.SOURCE)
+    center, scale = state["standardise.center"][row], state["standardise.scale"][row]
     count = len(learner.config.hidden_sizes) + 1
     weights = [np.ascontiguousarray(state[f"layers.{i}.weight"].T) for i in range(count)]
     biases = [state[f"layers.{i}.bias"] for i in range(count)]
@@ -121,15 +125,15 @@ def _bare(learner: Learner) -> Callable[[Floats], Any]:
             hidden = np.maximum(hidden @ weight + bias, 0)
         latents = hidden @ weights[-1] + biases[-1]
         latents /= np.sqrt((latents * latents).sum(-1) + 1e-12)[:, None]
-        spread = (latents @ roots).reshape(len(latents), ARMS, size)
+        spread = (latents @ roots).reshape(len(latents), -1, size)
         return (latents @ theta + alpha * np.sqrt((spread * spread).sum(-1))).argmax(-1)
 
     return forward
 
 
-def _growth(what: str, repeats: int) -> float:
+def _growth(what: str, rounds: int, repeats: int) -> float:
     config = _config((32,), (128, 128))
-    young, old = _taught(config, 200), _taught(config, 20_000)
+    young, old = _taught(config, 200), _taught(config, rounds)
     context = generator(3, "growth").standard_normal((1, 32)).astype(np.float32)
 
     def action(learner: Learner) -> Callable[[], Any]:

@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks import gpu, log_scale, peers
+from benchmarks import gpu, log_scale, model_speed, peers
+from model.learner import Learner
+from model.rounds import Domain, Round
+from model.systems import system_config
 
 
 def test_peers_print_speed_beside_regret(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -52,3 +56,27 @@ def test_the_gpu_benchmark_shows_where_the_time_goes(tmp_path: Path):
     shown = {"decisions a second", "p99, ms", "encoder alone, ms", "UCB over encoder"}
     assert all(shown <= row.keys() for row in found["selection"])
     assert all(row["of which no tie"] == 0 for row in found["parity"])
+
+
+def test_the_cost_of_the_model_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "model.json"
+    model_speed.main(["--repeats", "2", "--rounds", "400", "--json", str(file)])
+    figures = json.loads(file.read_text())
+    assert len(figures) == 10
+    assert min(figures.values()) > 0
+    assert "rebuild of 200 rounds, ms" in figures
+    assert "Cost of the model" in capsys.readouterr().out
+
+
+def test_selecting_is_compared_with_the_same_selection():
+    config = system_config("nlinucb", arm_count=3, context_shape=(5,), hidden_sizes=(16,))
+    learner = Learner(config, seed=0)
+    rng = np.random.default_rng(0)
+    contexts = (3 + 2 * rng.standard_normal((200, 5))).astype(np.float32)
+    for number, context in enumerate(contexts):
+        learner.observe(Round(number, Domain.SOURCE, context, number % 3, float(context[0] > 3)))
+    learner.train()
+    found = model_speed.bare_selection(learner)(contexts)
+    expected = learner.policy().score_many(contexts, Domain.SOURCE).ucb.argmax(axis=1)
+    assert (found == expected).all()
+    assert len(set(found.tolist())) > 1
