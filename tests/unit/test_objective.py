@@ -126,6 +126,19 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], vi
     torch.testing.assert_close(terms["consistency"], consistency)
 
 
+def test_with_contexts_by_arm_each_aligned_tower_follows_its_own_copy():
+    values = {**CONFIGS["committee"], "context_kind": "per_arm"}
+    config = system_config("daband-plus", arm_count=3, **values)
+    networks = Networks.initial(config, 0, torch.device("cpu")).train()
+    inputs = inputs_for(config)
+    found = step_terms(networks, inputs, config)["consistency"]
+    assert networks.teacher is not None
+    student = networks.head.logits(networks.encoder(inputs["student_view"], Domain.TARGET))
+    steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
+    error = (student.sigmoid() - steady.sigmoid()).square()[:, 2:]  # of the aligned half
+    torch.testing.assert_close(found, error.mean() / 2)
+
+
 @pytest.mark.parametrize("context_kind", ["shared", "per_arm"])
 def test_the_teacher_has_no_say_in_towers_that_are_not_aligned(context_kind: str):
     values = {**CONFIGS["committee"], "context_kind": context_kind, "confidence_floor": 0.0}

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from model import training
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner, TrainingJob
 from model.networks import Networks
 from model.rounds import Domain
+from model.shares import share_ratio
 from model.towers import tower_weights
 from model.training import Trained, average_weight, train_episode
 from model.vector_encoders import Committee
@@ -226,6 +228,22 @@ def test_the_average_spans_a_tenth_of_all_steps_until_that_is_slower_than_its_de
 def test_rounds_can_be_learned_from_their_views(job):
     plain, viewed = trained(job), trained(job, view_rounds=True)
     assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
+
+
+@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
+@pytest.mark.parametrize("is_balanced", [True, False])
+def test_domains_are_balanced_where_that_is_asked_for_alone(job, monkeypatch, is_balanced):
+    compared: list[tuple[int, int]] = []
+
+    def recorded(source: Tensor, target: Tensor) -> Tensor:
+        compared.append((len(source), len(target)))
+        return share_ratio(source, target)
+
+    monkeypatch.setattr(training, "share_ratio", recorded)
+    trained(job, balance_classes=is_balanced)
+    rounds = job.data.rounds
+    learned_from = int((~rounds.is_held_out & ~rounds.is_target).sum())
+    assert compared == ([(learned_from, len(job.data.target.contexts))] if is_balanced else [])
 
 
 TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
