@@ -104,7 +104,7 @@ class Standardise(nn.Module):
             self.scale[domain_row(domain)] = scale
 
     def approach(self, other: "Standardise", shares: Tensor) -> None:
-        """Keep of each feature's μ and σ this share (size,), and take the rest from the other."""
+        """Keep this share (size,) of each feature's μ and 1/σ, and take the rest from the other's."""
         for mine, theirs in ((self.center, other.center), (self.scale, other.scale)):
             mine.copy_(torch.lerp(theirs, mine, shares))
 
