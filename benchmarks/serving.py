@@ -89,18 +89,23 @@ class Case:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load, each time")
-    parser.add_argument("--rounds", type=int, default=5, help="times that each case is loaded")
-    parser.add_argument("--quick", action="store_true", help="one short round, SQLite alone")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.seconds, options.rounds = 0.2, 1
+    options = parsed(argparse.ArgumentParser(description=__doc__), arguments)
     figures = measured(options.seconds, options.rounds, has_postgres=not options.quick)
     print(table(figures))
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def parsed(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options with those that say how long to measure and where the figures go."""
+    parser.add_argument("--seconds", type=float, default=2.0, help="of load, each time")
+    parser.add_argument("--rounds", type=int, default=5, help="times that each case is loaded")
+    parser.add_argument("--quick", action="store_true", help="one short round, no Postgres")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.seconds, options.rounds = 0.2, 1
+    return options
 
 
 def measured(seconds: float, rounds: int, *, has_postgres: bool = True) -> dict[str, Any]:

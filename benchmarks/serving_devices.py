@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from benchmarks.load import http_request
-from benchmarks.serving import ARMS, BYTES, CALLERS, Case, case_rows, ratio
+from benchmarks.serving import ARMS, BYTES, CALLERS, Case, case_rows, parsed, ratio
 from benchmarks.serving_servers import Server, service
 
 BATCH = 1000
@@ -42,13 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda", help="what is set beside the CPU")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load, each time")
-    parser.add_argument("--rounds", type=int, default=5, help="times that each case is loaded")
-    parser.add_argument("--quick", action="store_true", help="one short round")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.seconds, options.rounds = 0.2, 1
+    options = parsed(parser, arguments)
     figures = measured(options.device, options.seconds, options.rounds)
     print(f"{figures['machine']}\n\n{table(figures)}")
     if options.json is not None:
