@@ -3,9 +3,9 @@
     python -m benchmarks.serving_devices [--device cuda] [--json FILE] [--quick]
 
 Two services on SQLite, both on one core and loaded in turn, the load on another, all cases interleaved round
-by round; medians. Vectors of 784 numbers go through an MLP 784 → 256 → 64, images of
-3×28×28 through the convolutions of `daband`: as single selects with binary bodies, 64 callers at once, and as
-1,000 contexts in one request to the target policy, which answers a table.
+by round; medians. Vectors of 784 numbers go through an MLP 784 → 256 → 64, images of 3×28×28 through the
+convolutions of `daband`: as single selects with binary bodies, 64 callers at once, and as 1,000 contexts in
+one request to the target policy, which answers a table.
 """
 
 import argparse

@@ -138,10 +138,9 @@ def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
     return shares.masked_fill(is_constant, 0.0).float()
 
 
-def share_measured(contexts: Tensor, is_used: Tensor) -> Tensor:
-    """The share of the features (size,) that are used which are more than a yes or no."""
-    is_measured = is_used & ~is_yes_or_no(contexts)
-    return is_measured.sum() / is_used.sum().clamp_min(1)
+def share_measured(is_measured: Tensor, is_used: Tensor) -> Tensor:
+    """The share of the features (size,) that are used which are measured: more than a yes or no."""
+    return (is_measured & is_used).sum() / is_used.sum().clamp_min(1)
 
 
 class ScaledEncoder(Encoder):
@@ -278,7 +277,8 @@ class Committee(ScaledEncoder):
 
         Of contexts of both domains it matters how many of the features that are used are measured.
         """
-        measured = share_measured(contexts.flatten(1), self.common.scale[0] != 0)
+        is_measured = ~is_yes_or_no(contexts.flatten(1))
+        measured = share_measured(is_measured, self.common.scale[0] != 0)
         self.weights.copy_(tower_weights(predicted, float(measured)))
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
@@ -294,8 +294,8 @@ class Committee(ScaledEncoder):
             self.own.fit(source, Domain.SOURCE)
             self.own.fit(target, Domain.TARGET)
             # Where most features say yes or no, a measurement differs because the subjects do.
-            measured = share_measured(both, shares != 0)
-            self.own.approach(self.common, measured * ~is_yes_or_no(both))
+            is_measured = ~is_yes_or_no(both)
+            self.own.approach(self.common, is_measured * share_measured(is_measured, shares != 0))
         self.common.weaken(shares)
         self.own.weaken(shares)
 
