@@ -1,6 +1,8 @@
 """The benchmark of serving runs and its table has its shape; how fast is no matter here."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,23 @@ def test_every_goal_is_about_cases_that_are_measured(monkeypatch: pytest.MonkeyP
     for _, case, base, least in serving.GOALS:
         assert {case, base} <= cases | {serving.ECHO, serving.PYDANTIC}
         assert least > 0
+
+
+def test_one_service_runs_on_the_cpu_and_one_on_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    devices: list[str] = []
+
+    @contextmanager
+    def recorded(folder: Path, **settings: str) -> Iterator[Server]:
+        devices.append(settings["DEVICE"])
+        yield Server(process_id=len(devices), port=0)
+
+    monkeypatch.setattr(serving_devices, "service", recorded)
+    monkeypatch.setattr(serving_devices, "_declare", lambda _: None)
+    with serving_devices._services(tmp_path, "cuda:1") as servers:
+        assert [server.process_id for server in servers] == [1, 2]
+    assert devices == ["cpu", "cuda:1"]
 
 
 def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
