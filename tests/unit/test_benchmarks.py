@@ -72,10 +72,13 @@ def test_selecting_is_compared_with_the_same_selection():
     config = system_config("nlinucb", arm_count=3, context_shape=(5,), hidden_sizes=(16,))
     learner = Learner(config, seed=0)
     rng = np.random.default_rng(0)
-    contexts = (3 + 2 * rng.standard_normal((200, 5))).astype(np.float32)
+    spreads = np.array([1, 30, 0.1, 5, 200])
+    contexts = (3 + spreads * rng.standard_normal((200, 5))).astype(np.float32)
     for number, context in enumerate(contexts):
+        learner.observe_context(number, Domain.SOURCE, context)  # scales are taken from these
         learner.observe(Round(number, Domain.SOURCE, context, number % 3, float(context[0] > 3)))
     learner.train()
+    assert learner.encoder_version == 1
     found = model_speed.bare_selection(learner)(contexts)
     expected = learner.policy().score_many(contexts, Domain.SOURCE).ucb.argmax(axis=1)
     assert (found == expected).all()
