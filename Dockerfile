@@ -27,6 +27,13 @@ RUN /opt/daband/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/di
     && /opt/daband/bin/pip uninstall --yes hatchling pip
 
 FROM ${PYTHON_IMAGE} AS final
+ARG VARIANT=cpu
+# On a GPU, Triton builds the kernel of the UCB scores when a policy is placed there.
+# hadolint ignore=DL3008
+RUN if [ "$VARIANT" = cuda ]; then \
+      apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
+      && rm -rf /var/lib/apt/lists/*; \
+    fi
 LABEL org.opencontainers.image.title="daband" \
       org.opencontainers.image.description="Decision service for domain-adaptive contextual bandits"
 RUN groupadd --system --gid 10001 daband \
@@ -40,6 +47,7 @@ ENV PATH=/opt/daband/bin:$PATH \
     HOME=/tmp \
     TMPDIR=/spool \
     MPLCONFIGDIR=/tmp/matplotlib \
+    TRITON_CACHE_DIR=/data/.triton \
     DABAND_DATA_DIR=/data \
     DABAND_LOG_FORMAT=json
 WORKDIR /data

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from model.arrays import array_on, arrays_on
 from model.confidence import Confidence, decision_scores
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
+from model.linear_scores import linear_scores
 from model.linucb import Factors
 from model.randomness import KeyedUniforms, bytes_key, draw_key
 from model.rounds import (
@@ -59,17 +59,8 @@ class Policy:
         self.confidence = confidence
         self.device = encoder.device
         self._forward = encoder.forwards
-        size = encoder.latent_size
-        # One product gives zᵀθ of all models, then αL⁻¹z of all models, whose norms are the bonuses.
-        weights = np.empty((size, config.model_count * (1 + size)), dtype=np.float32)
-        weights[:, : config.model_count] = factors.theta.T
-        roots = factors.inverse_root.astype(np.float32).transpose(2, 0, 1)  # (d, M, d)
-        widths = weights[:, config.model_count :].reshape(size, -1, size)
-        np.multiply(roots, np.float32(config.alpha), out=widths)
-        self._weights = array_on(self.device, weights)
-        self._size = size
-        self._model_count = config.model_count
-        self._arrays = arrays_on(self.device)
+        self._linear_scores = linear_scores(factors, config.alpha, self.device)
+        self._size = encoder.latent_size
         self._on_cpu = self.device.type == "cpu"
         self._shape = config.context_shape
         self._is_joint = config.is_joint
@@ -163,21 +154,20 @@ class Policy:
         if not len(contexts):
             return self._empty(contexts)
         if self._on_cpu:
-            return Scores(*self._arithmetic(contexts, domain)[:3])
+            return Scores(*self._arithmetic(contexts, domain)[0])
         with torch.inference_mode():
-            stacked = torch.stack(self._arithmetic(self._moved(contexts), domain)[:3])
-        return Scores(*stacked.cpu().numpy())
+            scores, _ = self._arithmetic(self._moved(contexts), domain)
+        return Scores(*scores.cpu().numpy())
 
     def _scored_with_latents(self, contexts: Floats, domain: Domain) -> tuple[Scores, Floats]:
         if not len(contexts):
             return self._empty(contexts), np.zeros((0, self._size), dtype=np.float32)
         if self._on_cpu:
-            *scores, latents = self._arithmetic(contexts, domain)
+            scores, latents = self._arithmetic(contexts, domain)
             return Scores(*scores), latents
         with torch.inference_mode():
-            *scores, latents = self._arithmetic(self._moved(contexts), domain)
-            stacked = torch.stack(scores)
-        return Scores(*stacked.cpu().numpy()), latents.cpu().numpy()
+            scores, latents = self._arithmetic(self._moved(contexts), domain)
+        return Scores(*scores.cpu().numpy()), latents.cpu().numpy()
 
     def _empty(self, contexts: Floats) -> Scores:
         arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
@@ -188,19 +178,18 @@ class Policy:
         writable = np.require(contexts, requirements=["C", "W"])  # torch warns of others
         return torch.from_numpy(writable).to(self.device)
 
-    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any, Any, Any]:
-        """φᵀθ, α‖L⁻¹φ‖, their sum, and φ, for numpy arrays and torch tensors alike."""
+    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any]:
+        """Scores, each (n, K), and φ, for numpy arrays and torch tensors alike."""
         rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
         latents = self._forward[domain](rows)  # (n or n·K, d)
-        products = latents @ self._weights
-        # (n, K) or (n·K, 1); a copy, for answers would keep all of the products alive.
-        mean = self._arrays.copied(products[:, : self._model_count])
-        spread = products[:, self._model_count :].reshape(*mean.shape, self._size)
-        bonus = self._arrays.norms(spread)
+        scores = self._linear_scores(latents)
         if self._is_joint:
             leading = contexts.shape[:2]
-            mean, bonus = mean.reshape(leading), bonus.reshape(leading)
-        return mean, bonus, mean + bonus, latents
+            if self._on_cpu:
+                scores = tuple(each.reshape(leading) for each in scores)
+            else:
+                scores = scores.reshape(3, *leading)
+        return scores, latents
 
 
 def _keys(decision_ids: Sequence[str]) -> Keys:
