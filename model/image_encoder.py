@@ -12,6 +12,7 @@ from torch.nn import functional
 from model.arrays import Array
 from model.config import BanditConfig
 from model.encoder import TINY, Encoder, Frozen, domain_row
+from model.precision import rounded
 from model.rounds import HUGE, Domain
 
 _MOST_CELLS = 8  # rows and columns of an image's last feature map
@@ -64,6 +65,7 @@ class Conv(Encoder):
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
         self.cells = _cells(height), _cells(width)
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
+        self._is_settling = False
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         return self._perceived(contexts, [(domain, len(contexts))])
@@ -76,6 +78,11 @@ class Conv(Encoder):
         """Latents of contexts of which so many, one domain after the other, belong to each domain."""
         hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
         hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
+        with rounded(contexts, is_wanted=self.training and not self._is_settling):
+            hidden = self._convolved(hidden, counts)
+        return functional.normalize(self.project(hidden.to(contexts.dtype).flatten(1)), eps=TINY)
+
+    def _convolved(self, hidden: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
         for index, (convolution, norm) in enumerate(
             zip(self.convolutions, self.norms, strict=True)
         ):
@@ -88,7 +95,7 @@ class Conv(Encoder):
             hidden = functional.relu(torch.cat(normed) if len(normed) > 1 else normed[0])
         if hidden.shape[2:] != self.cells:
             hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
-        return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)
+        return hidden
 
     @torch.no_grad()
     def settle(self, source: Tensor, target: Tensor) -> None:
@@ -96,6 +103,7 @@ class Conv(Encoder):
         momenta = [norm.momentum for norm in norms]
         was_training = self.training
         self.train()
+        self._is_settling = True  # what is served is not rounded
         for norm in norms:
             norm.momentum = 1.0
         for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
@@ -103,6 +111,7 @@ class Conv(Encoder):
                 self(contexts, domain)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
+        self._is_settling = False
         self.train(was_training)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
