@@ -46,7 +46,8 @@ _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
     "daband": _COMMITTEE,
-    "daband-plus": _COMMITTEE,
+    # Twice as many of half the width: with a teacher, seeds agree more by it (decision 0039).
+    "daband-plus": {**_COMMITTEE, "tower_count": 16},
 }
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts
