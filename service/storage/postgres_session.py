@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.records import Domain, EventKind, StoredEvent
 from service.storage.append_plan import LockedExperiment
 from service.storage.append_session import Locked, locked
+from service.storage.copied_rows import copied_rows
 from service.storage.event_rows import in_log_order
 
 # The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
@@ -108,11 +109,13 @@ class PostgresSession:
     ) -> None:
         moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
         heads = tuple(zip(*moved, strict=True))
-        rows = map(_row, new_events)
         if len(new_events) < COPIED:
+            rows = map(_row, new_events)
             await self._connection.execute(INSERT, *heads, *zip(*rows, strict=True))
             return
-        await self._connection.copy_records_to_table("events", records=rows, columns=list(COLUMNS))
+        await self._connection.copy_to_table(
+            "events", source=copied_rows(new_events), columns=COLUMNS, format="binary"
+        )
         await self._connection.execute(MOVE, *heads)
 
 

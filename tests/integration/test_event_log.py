@@ -50,6 +50,30 @@ async def test_what_is_read_is_what_was_appended(event_log: EventLog, experiment
     assert read.created_at.utcoffset() is not None
 
 
+async def test_many_at_once_are_read_as_they_were_appended(
+    event_log: EventLog, experiment: Experiment
+):
+    plain = [decision(experiment, request_id=f"r-{index}") for index in range(40)]
+    odd = [
+        structs.replace(decision(experiment, domain=Domain.TARGET), arm="שלום 🎲", payload=b""),
+        structs.replace(
+            decision(experiment, request_id="e\u0301" * 40), payload=bytes(range(256)) * 5
+        ),
+        structs.replace(decision(experiment), context=None, request_hash=None),
+        structs.replace(decision(experiment), domain=None, arm=None, policy_version=None),
+        structs.replace(decision(experiment), policy_version=2**63 - 1, context=b"\xff" * 3136),
+    ]
+    new = [*plain, *odd, *(reward(experiment, each.event_key, 0.1) for each in plain)]
+    appended = await event_log.append(new)
+    read = await event_log.read(experiment.experiment_id, after=0, limit=100)
+    assert [structs.replace(each, decision=None) for each in read] == [a.event for a in appended]
+    assert [event.offset for event in read] == list(range(1, len(new) + 1))
+    for event, told in zip(read[:45], new, strict=False):
+        fields = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
+        assert all(getattr(event, name) == getattr(told, name) for name in fields)
+    assert {event.reward for event in read[45:]} == {0.1}
+
+
 async def test_every_experiment_has_offsets_of_its_own(
     event_log: EventLog, experiments: Experiments, experiment: Experiment
 ):
@@ -281,19 +305,19 @@ async def test_a_callers_refusal_does_not_touch_its_neighbours(
     assert await event_log.head(experiment.experiment_id) == 4
 
 
+@pytest.mark.parametrize("others", [1, 40])
 async def test_a_value_that_cannot_be_stored_fails_its_caller_alone(
-    event_log: EventLog, experiment: Experiment
+    event_log: EventLog, experiment: Experiment, others: int
 ):
     bad = [
         structs.replace(decision(experiment), arm="\ud800"),
         structs.replace(decision(experiment), policy_version=2**70),
     ]
-    results = await asyncio.gather(
-        *(outcome(event_log.append([each])) for each in (decision(experiment), *bad))
-    )
-    assert isinstance(results[0], list)
-    assert [type(each) for each in results[1:]] == [InvalidRequest, InvalidRequest]
-    assert await event_log.head(experiment.experiment_id) == 1
+    good = [decision(experiment) for _ in range(others)]
+    results = await asyncio.gather(*(outcome(event_log.append([each])) for each in (*good, *bad)))
+    assert all(isinstance(each, list) for each in results[:others])
+    assert [type(each) for each in results[others:]] == [InvalidRequest, InvalidRequest]
+    assert await event_log.head(experiment.experiment_id) == others
 
 
 async def test_cancelled_callers_do_not_disturb_the_others(
