@@ -73,21 +73,19 @@ class ExpressLane:
         visit, begun = self._shedding.enter(), self._requests.begin(scope)
         status: int | None = None
         try:
-            answer = await self._answered(route, scope, content)
+            try:
+                refusal = self._guard.admit(scope)
+                if refusal is None:
+                    answer = await self._routes.answer(route, scope, content)
+                else:
+                    answer = Answer.of(refusal)
+            except Exception as error:  # noqa: BLE001 - the last one who can answer
+                answer = Answer.of(self._requests.crash(error))
             status = answer.status
             await self._send(answer, scope, begun, send)
         finally:
             self._requests.end(scope, begun, status)
             self._shedding.leave(visit)
-
-    async def _answered(self, route: HotRoute, scope: Scope, content: bytes) -> Answer:
-        try:
-            refusal = self._guard.admit(scope)
-            if refusal is not None:
-                return Answer.of(refusal)
-            return await self._routes.answer(route, scope, content)
-        except Exception as error:  # noqa: BLE001 - the last one who can answer
-            return Answer.of(self._requests.crash(error))
 
     async def _send(self, answer: Answer, scope: Scope, begun: Begun, send: Send) -> None:
         own = self._requests.headers(begun)

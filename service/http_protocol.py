@@ -117,6 +117,7 @@ class _Guarded(HttpToolsProtocol):
         parts = STATUS_LINE[status], self._default_headers(), head, end, body
         self.transport.write(b"".join(parts))
         cycle.response_started = cycle.response_complete = True
+        cycle.scope["extensions"] = {}  # they refer to the cycle, which refers to them
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()

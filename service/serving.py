@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 import uvicorn
 
 from service.allocator import keep_large_blocks, share_arenas
-from service.app import create_app
+from service.app import ServiceApp, create_app
 from service.garbage import leave_the_past_alone
 from service.http_protocol import guarded_protocol
 from service.readiness import Readiness
@@ -59,7 +59,7 @@ def serve(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http=guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal),
+        http=protocol_class(app, settings),
         ws="none",
         lifespan="on",
         interface="asgi3",
@@ -74,6 +74,11 @@ def serve(
     DrainingServer(config, readiness, settings.drain_delay_seconds, on_started).run([listener])
     log.info("stopped", extra={"action": "service_stopped", "process_id": os.getpid()})
     return 0 if readiness.dead_task is None else TASK_DIED
+
+
+def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol]:
+    """How connections to the app are spoken to."""
+    return guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal)
 
 
 class DrainingServer(uvicorn.Server):

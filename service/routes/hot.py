@@ -69,7 +69,8 @@ class Call(Request):
     """A request to a hot route, with its body."""
 
     def __init__(self, scope: Scope, content: bytes) -> None:
-        super().__init__(scope)
+        # Without Starlette's own: what it sets up is for reading the body, which is done.
+        self.scope = scope
         self.content = content
 
     @property
@@ -105,11 +106,11 @@ class HotRoute(APIRoute):
         self._query = _query_reader(endpoint)
         super().__init__(path, endpoint, **options)
 
-    async def answer(self, scope: Scope, content: bytes) -> Answer:
-        """What the handler answers; raises `ServiceError`s."""
+    def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
+        """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
         query = scope["query_string"]
         given = self._query(query) if query else NO_QUERY
-        return await self._handler(Call(scope, content), **given)
+        return self._handler(Call(scope, content), **given)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler for FastAPI's router."""

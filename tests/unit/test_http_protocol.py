@@ -1,10 +1,12 @@
 """The deadline for headers, on a real socket with an app that only counts."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 import uvicorn
@@ -257,6 +259,25 @@ async def test_whole_answers_come_in_order_and_the_connection_goes_on():
         client.say(REQUEST.replace(b"/", b"/again", 1))
         assert b"200 OK" in await client.until(b"/again")
     assert app.taken == [True] * 4
+
+
+async def test_a_whole_answer_leaves_no_work_for_the_garbage_collector():
+    seen: list[ReferenceType[Any]] = []
+
+    class Remembering(Whole):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            seen.append(ref(receive.__self__))  # type: ignore[attr-defined]
+            await super().__call__(scope, receive, send)
+
+    gc.disable()
+    try:
+        async with connected(Remembering(), LONG) as client:
+            for name in (b"/first", b"/second"):
+                client.say(REQUEST.replace(b"/", name, 1))
+                await client.until(name)
+            assert seen[0]() is None
+    finally:
+        gc.enable()
 
 
 async def test_who_wants_no_more_is_hung_up_on_after_a_whole_answer():
