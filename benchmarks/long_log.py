@@ -28,7 +28,7 @@ from service.records import (
 )
 from service.storage.database import Database
 from service.storage.event_log import EventLog
-from service.storage.event_rows import event_row
+from service.storage.event_rows import event_columns, event_values
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
@@ -38,6 +38,7 @@ ROWS_A_TRANSACTION = 20_000
 TIMEOUT_SECONDS = 600.0
 REWARD_LAG = 20  # decisions between a decision and its reward
 PAGE = 4096
+COLUMNS = [column.name for column in event_columns(with_context=True)]
 
 
 def linear_spec(name: str, arms: int = 10, size: int = 32, **config: object) -> ExperimentSpec:
@@ -50,7 +51,10 @@ def linear_spec(name: str, arms: int = 10, size: int = 32, **config: object) -> 
 async def write_log(database: Database, spec: ExperimentSpec, count: int) -> Experiment:
     """A new experiment with `count` events: decisions, each with its reward some decisions later."""
     experiment = await Experiments(database).create(spec.name, spec.to_json())
-    rows = (event_row(event) for event in made_events(experiment.experiment_id, spec, count))
+    rows = (
+        dict(zip(COLUMNS, event_values(event), strict=True))
+        for event in made_events(experiment.experiment_id, spec, count)
+    )
     while some := list(islice(rows, ROWS_A_TRANSACTION)):
 
         async def insert(connection: AsyncConnection, some: list[dict[str, object]] = some) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import sqlalchemy as sa
@@ -10,7 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import EventKind, Phase, Status, StoredEvent
 from service.storage.append_plan import LockedExperiment
-from service.storage.event_rows import event_row, fetch_by_keys, fetch_by_requests
+from service.storage.event_rows import (
+    event_columns,
+    event_values,
+    fetch_by_keys,
+    fetch_by_requests,
+)
 from service.storage.tables import DatabaseNow, events, experiments, padded
 
 
@@ -45,8 +51,14 @@ class AppendSession(Protocol):
         ...
 
 
+_COLUMNS = [column.name for column in event_columns(with_context=True)]
+INSERT = f"""
+INSERT INTO {events.name} ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
+"""  # noqa: S608
+
+
 class SqlSession:
-    """Through SQLAlchemy: for SQLite, where the file and not the statement is what costs."""
+    """Through SQLAlchemy, for SQLite; events are written past its types, which cost more than the file."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -83,7 +95,7 @@ class SqlSession:
     async def insert(
         self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
     ) -> None:
-        await self._connection.execute(sa.insert(events), [event_row(each) for each in new_events])
+        await self._connection.exec_driver_sql(INSERT, [_row(each) for each in new_events])
         statement = (
             sa.update(experiments)
             .where(experiments.c.experiment_id == sa.bindparam("id"))
@@ -94,6 +106,16 @@ class SqlSession:
             for each in changed
         ]
         await self._connection.execute(statement, rows)
+
+
+def _row(event: StoredEvent) -> tuple[Any, ...]:
+    return (*event_values(event)[:-1], _moment(event.created_at))
+
+
+@lru_cache(maxsize=16)
+def _moment(moment: datetime) -> str:
+    """As `UtcDateTime` keeps it in SQLite."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
 
 
 def locked(rows: Iterable[Sequence[Any]]) -> Locked:

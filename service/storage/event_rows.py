@@ -93,23 +93,23 @@ def in_log_order(found: list[StoredEvent]) -> list[StoredEvent]:
     return sorted(found, key=lambda event: event.offset)
 
 
-def event_row(event: StoredEvent) -> dict[str, Any]:
-    """The parameters that insert an event."""
-    return {
-        "experiment_id": event.experiment_id,
-        "event_offset": event.offset,
-        "kind": event.kind.value,
-        "event_key": event.event_key,
-        "payload": event.payload,
-        "context": event.context,
-        "request_id": event.request_id,
-        "request_hash": event.request_hash,
-        "domain": None if event.domain is None else event.domain.value,
-        "arm": event.arm,
-        "reward": event.reward,
-        "policy_version": event.policy_version,
-        "created_at": event.created_at,
-    }
+def event_values(event: StoredEvent) -> tuple[Any, ...]:
+    """What an event's row holds, in the order of `event_columns`."""
+    return (
+        event.experiment_id,
+        event.offset,
+        event.kind.value,
+        event.event_key,
+        event.payload,
+        event.context,
+        event.request_id,
+        event.request_hash,
+        None if event.domain is None else event.domain.value,
+        event.arm,
+        event.reward,
+        event.policy_version,
+        event.created_at,
+    )
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

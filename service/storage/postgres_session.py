@@ -14,7 +14,7 @@ from service.records import Domain, EventKind, StoredEvent
 from service.storage.append_plan import LockedExperiment
 from service.storage.append_session import Locked, locked
 from service.storage.copied_rows import copied_rows
-from service.storage.event_rows import in_log_order
+from service.storage.event_rows import event_values, in_log_order
 
 # The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
 COLUMNS = {
@@ -110,31 +110,13 @@ class PostgresSession:
         moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
         heads = tuple(zip(*moved, strict=True))
         if len(new_events) < COPIED:
-            rows = map(_row, new_events)
+            rows = map(event_values, new_events)
             await self._connection.execute(INSERT, *heads, *zip(*rows, strict=True))
             return
         await self._connection.copy_to_table(
             "events", source=copied_rows(new_events), columns=COLUMNS, format="binary"
         )
         await self._connection.execute(MOVE, *heads)
-
-
-def _row(event: StoredEvent) -> tuple[Any, ...]:
-    return (
-        event.experiment_id,
-        event.offset,
-        event.kind.value,
-        event.event_key,
-        event.payload,
-        event.context,
-        event.request_id,
-        event.request_hash,
-        None if event.domain is None else event.domain.value,
-        event.arm,
-        event.reward,
-        event.policy_version,
-        event.created_at,
-    )
 
 
 def _stored(row: asyncpg.Record) -> StoredEvent:

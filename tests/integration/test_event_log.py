@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 from msgspec import structs
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import (
     ExperimentPaused,
@@ -26,6 +28,8 @@ from service.records import (
     StoredEvent,
     phase_event,
 )
+from service.storage import tables
+from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
@@ -72,6 +76,20 @@ async def test_many_at_once_are_read_as_they_were_appended(
         fields = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
         assert all(getattr(event, name) == getattr(told, name) for name in fields)
     assert {event.reward for event in read[45:]} == {0.1}
+
+
+async def test_times_are_kept_as_other_tables_keep_theirs(
+    database: Database, event_log: EventLog, experiment: Experiment
+):
+    (appended,) = await event_log.append([decision(experiment)])
+
+    async def copy_and_compare(connection: AsyncConnection) -> bool:
+        kept = appended.event.created_at
+        await connection.execute(sa.update(tables.experiments).values(created_at=kept))
+        joined = tables.events.c.created_at == tables.experiments.c.created_at
+        return bool(await connection.scalar(sa.select(sa.exists().where(joined))))
+
+    assert await database.write(copy_and_compare)
 
 
 async def test_every_experiment_has_offsets_of_its_own(
