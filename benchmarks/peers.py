@@ -86,16 +86,16 @@ class OurStatistics:
 
     def decide(self, contexts: Floats) -> Integers:
         factors = self._statistics.factors()
-        spread = np.einsum("kij,nj->nki", factors.inverse_root, contexts)
-        ucb = contexts @ factors.theta.T + ALPHA * np.linalg.norm(spread, axis=2)
-        return np.asarray(ucb.argmax(axis=1))
+        spread = contexts @ factors.inverse_root.mT  # (K, n, d)
+        ucb = factors.theta @ contexts.T + ALPHA * np.linalg.norm(spread, axis=2)
+        return np.asarray(ucb.argmax(axis=0))
 
     def learn(self, contexts: Floats, arms: Integers, rewards: Doubles) -> None:
         self._statistics.fold(contexts, arms, rewards)
 
 
 class MabWiser:
-    """MABWiser, a batch a call."""
+    """MABWiser, a batch a call; it computes in double precision and would convert for every arm."""
 
     def __init__(self) -> None:
         policy = LearningPolicy.LinUCB(alpha=ALPHA, l2_lambda=RIDGE)
@@ -103,11 +103,11 @@ class MabWiser:
         self._is_fitted = False
 
     def decide(self, contexts: Floats) -> Integers:
-        return np.asarray(self._mab.predict(contexts))
+        return np.asarray(self._mab.predict(contexts.astype(np.float64)))
 
     def learn(self, contexts: Floats, arms: Integers, rewards: Doubles) -> None:
         fit = self._mab.partial_fit if self._is_fitted else self._mab.fit
-        fit(arms, rewards, contexts)
+        fit(arms, rewards, contexts.astype(np.float64))
         self._is_fitted = True
 
 

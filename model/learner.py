@@ -361,15 +361,21 @@ class Learner:
         config = self.config
         if self.phase is Phase.ZERO_SHOT and block.is_target.any():
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
-        if not ((block.propensities > 0) & (block.propensities <= 1)).all():
+        least, most = _extremes(block.propensities)
+        if not 0 < least <= most <= 1:
             raise ValueError("propensity: must lie in (0, 1]")
-        if not ((block.rewards >= 0) & (block.rewards <= 1)).all():
+        least, most = _extremes(block.rewards)
+        if not 0 <= least <= most <= 1:
             raise ValueError("reward: must lie in [0, 1]")
         self._check_shape(block.contexts, len(block))
         arms = np.zeros_like(block.arms) if config.is_joint else block.arms
-        if not ((arms >= 0) & (arms < config.arm_count)).all():
+        least, most = _extremes(arms)
+        if not 0 <= least <= most < config.arm_count:
             raise ValueError(f"arm: not one of {config.arm_count} arms")
-        return replace(block, arms=arms, contexts=checked_rows(block.contexts))
+        contexts = checked_rows(block.contexts)
+        if arms is block.arms and contexts is block.contexts:
+            return block
+        return replace(block, arms=arms, contexts=contexts)
 
     def _check_shape(self, contexts: Floats, count: int) -> None:
         if contexts.shape != (count, *self.config.context_shape):
@@ -385,6 +391,11 @@ def _block_of(round_: Round) -> RoundBlock:
         rewards=np.array([round_.reward]),
         propensities=np.array([round_.propensity]),
     )
+
+
+def _extremes(values: Doubles | Integers) -> tuple[float, float]:
+    """The least and the greatest of the values; NaN if one of them is, and then no bound holds."""
+    return float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
 
 
 def _checked_arm(arm: object, arm_count: int) -> int:

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 def linear_scores(factors: Factors, alpha: float, device: torch.device) -> LinearScores:
     """The scores under θ and αL⁻¹, on this device."""
     models, size = factors.theta.shape
-    weights = array_on(device, _joined(factors, alpha))
+    joined = _joined(factors, alpha)
+    weights: Array = joined if device.type == "cpu" else array_on(device, joined)
     if device.type == "cuda" and (fused := _fused(weights, models)) is not None:
         return fused
     arrays = arrays_on(device)
@@ -40,8 +41,9 @@ def _joined(factors: Factors, alpha: float) -> Floats:
     models, size = factors.theta.shape
     joined = np.empty((size, models * (1 + size)), dtype=np.float32)
     joined[:, :models] = factors.theta.T
-    roots = factors.inverse_root.astype(np.float32).transpose(2, 0, 1)  # (d, M, d)
-    np.multiply(roots, np.float32(alpha), out=joined[:, models:].reshape(size, models, size))
+    roots = factors.inverse_root.astype(np.float32)
+    roots *= np.float32(alpha)
+    joined[:, models:].reshape(size, models, size)[:] = roots.transpose(2, 0, 1)
     return joined
 
 

@@ -5,14 +5,14 @@ the rounds alone and never on how a stream was cut into batches.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import torch
 
+from model.packed_sums import PackedSums
 from model.rounds import Doubles, Floats, Integers
-
-_TERM_NUMBERS = 1 << 17  # zzᵀ of a few rounds at a time, so that they stay in the cache
 
 
 class NotPositiveDefiniteError(ArithmeticError):
@@ -32,62 +32,51 @@ class LinUCB:
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
         self.ridge = ridge
-        # Σ z(z, r)ᵀ of each model: Σ zzᵀ and Σ rz side by side, so that a round is one addition.
-        self._sums: Doubles = np.zeros((model_count, latent_size, latent_size + 1))
+        self._sums = PackedSums(model_count, latent_size)
         self.counts: Integers = np.zeros(model_count, dtype=np.int64)
-        self._factors: Factors | None = None
-        self._stale = np.ones(model_count, dtype=np.bool_)
+        shape = (model_count, latent_size)
+        self._factors = Factors(np.zeros(shape), np.zeros((*shape, latent_size)))
+        self._factored_counts: Integers = np.full(model_count, -1)  # none is factored yet
 
     @property
     def gram(self) -> Doubles:
-        """Σ zzᵀ of each model, (M, d, d)."""
-        return self._sums[:, :, :-1]
+        """A copy of Σ zzᵀ of each model, (M, d, d)."""
+        return self._sums.gram()
 
     @property
     def b(self) -> Doubles:
-        """Σ rz of each model, (M, d)."""
-        return self._sums[:, :, -1]
+        """A copy of Σ rz of each model, (M, d)."""
+        return self._sums.b()
 
     @property
     def A(self) -> Doubles:  # noqa: N802 - the paper's name
         """The design matrices γI + Σ zzᵀ, (M, d, d)."""
-        return self.gram + self.ridge * np.eye(self.gram.shape[1])
+        return _regularised(self.gram, self.ridge)
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        paired = np.empty((len(latents), self._sums.shape[2]))  # (z, r) of each round
-        paired[:, :-1], paired[:, -1] = latents, rewards
-        rounds, sums = torch.from_numpy(paired), torch.from_numpy(self._sums)
-        chosen = torch.tensor(models)
-        rows = max(1, _TERM_NUMBERS // self._sums[0].size)
-        for start in range(0, len(rounds), rows):
-            some = slice(start, start + rows)
-            # The terms are computed together and added one by one, in order: products of single
-            # numbers round the same either way, sums would not.
-            terms = rounds[some, :-1, None] * rounds[some, None, :]
-            sums.index_add_(0, chosen[some], terms)
+        self._sums.add(latents, models, rewards)
         self.counts += np.bincount(models, minlength=len(self.counts))
-        self._stale[models] = True
 
     @classmethod
     def rebuilt(
         cls, latents: Floats, models: Integers, rewards: Doubles, model_count: int, ridge: float
     ) -> Self:
         """The statistics of many rounds at once, by one matrix product an arm."""
-        built = cls(model_count, latents.shape[1], ridge)
+        size = latents.shape[1]
+        gram, b = np.zeros((model_count, size, size)), np.zeros((model_count, size))
         wide = latents.astype(np.float64)
         for model in np.unique(models).tolist():
             Z = wide[models == model]  # (n_a, d)
-            built.gram[model] = Z.T @ Z
-            built.b[model] = rewards[models == model] @ Z
-        built.counts += np.bincount(models, minlength=model_count)
-        return built
+            gram[model] = Z.T @ Z
+            b[model] = rewards[models == model] @ Z
+        return cls.of_sums(gram, b, np.bincount(models, minlength=model_count), ridge)
 
     @classmethod
     def of_sums(cls, gram: Doubles, b: Doubles, counts: Integers, ridge: float) -> Self:
         """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
         built = cls(len(b), b.shape[1], ridge)
-        built.gram[:], built.b[:], built.counts = gram, b, counts
+        built._sums, built.counts = PackedSums.of(gram, b), counts
         return built
 
     def merged(self, other: "LinUCB") -> Self:
@@ -100,31 +89,44 @@ class LinUCB:
 
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
-        if self._factors is None:
-            self._factors = Factors(np.zeros(self.b.shape), np.zeros(self.gram.shape))
-        stale = np.flatnonzero(self._stale)
-        if stale.size:
-            theta, inverse_root = self._factors.theta.copy(), self._factors.inverse_root.copy()
-            theta[stale], inverse_root[stale] = self._factored(stale)
+        stale = np.flatnonzero(self.counts != self._factored_counts)
+        if len(stale) == len(self.counts):
+            self._factors = self._factored(None)
+        elif stale.size:
+            theta = self._factors.theta.copy()
+            inverse_root = self._factors.inverse_root.copy(order="K")
+            found = self._factored(stale)
+            theta[stale], inverse_root[stale] = found.theta, found.inverse_root
             self._factors = Factors(theta, inverse_root)
-            self._stale[:] = False
+        self._factored_counts = self.counts.copy()
         return self._factors
 
-    def _factored(self, models: Integers) -> tuple[Doubles, Doubles]:
-        A = self.gram[models] + self.ridge * np.eye(self.gram.shape[1])
+    def _factored(self, models: Integers | None) -> Factors:
+        """θ and L⁻¹ of some models, of all for none."""
+        A, b = _regularised(self._sums.gram(models), self.ridge), self._sums.b(models)[..., None]
         try:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
             raise NotPositiveDefiniteError("A is not positive definite") from error
         # By substitution: several times cheaper than an inverse that does not know of the zeros.
-        unit = torch.eye(L.shape[1], dtype=torch.float64)
-        inverse_root = torch.linalg.solve_triangular(torch.from_numpy(L), unit, upper=False).numpy()
-        b = self.b[models][..., None]
+        root, unit = torch.from_numpy(L), _unit(L.shape[1])
+        inverse_root = torch.linalg.solve_triangular(root, unit, upper=False).numpy()
         theta = inverse_root.mT @ (inverse_root @ b)
         theta += inverse_root.mT @ (inverse_root @ (b - A @ theta))  # one step of refinement
-        return theta[..., 0], inverse_root
+        return Factors(theta[..., 0], inverse_root)
 
     def condition_numbers(self) -> Doubles:
         """Condition number of each A, (M,)."""
         values = np.linalg.eigvalsh(self.A)
         return np.asarray(values[:, -1] / values[:, 0])
+
+
+def _regularised(gram: Doubles, ridge: float) -> Doubles:
+    """γI + Σ zzᵀ, in the memory of the latter."""
+    gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridge
+    return gram
+
+
+@lru_cache(maxsize=8)
+def _unit(size: int) -> torch.Tensor:
+    return torch.eye(size, dtype=torch.float64)

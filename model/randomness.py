@@ -4,6 +4,7 @@ Nothing has to be saved to go on after a restart, and no draw depends on another
 """
 
 import hashlib
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,6 +14,9 @@ _SCALE = 2.0**-53
 _SEPARATOR = "\x1f"
 _MASK = 2**64 - 1
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+# For arrays, made once: a small batch pays for every number of numpy's that is made for it.
+_FIRST_KEY, _SECOND_KEY = np.uint64(_FIRST), np.uint64(_SECOND)
+_11, _27, _30, _31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
 
 def uniform(seed: int, *names: object) -> float:
@@ -35,6 +39,15 @@ class NumberedDraws:
     def uniform(self, number: int) -> float:
         """`uniform(seed, *names, number)`."""
         return (self._digest(number) >> 11) * _SCALE
+
+    def uniforms(self, first: int, count: int) -> Doubles:
+        """`uniform` of so many numbers from `first` on, (count,)."""
+        copied, digests = self._prefix.copy, []
+        for number in range(first, first + count):
+            hashed = copied()
+            hashed.update(b"%d" % number)
+            digests.append(hashed.digest())
+        return _unit_interval(np.frombuffer(b"".join(digests), dtype=">u8"))
 
     def derived_seed(self, number: int) -> int:
         """`derived_seed(seed, *names, number)`."""
@@ -68,7 +81,7 @@ class KeyedUniforms:
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
-        self._offset = derived_seed(seed, purpose)
+        self._offset = _offset(seed, purpose)
 
     def one(self, key: int) -> float:
         """The number of one key."""
@@ -76,8 +89,18 @@ class KeyedUniforms:
 
     def many(self, keys: Keys) -> Doubles:
         """`one` of each key, (n,)."""
-        mixed = _mixed_array(keys ^ np.uint64(self._offset))
-        return np.asarray((mixed >> np.uint64(11)) * _SCALE, dtype=np.float64)
+        return _unit_interval(_mixed_array(keys ^ np.uint64(self._offset)))
+
+
+@lru_cache(maxsize=256)
+def _offset(seed: int, purpose: str) -> int:
+    # The same for all the policies of an experiment.
+    return derived_seed(seed, purpose)
+
+
+def _unit_interval(values: Keys) -> Doubles:
+    """64 random bits each as a number in [0, 1)."""
+    return np.asarray((values >> _11) * _SCALE, dtype=np.float64)
 
 
 def _mixed(value: int) -> int:
@@ -87,9 +110,9 @@ def _mixed(value: int) -> int:
 
 
 def _mixed_array(values: Keys) -> Keys:
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
-    return values ^ (values >> np.uint64(31))
+    values = (values ^ (values >> _30)) * _FIRST_KEY
+    values = (values ^ (values >> _27)) * _SECOND_KEY
+    return values ^ (values >> _31)
 
 
 def _digest(seed: int, names: tuple[object, ...]) -> int:

@@ -21,26 +21,52 @@ class ContextRows:
 
     def __init__(self, capacity: int, shape: tuple[int, ...], device: torch.device) -> None:
         self.capacity = capacity
-        self.values = torch.zeros((min(capacity, 64), *shape), device=device)
+        self._hold(torch.zeros((min(capacity, 64), *shape), device=device))
+
+    def __len__(self) -> int:
+        return self._length
 
     def put(self, rows: Integers, contexts: Floats) -> None:
         """Store contexts at these rows, no row twice, growing the block up to its capacity."""
-        size, needed = len(self.values), int(rows.max()) + 1
-        if needed > size:
-            while size < needed:
-                size *= 2
-            self.values = _extended(self.values, min(self.capacity, size))
+        self._grow(int(rows.max()) + 1)
         device = self.values.device
         self.values[torch.from_numpy(rows).to(device)] = torch.from_numpy(contexts).to(device)
 
+    def put_run(self, start: int, contexts: Floats) -> None:
+        """`put` at the rows from `start` on."""
+        end = start + len(contexts)
+        self._grow(end)
+        if self._on_host is not None:
+            self._on_host[start:end] = contexts
+        else:
+            self.values[start:end] = torch.from_numpy(contexts)
+
     def load(self, contexts: Tensor) -> None:
         """Hold these contexts from row 0 on."""
-        self.values = _extended(contexts, max(len(contexts), len(self.values)))
+        self._hold(_extended(contexts, max(len(contexts), len(self))))
+
+    def _grow(self, needed: int) -> None:
+        size = len(self)
+        if needed > size:
+            while size < needed:
+                size *= 2
+            self._hold(_extended(self.values, min(self.capacity, size)))
+
+    def _hold(self, values: Tensor) -> None:
+        self.values, self._length = values, len(values)
+        # The same memory: a few rows are written at a fraction of the cost of torch's calls.
+        self._on_host: Floats | None = values.numpy() if values.device.type == "cpu" else None
 
 
 def _extended(values: Tensor, rows: int) -> Tensor:
     longer = values.new_zeros((rows, *values.shape[1:]))
     longer[: len(values)] = values
+    return longer
+
+
+def _lengthened(column: NDArray[Any], rows: int) -> NDArray[Any]:
+    longer = np.zeros(rows, dtype=column.dtype)
+    longer[: len(column)] = column
     return longer
 
 
@@ -98,12 +124,14 @@ class RoundWindow:
 
     def add(self, block: RoundBlock, held_out: Booleans) -> None:
         """Remember rounds; the oldest ones go when the window is full."""
-        for start in range(0, len(block), self.capacity):
-            end = start + self.capacity
+        start = 0
+        while start < len(block):
+            end = start + self.capacity - self._next  # of the ring
             self._add(block.part(start, end), held_out[start:end])
+            start = end
 
     def _add(self, block: RoundBlock, held_out: Booleans) -> None:
-        """Remember rounds that fit into the window."""
+        """Remember rounds that fit between the next row and the end of the ring."""
         columns = (
             block.references,
             block.arms,
@@ -112,14 +140,13 @@ class RoundWindow:
             block.is_target,
             held_out,
         )
-        rows = (self._next + np.arange(len(block))) % self.capacity
-        self.contexts.put(rows, block.contexts)
+        rows = slice(self._next, self._next + len(block))
+        self.contexts.put_run(self._next, block.contexts)
         for name, values in zip(COLUMNS, columns, strict=True):
-            missing = len(self.contexts.values) - len(self._columns[name])
-            if missing > 0:
-                self._columns[name] = np.pad(self._columns[name], (0, missing))
+            if len(self._columns[name]) < len(self.contexts):
+                self._columns[name] = _lengthened(self._columns[name], len(self.contexts))
             self._columns[name][rows] = values
-        self._next = (self._next + len(block)) % self.capacity
+        self._next = rows.stop % self.capacity
         self.count += len(block)
 
     def batch(self) -> RoundBatch:
@@ -218,5 +245,4 @@ class HeldOutRounds:
 
     def among(self, first: int, count: int) -> Booleans:
         """Of so many rounds from the number `first` on, (count,)."""
-        drawn = [self._draws.uniform(number) for number in range(first, first + count)]
-        return np.array(drawn) < self._share
+        return self._draws.uniforms(first, count) < self._share

@@ -155,14 +155,15 @@ def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
 
 def taken_statistics(config: BanditConfig, latent_size: int, arrays: Arrays) -> LinUCB:
     """(A, b), positive definite."""
-    statistics = LinUCB(config.model_count, latent_size, config.ridge)
-    statistics.gram[:] = _taken(arrays, "statistics.gram", statistics.gram)
-    statistics.b[:] = _taken(arrays, "statistics.b", statistics.b)
-    statistics.counts = _taken(arrays, "statistics.counts", statistics.counts)
-    if not np.array_equal(statistics.gram, statistics.gram.mT):
+    shape = (config.model_count, latent_size)
+    gram = _taken(arrays, "statistics.gram", np.empty((*shape, latent_size)))
+    b = _taken(arrays, "statistics.b", np.empty(shape))
+    counts = _taken(arrays, "statistics.counts", np.empty(shape[:1], dtype=np.int64))
+    if not np.array_equal(gram, gram.mT):
         raise SnapshotError("A is not symmetric")
-    if (statistics.counts < 0).any():
+    if (counts < 0).any():
         raise SnapshotError("statistics: negative count")
+    statistics = LinUCB.of_sums(gram, b, counts, config.ridge)
     try:
         statistics.factors()
     except NotPositiveDefiniteError as error:

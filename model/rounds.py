@@ -66,6 +66,8 @@ class RoundBlock:
 
     def part(self, start: int, end: int) -> "RoundBlock":
         """The rounds from `start` up to, not including, `end`."""
+        if start == 0 and end >= len(self):
+            return self
         columns = (getattr(self, name)[start:end] for name in self.__slots__)
         return RoundBlock(*columns)
 
@@ -126,11 +128,10 @@ def checked_rows(contexts: Floats) -> Floats:
     # Rows far from overflow are as they should be; the few others are looked at one by one.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.vecdot(flat, flat)
-    suspects = np.flatnonzero(~(squares < _FAR_FROM_OVERFLOW))
-    if not suspects.size:
+    if np.maximum.reduce(squares) < _FAR_FROM_OVERFLOW:  # false where one is NaN
         return contexts
     checked = contexts.copy()
-    for row in suspects.tolist():
+    for row in np.flatnonzero(~(squares < _FAR_FROM_OVERFLOW)).tolist():
         checked[row] = checked_contexts(contexts[row], contexts.shape[1:])
     return checked
 

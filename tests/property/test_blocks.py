@@ -98,22 +98,28 @@ def test_a_huge_row_does_not_change_the_others():
     assert checked_rows(contexts)[:, 0].tolist() == pytest.approx([1e16, 1e15])
 
 
-BAD = {
-    "arms": -1,
-    "rewards": float("nan"),
-    "propensities": 0.0,
-    "contexts": float("inf"),
-    "is_target": True,
-}
+BAD = [
+    ("arms", -1),
+    ("arms", CONFIGS["identity"].arm_count),
+    ("rewards", float("nan")),
+    ("rewards", -0.1),
+    ("rewards", 1.1),
+    ("propensities", float("nan")),
+    ("propensities", 0.0),
+    ("propensities", 1.1),
+    ("contexts", float("inf")),
+    ("contexts", float("nan")),
+    ("is_target", True),
+]
 
 
-@pytest.mark.parametrize("column", BAD)
-def test_a_block_with_one_bad_round_changes_nothing(column: str):
+@pytest.mark.parametrize(("column", "value"), BAD)
+def test_a_block_with_one_bad_round_changes_nothing(column: str, value: float):
     learner = Learner(CONFIGS["identity"], seed=1)
     before = to_bytes(learner, 1)
     good = block(ROUNDS[:5])
     values = getattr(good, column).copy()
-    values[3] = BAD[column]
+    values[3] = value
     with pytest.raises(ValueError, match=":"):
         learner.observe_block(dataclasses.replace(good, **{column: values}))
     assert to_bytes(learner, 1) == before

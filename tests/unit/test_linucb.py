@@ -1,3 +1,6 @@
+import copy
+import hashlib
+
 import mpmath
 import numpy as np
 import pytest
@@ -21,6 +24,11 @@ def folded(stream: Stream, ridge: float = 1.0) -> LinUCB:
     state = LinUCB(ARMS, stream[0].shape[1], ridge)
     state.fold(*stream)
     return state
+
+
+def digest(state: LinUCB) -> str:
+    content = state.gram.tobytes() + state.b.tobytes() + state.counts.tobytes()
+    return hashlib.sha256(content).hexdigest()
 
 
 def relative_error(ours: Doubles, theirs: Doubles) -> float:
@@ -95,12 +103,58 @@ def test_trace_counts_every_round_once(stream):
     np.testing.assert_allclose(traces, expected, rtol=1e-12)
 
 
-def test_batches_of_any_size_fold_to_the_same_bytes(stream):
+@pytest.mark.parametrize("cuts", [[1, 7, 200], [64, 128, 192, 256, 320, 384], [100, 101, 200, 300]])
+def test_batches_of_any_size_fold_to_the_same_bytes(stream, cuts):
     state = LinUCB(ARMS, SIZE, 1.0)
-    for cut in np.split(np.arange(400), [1, 7, 200]):
+    for cut in np.split(np.arange(400), cuts):
         state.fold(stream[0][cut], stream[1][cut], stream[2][cut])
-    np.testing.assert_array_equal(state.gram, folded(stream).gram)
-    np.testing.assert_array_equal(state.b, folded(stream).b)
+    assert digest(state) == digest(folded(stream))
+
+
+def test_sums_are_pinned_for_all_time(stream):
+    # Stored snapshots are compared with replays by their bytes.
+    assert digest(folded(stream)) == (
+        "576381071c41e1e639fcff7c430e87edfa2d1bba9cd5dbe0177260c383f8b9e4"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 33])
+def test_statistics_taken_up_again_go_on_with_the_same_bytes(size):
+    rng = np.random.default_rng(size)
+    latents, models = rng.standard_normal((60, size)).astype(np.float32), rng.integers(2, size=60)
+    rewards = rng.random(60)
+    whole, first = LinUCB(2, size, 1.0), LinUCB(2, size, 1.0)
+    whole.fold(latents, models, rewards)
+    first.fold(latents[:25], models[:25], rewards[:25])
+    second = LinUCB.of_sums(first.gram, first.b, first.counts, 1.0)
+    assert digest(second) == digest(first)
+    second.fold(latents[25:], models[25:], rewards[25:])
+    assert digest(second) == digest(whole)
+
+
+def test_a_copy_goes_on_by_itself(stream):
+    state = folded(stream)
+    before = digest(state)
+    copied = copy.deepcopy(state)
+    assert digest(copied) == before
+    copied.fold(*stream)
+    assert digest(state) == before
+    state.fold(*stream)
+    assert digest(copied) == digest(state) != before
+
+
+def test_sums_that_are_read_are_the_readers_own(stream):
+    state = folded(stream)
+    before = digest(state)
+    state.gram[:], state.b[:], state.A[:] = 0.0, 0.0, 0.0
+    assert digest(state) == before
+
+
+def test_folds_do_not_need_arrays_of_their_own(stream):
+    frozen = tuple(column.copy() for column in stream)
+    for column in frozen:
+        column.flags.writeable = False
+    assert digest(folded(frozen)) == digest(folded(stream))
 
 
 def test_rebuilding_equals_folding(stream):
@@ -170,7 +224,7 @@ def test_factors_follow_every_fold_of_every_arm():
 
 
 def test_matrix_that_is_not_positive_definite_is_refused():
-    state = LinUCB(1, 2, 1.0)
-    state.gram[0] = [[0.0, 3.0], [3.0, 0.0]]
+    gram = np.array([[[0.0, 3.0], [3.0, 0.0]]])
+    state = LinUCB.of_sums(gram, np.zeros((1, 2)), np.ones(1, dtype=np.int64), ridge=1.0)
     with pytest.raises(NotPositiveDefiniteError):
         state.factors()

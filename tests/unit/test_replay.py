@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 
 from model.randomness import uniform
-from model.replay import HeldOutRounds, Reservoir, RoundWindow
+from model.replay import COLUMNS, HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import Domain, Round
 from tests.builders import block, make_rounds, small_config
 
@@ -130,17 +130,21 @@ def test_reservoir_does_not_depend_on_how_contexts_are_cut(size):
     assert torch.equal(cut.sample().contexts, whole.sample().contexts)
 
 
+@pytest.mark.parametrize("capacity", [10, 50, 200])
 @pytest.mark.parametrize("size", [1, 3, 10, 11, 64])
-def test_window_does_not_depend_on_how_rounds_are_cut(size):
-    rounds = make_rounds(small_config(), 64)
-    cut, each = RoundWindow(10, (4,), CPU), RoundWindow(10, (4,), CPU)
-    add_each(each, rounds)
-    for start in range(0, len(rounds), size):
+def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity):
+    rounds, held_out = make_rounds(small_config(), 160), HeldOutRounds(2, 0.3)
+    cut, each = RoundWindow(capacity, (4,), CPU), RoundWindow(capacity, (4,), CPU)
+    for start in range(160):
+        each.add(block(rounds[start : start + 1]), held_out.among(start, 1))
+    for start in range(0, 160, size):
         some = rounds[start : start + size]
-        cut.add(block(some), np.zeros(len(some), dtype=np.bool_))
-    assert cut.count == each.count
-    assert cut.batch().references.tolist() == each.batch().references.tolist()
-    assert torch.equal(cut.batch().contexts, each.batch().contexts)
+        cut.add(block(some), held_out.among(start, len(some)))
+    assert cut.count == each.count == 160
+    one, other = cut.batch(), each.batch()
+    assert torch.equal(one.contexts, other.contexts)
+    for name in COLUMNS:
+        assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
 
 def test_held_out_share_is_as_asked():
