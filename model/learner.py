@@ -176,6 +176,8 @@ class Learner:
         A block that is not good in all of its rounds changes nothing. `latents` (n, d): φ of their
         contexts, where a caller who needs no exact repetition already has it.
         """
+        if not len(block):
+            return
         block = self._checked_block(block)
         start = 0
         while start < len(block):

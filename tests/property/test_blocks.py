@@ -98,6 +98,13 @@ def test_a_huge_row_does_not_change_the_others():
     assert checked_rows(contexts)[:, 0].tolist() == pytest.approx([1e16, 1e15])
 
 
+def test_a_block_without_rounds_changes_nothing():
+    learner = Learner(CONFIGS["identity"], seed=1)
+    before = to_bytes(learner, 1)
+    learner.observe_block(block(ROUNDS[:5]).part(2, 2))
+    assert to_bytes(learner, 1) == before
+
+
 BAD = [
     ("arms", -1),
     ("arms", CONFIGS["identity"].arm_count),

@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 
 from model.randomness import uniform
-from model.replay import COLUMNS, HeldOutRounds, Reservoir, RoundWindow
+from model.replay import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import Domain, Round
 from tests.builders import block, make_rounds, small_config
 
@@ -145,6 +145,21 @@ def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity):
     assert torch.equal(one.contexts, other.contexts)
     for name in COLUMNS:
         assert getattr(one, name).tolist() == getattr(other, name).tolist()
+
+
+def test_window_is_the_same_where_the_host_does_not_share_its_memory(monkeypatch):
+    rounds = make_rounds(small_config(), 37)
+    shared = window(rounds, 10)
+    hold = ContextRows._hold
+
+    def on_a_device(self, values):
+        hold(self, values)
+        self._on_host = None  # as on a GPU
+
+    monkeypatch.setattr(ContextRows, "_hold", on_a_device)
+    apart = window(rounds, 10)
+    assert torch.equal(apart.batch().contexts, shared.batch().contexts)
+    assert apart.contexts._on_host is None
 
 
 def test_held_out_share_is_as_asked():
