@@ -2,6 +2,8 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -28,7 +30,7 @@ from service.records import (
     StoredEvent,
     phase_event,
 )
-from service.storage import tables
+from service.storage import append_session, tables
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -90,6 +92,11 @@ async def test_times_are_kept_as_other_tables_keep_theirs(
         return bool(await connection.scalar(sa.select(sa.exists().where(joined))))
 
     assert await database.write(copy_and_compare)
+
+
+def test_times_of_other_zones_are_kept_as_utc():
+    moment = datetime(2026, 11, 16, 1, 30, tzinfo=timezone(timedelta(hours=2)))
+    assert append_session._moment(moment) == "2026-11-15 23:30:00.000000"
 
 
 async def test_every_experiment_has_offsets_of_its_own(
@@ -324,17 +331,15 @@ async def test_a_callers_refusal_does_not_touch_its_neighbours(
 
 
 @pytest.mark.parametrize("others", [1, 40])
+@pytest.mark.parametrize("bad", [{"arm": "\ud800"}, {"policy_version": 2**70}])
 async def test_a_value_that_cannot_be_stored_fails_its_caller_alone(
-    event_log: EventLog, experiment: Experiment, others: int
+    event_log: EventLog, experiment: Experiment, bad: dict[str, Any], others: int
 ):
-    bad = [
-        structs.replace(decision(experiment), arm="\ud800"),
-        structs.replace(decision(experiment), policy_version=2**70),
-    ]
-    good = [decision(experiment) for _ in range(others)]
-    results = await asyncio.gather(*(outcome(event_log.append([each])) for each in (*good, *bad)))
-    assert all(isinstance(each, list) for each in results[:others])
-    assert [type(each) for each in results[others:]] == [InvalidRequest, InvalidRequest]
+    calls = [decision(experiment) for _ in range(others + 1)]
+    calls[-1] = structs.replace(calls[-1], **bad)
+    results = await asyncio.gather(*(outcome(event_log.append([each])) for each in calls))
+    assert all(isinstance(each, list) for each in results[:-1])
+    assert type(results[-1]) is InvalidRequest
     assert await event_log.head(experiment.experiment_id) == others
 
 
