@@ -144,27 +144,29 @@ def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED)
     raise UnsupportedMediaType(accepted=[each.value for each in accepted])
 
 
+Decoder = Callable[[bytes], Any]
+
+
 def decode(body: bytes, kind: type[T], media: MediaType = MediaType.JSON, pointer: str = "#") -> T:
     """The body as `kind`; `InvalidRequest` says what is expected where, never what was sent."""
-    wanted: Any = kind  # a type, which mypy takes for unhashable
-    try:
-        made = msgpack_decoder if media is MediaType.MSGPACK else json_decoder
-        found: T = made(wanted)(body)
-    except (ValueError, RecursionError) as error:
-        raise _refusal(error, pointer) from None
+    found: T = decode_by(decoder(kind, media), body, pointer)  # type: ignore[arg-type]  # hashable
     return found
 
 
+def decode_by(read: Decoder, body: bytes, pointer: str = "#") -> Any:
+    """The same with a decoder that is at hand: to find it takes a third of the time of a vector."""
+    try:
+        return read(body)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(error, pointer) from None
+
+
 @cache
-def json_decoder(kind: Any) -> Callable[[bytes | Raw], Any]:
+def decoder(kind: Any, media: MediaType) -> Decoder:
     """A strict decoder, made once."""
+    if media is MediaType.MSGPACK:
+        return msgspec.msgpack.Decoder(kind).decode
     return msgspec.json.Decoder(kind).decode
-
-
-@cache
-def msgpack_decoder(kind: Any) -> Callable[[bytes | Raw], Any]:
-    """The same for msgpack."""
-    return msgspec.msgpack.Decoder(kind).decode
 
 
 _PLACE = re.compile(r" - at .*?`\$(?P<path>[^`]*)`$")

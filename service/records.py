@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from model.rounds import Domain, Phase
 
@@ -85,8 +86,6 @@ def _front(moment: int) -> str:
 
 
 _POOLED_IDS = 256
-_RANDOM_BITS = int("0fff3fffffffffffffff" * _POOLED_IDS, 16)
-_VERSION_AND_VARIANT = int("70008000000000000000" * _POOLED_IDS, 16)
 _pool: deque[str] = deque()
 os.register_at_fork(after_in_child=_pool.clear)  # or two processes would make the same ids
 
@@ -96,12 +95,20 @@ def _back() -> str:
     try:
         return _pool.pop()
     except IndexError:
-        drawn = int.from_bytes(os.urandom(10 * _POOLED_IDS))
-        digits = f"{drawn & _RANDOM_BITS | _VERSION_AND_VARIANT:0{20 * _POOLED_IDS}x}"
-        parts = [digits[at : at + 20] for at in range(0, len(digits), 20)]
-        first, *others = [f"{part[:4]}-{part[4:8]}-{part[8:]}" for part in parts]
+        first, *others = _drawn()
         _pool.extend(others)
         return first  # another thread may have taken all the others
+
+
+def _drawn() -> list[str]:
+    drawn = np.frombuffer(bytearray(os.urandom(10 * _POOLED_IDS)), np.uint8).reshape(-1, 10)
+    drawn[:, 0] = drawn[:, 0] & 0x0F | 0x70  # the version
+    drawn[:, 2] = drawn[:, 2] & 0x3F | 0x80  # the variant
+    digits = np.frombuffer(drawn.tobytes().hex().encode(), np.uint8).reshape(-1, 20)
+    texts = np.full((_POOLED_IDS, 22), ord("-"), np.uint8)
+    texts[:, :4], texts[:, 5:9], texts[:, 10:] = digits[:, :4], digits[:, 4:8], digits[:, 8:]
+    joined = texts.tobytes().decode()
+    return [joined[at : at + 22] for at in range(0, len(joined), 22)]
 
 
 @dataclass(frozen=True, slots=True)

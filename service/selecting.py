@@ -20,6 +20,7 @@ from service.decision_codec import (
     DecisionAnswer,
     DecisionOrigin,
     Side,
+    by_arm,
     chosen_arms,
     context_bytes,
     decision_answer,
@@ -88,12 +89,12 @@ class _Draft(Struct, frozen=True, gc=False):
 
 
 class _Decided(Struct, frozen=True, gc=False):
-    """A decision as it is answered."""
+    """A decision as it is answered; with the entropy of its choice if it is new."""
 
     domain: Domain
     answer: DecisionAnswer
     policy_version: int
-    created: bool
+    spread: float | None = None
 
 
 class Selecting:
@@ -128,10 +129,10 @@ class Selecting:
         ]
         if served.spec.is_relaxed and self._event_log.can_lag and all(r.is_new for r in rounds):
             self._append_later(served, events)
-            decided = [_new(*each) for each in zip(drafts, chosen, strict=True)]
+            decided = [_new(served, *each) for each in zip(drafts, chosen, strict=True)]
         else:
             appended = await self._event_log.append(events)
-            decided = [_decided(*each) for each in zip(appended, chosen, strict=True)]
+            decided = [_decided(served, *each) for each in zip(appended, chosen, strict=True)]
         self._note(served, decided)
         answers = iter(decided)
         return [
@@ -198,9 +199,8 @@ class Selecting:
         spreads: defaultdict[Domain, list[float]] = defaultdict(list)
         for each in decided:
             self._recent.add(each.answer.decision_id, owner)
-            if each.created:
-                probabilities = tuple(each.answer.probabilities.values())
-                spreads[each.domain].append(_entropy(probabilities))
+            if each.spread is not None:
+                spreads[each.domain].append(each.spread)
         for domain, some in spreads.items():
             self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
 
@@ -213,22 +213,29 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
     }
     for each in decided:
         body[each.domain.value] = each.answer
-    return Answered(body, is_replay=not any(each.created for each in decided))
+    return Answered(body, is_replay=all(each.spread is None for each in decided))
 
 
-def _new(draft: _Draft, chosen: Chosen) -> _Decided:
-    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload)
-    return _Decided(draft.side.domain, answer, draft.origin.policy_version, created=True)
+def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:
+    answer = _answer(served, draft.decision_id, chosen)
+    spread = _entropy(chosen.payload.probabilities)
+    return _Decided(draft.side.domain, answer, draft.origin.policy_version, spread)
 
 
-def _decided(appended: Appended, chosen: Chosen) -> _Decided:
+def _decided(served: Served, appended: Appended, chosen: Chosen) -> _Decided:
     event, created = appended
     assert event.domain is not None and event.policy_version is not None  # noqa: S101, PT018
-    if created:
-        answer = decision_answer(event.event_key, chosen.arm, chosen.payload)
-    else:
-        answer = stored_answer(event)
-    return _Decided(event.domain, answer, event.policy_version, created)
+    if not created:
+        return _Decided(event.domain, stored_answer(event), event.policy_version)
+    answer = _answer(served, event.event_key, chosen)
+    spread = _entropy(chosen.payload.probabilities)
+    return _Decided(event.domain, answer, event.policy_version, spread)
+
+
+def _answer(served: Served, decision_id: str, chosen: Chosen) -> DecisionAnswer:
+    # A call that names its arms may be the only one that ever names these.
+    of_arms = by_arm(served.spec.arms) if chosen.payload.arms is served.spec.arms else None
+    return decision_answer(decision_id, chosen.arm, chosen.payload, of_arms)
 
 
 def _columns(served: Served, side: Side) -> list[int] | None:

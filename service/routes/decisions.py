@@ -10,13 +10,12 @@ from service.bodies import (
     STRUCTURED,
     RewardBatchBody,
     RewardBody,
-    RoundBody,
     SelectBatchBody,
     SelectBody,
     decode,
     media_type,
 )
-from service.contexts import binary_side, sides_of
+from service.contexts import binary_side, sides_of, sides_of_many
 from service.decision_codec import Side
 from service.errors import ServiceError
 from service.invalid import check_identifier
@@ -82,12 +81,11 @@ async def select_batch(call: Call) -> Answer:
     asked = decode(call.content, SelectBatchBody, media)
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.realm.full_name(name))
-
-    def round_of(index: int, each: RoundBody) -> Round:
-        pointer = f"#/rounds/{index}"
-        return _round(each.request_id, sides_of(served.spec, each, media, pointer), pointer)
-
-    rounds = [round_of(index, each) for index, each in enumerate(asked.rounds)]
+    sides = sides_of_many(served.spec, asked.rounds, media)
+    rounds = [
+        _round(each.request_id, some, f"#/rounds/{index}")
+        for index, (each, some) in enumerate(zip(asked.rounds, sides, strict=True))
+    ]
     answered = await services.selecting.select(served, rounds)
     return Answer(_encode(_batch(served, answered)), headers=_headers(answered))
 

@@ -8,7 +8,9 @@ from model.config import ContextKind
 from model.rounds import Domain, Scores, Selection
 from service.decision_codec import (
     DecisionOrigin,
+    DecisionPayload,
     Side,
+    by_arm,
     chosen_arms,
     chosen_context,
     decision_answer,
@@ -74,6 +76,26 @@ def test_a_new_decision_is_answered_as_the_stored_one_will_be():
     event = made(Domain.SOURCE, SHARED)
     new = decision_answer("d-1", "mid", payload_of(event))
     assert msgspec.json.encode(new) == msgspec.json.encode(stored_answer(stored(event)))
+
+
+@pytest.mark.parametrize(
+    "arms", [ARMS, ("é\u2028", "class", "arm_0"), ("a b", "1", "with-dash"), ("x",)]
+)
+def test_a_type_of_the_arms_is_written_as_dictionaries_are(arms: tuple[str, ...]):
+    numbers = tuple(1 / (number + 3) for number in range(len(arms)))
+    said = DecisionPayload(arms, numbers, numbers, numbers, 1)
+    fields = by_arm(arms)
+    assert fields is not None
+    quick, plain = (decision_answer("d-1", arms[0], said, each) for each in (fields, None))
+    assert not isinstance(quick.scores, dict)
+    assert msgspec.json.encode(quick) == msgspec.json.encode(plain)
+
+
+@pytest.mark.parametrize(
+    "arms", [('"', "b"), ("a\\", "b"), ("a\n",), tuple(str(number) for number in range(65))]
+)
+def test_there_is_no_type_for_names_that_are_escaped_or_too_many(arms: tuple[str, ...]):
+    assert by_arm(arms) is None
 
 
 def test_a_narrowed_selection_keeps_the_chosen_arm():
