@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 import numpy as np
-from starlette.types import ASGIApp, Message
 
 from benchmarks.lab import use_one_thread
 from model.config import ContextKind
@@ -27,9 +26,8 @@ from model.systems import system_config
 from service.allocator import keep_large_blocks, share_arenas
 from service.bodies import MediaType
 from service.experiment_spec import ExperimentSpec
-from service.express_lane import WHOLE_ANSWER
 from service.policies import Served
-from tests.api_tools import asgi, running_api
+from tests.api_tools import Api, Exchange, running_api
 
 BATCH = 1000
 ARMS = 10
@@ -57,10 +55,10 @@ async def measured(size: int, hidden: tuple[int, ...], repeats: int) -> dict[str
     policy = _policy(size, hidden)
     contexts = np.random.default_rng(1).standard_normal((BATCH, size)).astype(np.float32)
     content = contexts.tobytes()
-    async with _served(policy, size) as app:
+    async with _served(policy, size) as api:
 
         async def request(accept: str) -> None:
-            assert await _posted(app, "/target/select", content, accept) == 200
+            assert await _posted(api, "/target/select", content, accept) == 200
 
         async def bare() -> None:
             policy.select_target(contexts)
@@ -106,8 +104,8 @@ def _policy(size: int, hidden: tuple[int, ...]) -> Policy:
 
 
 @asynccontextmanager
-async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
-    """The app in this process, serving the policy."""
+async def _served(policy: Policy, size: int) -> AsyncIterator[Api]:
+    """The service in this process, serving the policy."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/daband.db"
         async with running_api(url, poll_seconds=3600) as api:  # only the requests shall cost
@@ -117,44 +115,18 @@ async def _served(policy: Policy, size: int) -> AsyncIterator[ASGIApp]:
             api.services.policies._served["speed"] = Served(experiment, spec, policy)
             gc.collect()
             gc.freeze()  # as the server does
-            yield asgi(api.app, api.services)
+            yield api
 
 
-async def _posted(app: ASGIApp, path: str, content: bytes, accept: str) -> int:
-    """The status of a request that is handed to the app as a server does; no client's cost."""
-    statuses = []
-
-    def send_whole(status: int, head: bytes, body: bytes) -> bool:
-        statuses.append(status)
-        return True
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"experiment=speed",
-        "root_path": "",
-        "headers": [
-            (b"content-type", b"application/octet-stream"),
-            (b"accept", accept.encode()),
-        ],
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 80),
-        "extensions": {WHOLE_ANSWER: {"send": send_whole}},
-    }
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    async def send(message: Message) -> None:
-        raise AssertionError("a hot route answers at once")
-
-    await app(scope, receive, send)
-    return int(statuses[0])
+async def _posted(api: Api, path: str, content: bytes, accept: str) -> int:
+    """The status of a request that is handed over as our server does; no client's cost."""
+    headers = [(b"content-type", b"application/octet-stream"), (b"accept", accept.encode())]
+    lane, exchange = api.app.lane, Exchange()
+    assert lane is not None
+    hot = lane.find(b"POST", path.encode() + b"?experiment=speed", headers)
+    assert hot is not None
+    lane.take(hot, headers, content, {"services": api.services}, exchange)
+    return (await exchange.answered)[0]
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ class ServiceApp(FastAPI):
 
     door: ASGIApp
     shedding: Shedding
+    lane: ExpressLane | None = None  # none where requests are traced, each through every layer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Through the door; what it does not answer comes to `behind_door`."""
@@ -164,8 +165,7 @@ def _add_middleware(
     app.shedding = Shedding(origins, metrics=metrics, readiness=readiness, limits=load)
     app.door = SecurityHeaders(app.shedding)
     if settings.trace_endpoint is None:
-        app.door = ExpressLane(
-            app.door,
+        app.lane = ExpressLane(
             routes=routes,
             guard=guard,
             requests=requests,

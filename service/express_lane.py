@@ -1,44 +1,53 @@
-"""The express lane: a plain request to a hot route passes the whole door in one step.
+"""The express lane: a plain request to a hot route passes the whole door in one step, and needs no ASGI.
 
 The layers of the door are there for what they refuse, delay or change. Of a request for a hot route
 whose body is there, which no browser's page sent and for which there is room, that can only be its
-key: it is asked for, counted, timed and answered here, by the layers' own methods. All other
-requests pass the layers one by one.
+key: it is asked for, counted, timed and answered here, by the layers' own methods. The server hands
+such requests over as they come; all others pass the layers one by one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
+from service import logs
 from service.authorising import Guard
-from service.middleware import CLOSE, Begun, RequestScope
-from service.promptly import Promptly
+from service.errors import ServiceError
+from service.middleware import RequestScope
 from service.routes.hot import Answer, Header, HotRoute, HotRoutes
 from service.security_headers import encoded, protected
 from service.shedding import Shedding
 
-# Extensions of ASGI. `receive` gives the body, none where it is not there yet or is to be asked for by messages.
-WHOLE_BODY = "daband.whole_body"
-WholeBody = Callable[[], bytes | None]
-# `send` sends status, encoded headers (without the empty line) and body at once; false where that must
-# be done by messages, since the caller is slow to take them, or gone.
-WHOLE_ANSWER = "daband.whole_answer"
-WholeAnswer = Callable[[int, bytes, bytes], bool]
-NONE: Mapping[str, Any] = {}
-ASKED_FOR: Mapping[str, WholeBody] = {"receive": lambda: None}
-BY_MESSAGES: Mapping[str, WholeAnswer] = {"send": lambda status, head, body: False}
 # What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
 SPECIAL = frozenset({b"origin", b"content-encoding", b"expect", b"transfer-encoding"})
+MAX_CACHED_URL = 512
+
+
+class Exchange(Protocol):
+    """The server's side of a request: takes the answer, and runs what it takes to make it."""
+
+    def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
+        """Send status, encoded headers (without the empty line) and body; hang up after the last."""
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside other requests; a server that stops waits for it."""
+
+
+class Hot(NamedTuple):
+    """What a URL asks for."""
+
+    route: HotRoute
+    path: str
+    query: bytes
 
 
 class ExpressLane:
-    """Answers plain requests to hot routes; the others are for `app`, the layers."""
+    """Answers plain requests to hot routes."""
 
     def __init__(
         self,
-        app: ASGIApp,
         *,
         routes: HotRoutes,
         guard: Guard,
@@ -46,86 +55,121 @@ class ExpressLane:
         shedding: Shedding,
         max_body_bytes: int,
     ) -> None:
-        self._app = app
-        self._routes = routes
+        self.requests = requests
+        self.shedding = shedding
+        self.routes = routes
         self._guard = guard
-        self._requests = requests
-        self._shedding = shedding
         self._max_body_bytes = max_body_bytes
+        self._cached: Callable[[bytes], Hot | None] = lru_cache(maxsize=1024)(self._found)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass on."""
-        route = self._routes.find(scope)
-        if route is None or not self._shedding.has_room or not _is_plain(scope):
-            await self._app(scope, receive, send)
-            return
-        content = scope.get("extensions", NONE).get(WHOLE_BODY, ASKED_FOR)["receive"]()
-        if content is None:
-            first = Promptly(_message(receive))
-            receive = _resumed(first, receive)
-            content = _whole_body(first.result) if first.is_done else None
-        if content is None or len(content) > self._max_body_bytes:
-            await self._app(scope, receive, send)
-        else:
-            await self._pass(route, scope, content, send)
+    def find(self, method: bytes, url: bytes, headers: Iterable[Header]) -> Hot | None:
+        """What a request asks for that has this lane; none if the layers must look at it."""
+        if method != b"POST" or self.requests.is_last or not self.shedding.has_room:
+            return None
+        hot = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
+        return hot if hot is not None and self._is_plain(dict(headers)) else None
 
-    async def _pass(self, route: HotRoute, scope: Scope, content: bytes, send: Send) -> None:
-        visit, begun = self._shedding.enter(), self._requests.begin(scope)
-        status: int | None = None
+    def take(
+        self,
+        hot: Hot,
+        headers: Iterable[Header],
+        content: bytes,
+        state: Mapping[str, Any],
+        exchange: Exchange,
+    ) -> None:
+        """Answer a request whose body is all there, now or later."""
+        scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": hot.path,
+            "query_string": hot.query,
+            "headers": headers,
+            "state": state,
+            "route": hot.route,
+        }
+        reply = _Reply(self, scope, exchange)
         try:
-            try:
-                refusal = self._guard.admit(scope)
-                if refusal is None:
-                    answer = await self._routes.answer(route, scope, content)
-                else:
-                    answer = Answer.of(refusal)
-            except Exception as error:  # noqa: BLE001 - the last one who can answer
-                answer = Answer.of(self._requests.crash(error))
-            status = answer.status
-            await self._send(answer, scope, begun, send)
+            refusal = self._guard.admit(scope)
+            reply.fields = logs.context()
+            if refusal is None:
+                hot.route.begin(scope, content, reply)
+            else:
+                reply.answer(Answer.of(refusal))
+        except Exception as error:  # noqa: BLE001 - the last one who can answer
+            reply.fail(error)
         finally:
-            self._requests.end(scope, begun, status)
-            self._shedding.leave(visit)
+            logs.leave(reply.begun.token)  # whoever called goes on with other requests
 
-    async def _send(self, answer: Answer, scope: Scope, begun: Begun, send: Send) -> None:
-        own = self._requests.headers(begun)
-        send_whole = scope.get("extensions", NONE).get(WHOLE_ANSWER, BY_MESSAGES)["send"]
-        is_last = CLOSE in own  # a server that is to hang up looks for that in a message
-        if not is_last and send_whole(answer.status, _head(answer, own), answer.body):
-            return
-        headers = protected([*answer.all_headers(), *own])
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body})
+    def _found(self, url: bytes) -> Hot | None:
+        path, _, query = url.partition(b"?")
+        route = self.routes.at(path.decode("latin-1")) if b"#" not in url else None
+        return None if route is None else Hot(route, route.path, query)
+
+    def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
+        length = headers.get(b"content-length", b"0")
+        is_small = len(length) < 20 and int(length) <= self._max_body_bytes
+        return is_small and SPECIAL.isdisjoint(headers)
 
 
-def _head(answer: Answer, own: list[Header]) -> bytes:
+class _Reply:
+    """A request on the lane: answered once, and then over."""
+
+    __slots__ = ("_exchange", "_lane", "_scope", "_visit", "begun", "fields")
+
+    def __init__(self, lane: ExpressLane, scope: Scope, exchange: Exchange) -> None:
+        self._lane = lane
+        self._scope = scope
+        self._exchange = exchange
+        self._visit = lane.shedding.enter()
+        self.begun = lane.requests.begin(scope)
+        self.fields = logs.context()  # of its log lines
+
+    def answer(self, answer: Answer) -> None:
+        """Send this."""
+        requests = self._lane.requests
+        head = _head(answer, requests.identity(self.begun))
+        self._exchange.answer(answer.status, head, answer.body, is_last=requests.is_last)
+        self._end(answer.status)
+
+    def fail(self, error: Exception) -> None:
+        """Send what callers are told of the error."""
+        token = logs.resume(self.fields)
+        try:
+            if isinstance(error, ServiceError):
+                answer = self._lane.routes.refusal(error)
+            else:
+                answer = Answer.of(self._lane.requests.crash(error))
+        finally:
+            logs.leave(token)
+        self.answer(answer)
+
+    def later(self, work: Awaitable[Answer]) -> None:
+        """Send what comes of the work."""
+        self._exchange.run(self._worked(work))
+
+    async def _worked(self, work: Awaitable[Answer]) -> None:
+        try:
+            answer = await work
+        except Exception as error:  # noqa: BLE001 - the last one who can answer
+            self.fail(error)
+        except BaseException:
+            self._end(None)
+            raise
+        else:
+            self.answer(answer)
+
+    def _end(self, status: int | None) -> None:
+        token = logs.resume(self.fields)
+        self._lane.requests.observe(self._scope, self.begun, status)
+        logs.leave(token)
+        self._lane.shedding.leave(self._visit)
+
+
+def _head(answer: Answer, identity: Header) -> bytes:
     usual = _usual_head((answer.content_type, *answer.headers))
-    return b"%bcontent-length: %d\r\n%b" % (usual, len(answer.body), encoded(own))
+    return b"%bcontent-length: %d\r\n%b: %b\r\n" % (usual, len(answer.body), *identity)
 
 
 @lru_cache(maxsize=256)
 def _usual_head(headers: tuple[Header, ...]) -> bytes:
     return encoded(protected(list(headers)))
-
-
-def _is_plain(scope: Scope) -> bool:
-    return SPECIAL.isdisjoint(dict(scope["headers"]))
-
-
-def _whole_body(message: Message) -> bytes | None:
-    is_whole = message["type"] == "http.request" and not message.get("more_body", False)
-    return message.get("body", b"") if is_whole else None
-
-
-async def _message(receive: Receive) -> Message:
-    return await receive()
-
-
-def _resumed(first: Promptly[Message], receive: Receive) -> Receive:
-    """A `receive` that begins with what was waited for already."""
-    waited = [first]
-
-    async def receive_next() -> Message:
-        return await (waited.pop() if waited else receive())
-
-    return receive_next

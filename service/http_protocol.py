@@ -3,9 +3,9 @@
 uvicorn waits for a request's headers for as long as they take. Here they have one deadline in all,
 which no byte that drips in moves: a slow client costs a socket and a timer, and that not for long.
 
-An app may take a body that is there and hand over a whole answer at once, its headers encoded
-(`WHOLE_BODY` and `WHOLE_ANSWER`, ASGI extensions): uvicorn's messages, checked header by header, are for
-apps that nobody knows.
+Plain requests to hot routes are handed to the express lane as soon as they are there: what uvicorn
+sets up for a request, a task, messages and a scope among it, is for apps that nobody knows, and costs
+as much as a decision.
 
 Requests in excess are answered here, where no task and no scope of theirs has been made: at twice
 the load that a process can take, most of what a refusal costs would be that.
@@ -14,10 +14,9 @@ the load that a process can take, most of what a refusal costs would be that.
 import asyncio
 import json
 from asyncio import TimerHandle
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -26,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.errors import occurrence, plain_problem
-from service.express_lane import WHOLE_ANSWER, WHOLE_BODY, WholeAnswer, WholeBody
+from service.express_lane import ExpressLane, Hot
 from service.records import uuid7
 from service.security_headers import encoded
 
@@ -36,14 +35,57 @@ Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 
 
-def guarded_protocol(header_seconds: float, excess: Excess) -> type[asyncio.Protocol]:
+def guarded_protocol(
+    header_seconds: float, excess: Excess, lane: ExpressLane | None = None
+) -> type[asyncio.Protocol]:
     """The protocol's class for a server that waits so long for headers and refuses what is too much."""
 
     class Protocol(_Guarded):
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
+        _lane = lane
 
     return Protocol
+
+
+class _Unheard:
+    """An event that nobody waits for."""
+
+    def set(self) -> None:
+        """Nothing happens."""
+
+
+class _Exchange:
+    """A request on the express lane; it stands where uvicorn's cycle would, and has what that is asked for."""
+
+    __slots__ = ("_protocol", "disconnected", "keep_alive", "response_complete")
+    message_event: ClassVar = _Unheard()
+
+    def __init__(self, protocol: "_Guarded") -> None:
+        self._protocol: _Guarded | None = protocol
+        self.disconnected = False
+        self.keep_alive = True
+        self.response_complete = False
+
+    def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
+        """Send it, if the caller is still there."""
+        protocol, self._protocol = self._protocol, None  # which refers to this
+        self.response_complete = True
+        if protocol is None or self.disconnected:
+            return
+        keeps = self.keep_alive and not is_last
+        protocol.send_whole(status, head, b"\r\n" if keeps else b"connection: close\r\n\r\n", body)
+        if not keeps:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it as uvicorn runs requests."""
+        assert self._protocol is not None, "it was answered"  # noqa: S101
+        tasks = self._protocol.tasks
+        task = self._protocol.loop.create_task(work)
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
 
 
 class _Guarded(HttpToolsProtocol):
@@ -52,6 +94,10 @@ class _Guarded(HttpToolsProtocol):
     _deadline: TimerHandle | None = None
     _is_in_headers = False
     _refusal: bytes | None = None  # waits for the end of the request that it answers
+    _lane: ExpressLane | None = None
+    _hot: Hot | None = None  # of a request for the lane whose end has not come
+    _content = b""  # of its body
+    _idle_since = 0.0
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,41 +106,79 @@ class _Guarded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._hot is not None and not self.transport.is_closing():
+            self._take_the_long_way()  # its body comes in parts
         # What comes in one piece, as nearly all does, needs no timer.
         is_awaited = self._is_in_headers or self._refusal is not None
         if is_awaited and self._deadline is None:
             self._begin_deadline()
 
     def on_message_begin(self) -> None:
+        # uvicorn makes a scope here; who takes the long way makes up for it.
         self._is_in_headers = True
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
         self._is_in_headers = False
         self._end_deadline()
-        self._refusal = self._early_refusal()
-        if self._refusal is None:
-            super().on_headers_complete()
-            body: WholeBody = partial(self._whole_body, self.cycle)
-            answer: WholeAnswer = partial(self._answer_whole, self.cycle)
-            self.scope["extensions"] = {
-                WHOLE_BODY: {"receive": body},
-                WHOLE_ANSWER: {"send": answer},
-            }
+        self._refusal = self._hot = None
+        # What needs more than an answer after its end takes the long way, and is refused there.
+        if not (self._is_answering() or self.expect_100_continue or self.parser.should_upgrade()):
+            self._refusal = self._excess(self.url, self.headers)
+            self._hot = self._for_lane() if self._refusal is None else None
+        if self._refusal is None and self._hot is None:
+            self._take_the_long_way()
 
     def on_body(self, body: bytes) -> None:
-        if self._refusal is None:
+        if self._hot is not None:
+            self._content += body
+        elif self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._refusal is None:
+        if self._hot is not None:
+            self._pass_to_lane(self._hot)
+        elif self._refusal is not None:
+            self._send_refusal(self._refusal)
+        else:
             super().on_message_complete()
-            return
-        answer, self._refusal = self._refusal, None
+
+    def _for_lane(self) -> Hot | None:
+        """What the request asks of the lane, none if the lane is not for it.
+
+        Connections that end with it, and callers who are slow to take answers, are not for the lane.
+        """
+        is_usual = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        if self._lane is None or not is_usual or self.flow.write_paused or self.flow.read_paused:
+            return None
+        return self._lane.find(self.parser.get_method(), self.url, self.headers)
+
+    def _pass_to_lane(self, hot: Hot) -> None:
+        assert self._lane is not None  # noqa: S101 - it was the lane who found it
+        content, self._content, self._hot = self._content, b"", None
+        exchange = _Exchange(self)
+        self.cycle = exchange  # type: ignore[assignment]
+        self._lane.take(hot, self.headers, content, self.app_state, exchange)
+
+    def _take_the_long_way(self) -> None:
+        """Begin the request as uvicorn does, with what has come of it."""
+        url, headers, is_expected = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, is_expected
+        self.headers += headers
+        super().on_headers_complete()
+        content, self._content, self._hot = self._content, b"", None
+        if content:
+            super().on_body(content)
+
+    def _send_refusal(self, answer: bytes) -> None:
+        self._refusal = None
         self._end_deadline()
         self.transport.write(b"".join((UNAVAILABLE, self._default_headers(), answer)))
         if self.parser.should_keep_alive():
@@ -102,39 +186,47 @@ class _Guarded(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _whole_body(self, cycle: RequestResponseCycle) -> bytes | None:
-        # Who asks by messages sets going what was paused for a large body.
-        if cycle.more_body or cycle.disconnected or self.flow.read_paused:
-            return None
-        return bytes(cycle.body)
+    def on_response_complete(self) -> None:
+        # uvicorn makes a timer for each answer, and takes it back for each request. A connection has one
+        # here, which looks at how long it has been idle when it goes off.
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch(self.timeout_keep_alive)
 
-    def _answer_whole(
-        self, cycle: RequestResponseCycle, status: int, head: bytes, body: bytes
-    ) -> bool:
-        if cycle.response_started or cycle.disconnected or self.flow.write_paused:
-            return False
-        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
-        parts = STATUS_LINE[status], self._default_headers(), head, end, body
-        self.transport.write(b"".join(parts))
-        cycle.response_started = cycle.response_complete = True
-        cycle.scope["extensions"] = {}  # they refer to the cycle, which refers to them
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response()
-        return True
+    def _unset_keepalive_if_required(self) -> None:
+        """Nothing: a timer that finds a request leaves it alone."""
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        is_asking = self._is_in_headers or self._refusal is not None
+        if is_asking or self._is_answering():
+            return  # its answer brings another timer
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._watch(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _watch(self, seconds: float) -> None:
+        later = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = later
+
+    def send_whole(self, status: int, *parts: bytes) -> None:
+        """Send an answer, all after its status and the server's own headers as it is."""
+        self.transport.write(b"".join((STATUS_LINE[status], self._default_headers(), *parts)))
 
     def _default_headers(self) -> bytes:
         headers = self.server_state.default_headers  # made anew every second
         if _Guarded._encoded_headers[0] is not headers:
             _Guarded._encoded_headers = headers, encoded(headers)
         return _Guarded._encoded_headers[1]
-
-    def _early_refusal(self) -> bytes | None:
-        # What needs more than an answer after its end takes the long way, and is refused there.
-        if self._is_answering() or self.expect_100_continue or self.parser.should_upgrade():
-            return None
-        return self._excess(self.url, self.headers)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST)

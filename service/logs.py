@@ -30,8 +30,13 @@ def enter(**fields: Any) -> Token[Mapping[str, Any]]:
     return _context.set({**outer, **fields} if outer else fields)
 
 
+def resume(fields: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
+    """Let all lines have the fields that were `context()` elsewhere, until `leave`."""
+    return _context.set(fields)
+
+
 def leave(token: Token[Mapping[str, Any]]) -> None:
-    """Take back what `enter` added."""
+    """Take back what `enter` added, or `resume` set."""
     _context.reset(token)
 
 

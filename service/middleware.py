@@ -68,16 +68,22 @@ class RequestScope:
         return Begun(request_id, logs.enter(request_id=request_id), time.perf_counter())
 
     def end(self, scope: Scope, begun: "Begun", status: int | None) -> None:
-        """Note what a request was answered, none if it was not, and how long that took."""
-        self._observe(scope, status, time.perf_counter() - begun.started)
+        """Note how a request ended; its log lines end here."""
+        self.observe(scope, begun, status)
         logs.leave(begun.token)
 
     def headers(self, begun: "Begun") -> list[tuple[bytes, bytes]]:
         """What every answer says of its request."""
-        found = [(b"x-request-id", begun.request_id.encode())]
-        if not self._readiness.is_ready:
-            found.append(CLOSE)  # so that callers find another process in time
-        return found
+        return [self.identity(begun), *([CLOSE] if self.is_last else ())]
+
+    def identity(self, begun: "Begun") -> tuple[bytes, bytes]:
+        """The header that tells a request's id."""
+        return b"x-request-id", begun.request_id.encode()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether an answer now is the last on its connection, so that callers find another process in time."""
+        return not self._readiness.is_ready
 
     def crash(self, error: Exception) -> Response:
         """What a request is answered that a bug has ended."""
@@ -91,7 +97,9 @@ class RequestScope:
             if answer.status is None:
                 await crash(scope, receive, answer)
 
-    def _observe(self, scope: Scope, status: int | None, seconds: float) -> None:
+    def observe(self, scope: Scope, begun: "Begun", status: int | None) -> None:
+        """Note what a request was answered, none if it was not, and how long that took."""
+        seconds = time.perf_counter() - begun.started
         route = getattr(scope.get("route"), "path", UNMATCHED)
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._metrics.observe_request(route, method, status, seconds)

@@ -89,8 +89,12 @@ class Policies:
 
     async def current(self, name: str) -> Served:
         """The policy to serve now; `UnknownExperiment` if there is no such experiment."""
-        served = self._served.get(name)
+        served = self.known(name)
         return served if served is not None else await self._first(name)
+
+    def known(self, name: str) -> Served | None:
+        """The same if it was asked for before: then nobody has to wait."""
+        return self._served.get(name)
 
     async def run(self) -> None:
         """Follow the trainers until cancelled; meant for a supervisor."""

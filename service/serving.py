@@ -78,7 +78,7 @@ def serve(
 
 def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol]:
     """How connections to the app are spoken to."""
-    return guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal)
+    return guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal, app.lane)
 
 
 class DrainingServer(uvicorn.Server):

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from contextvars import Context
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from service import tracing
 from service.errors import ServiceError
@@ -12,12 +12,25 @@ from service.policies import Served
 from service.selecting import Answered, Round, Selecting
 
 
+class Asker(Protocol):
+    """Who asked for a decision: a future, or what takes the answer as one does."""
+
+    def done(self) -> bool:
+        """Whether nobody wants the answer any more."""
+
+    def set_result(self, answered: Answered, /) -> None:
+        """The answer is this."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """There is no answer, for this reason."""
+
+
 class _Waiting(NamedTuple):
     """One caller's round."""
 
     served: Served
     round: Round
-    answer: asyncio.Future[Answered]
+    answer: Asker
 
 
 Group = Sequence[_Waiting]
@@ -39,13 +52,16 @@ class TurnSelecting:
         if tracing.is_on():  # a span belongs to one request
             (answered,) = await self._selecting.select(served, [round_])
             return answered
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answered] = loop.create_future()
-        self._waiting.append(_Waiting(served, round_, answer))
+        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self.join(served, round_, answer)
+        return await answer
+
+    def join(self, served: Served, round_: Round, asker: Asker) -> None:
+        """Let the asker have the same answer, at the end of a turn or later."""
+        self._waiting.append(_Waiting(served, round_, asker))
         if len(self._waiting) == 1:
             # In a context of its own: log lines about many requests name none of them.
-            loop.call_soon(self._begin, context=Context())
-        return await answer
+            asyncio.get_running_loop().call_soon(self._begin, context=Context())
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -1,14 +1,14 @@
 """The app in process, with its lifespan, behind an httpx client."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from service.app import create_app
+from service.app import ServiceApp, create_app
 from service.services import Services
 from service.settings import Settings
 
@@ -44,7 +44,7 @@ OTHER_CONTEXT = [1.0, 0.0, -1.0, 0.5]
 class Api:
     """A running app: `http` asks it, `services` are what its routes work with."""
 
-    def __init__(self, app: FastAPI, services: Services, http: httpx.AsyncClient) -> None:
+    def __init__(self, app: ServiceApp, services: Services, http: httpx.AsyncClient) -> None:
         self.app = app
         self.services = services
         self.http = http
@@ -67,8 +67,53 @@ class Api:
         return (await self.services.experiments.get(experiment)).head_offset
 
 
-def asgi(app: FastAPI, services: Services) -> Any:
-    """The app as a server would call it: with the lifespan's state in every scope."""
+class Exchange:
+    """The server's side of a request on the express lane; `answered` is what it is answered."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.Future()
+        self.is_last = False
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
+        self.is_last = is_last
+        self.answered.set_result((status, head, body))
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work))
+
+    async def tell(self, send: Send) -> None:
+        """The answer as messages."""
+        status, head, body = await self.answered
+        lines = head.removesuffix(b"\r\n").split(b"\r\n")
+        headers = [tuple(line.split(b": ", 1)) for line in lines]
+        if self.is_last:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def asgi(app: ServiceApp, services: Services) -> Any:
+    """The app as our server calls it: plain requests to hot routes are for the express lane."""
+    layers = behind_layers(app, services)
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        url = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+        headers, lane = scope["headers"], app.lane
+        hot = None if lane is None else lane.find(scope["method"].encode(), url, headers)
+        if lane is None or hot is None:
+            await layers(scope, receive, send)
+            return
+        message = await (await whole(receive))()
+        exchange = Exchange()
+        lane.take(hot, headers, message["body"], {"services": services}, exchange)
+        await exchange.tell(send)
+
+    return call
+
+
+def behind_layers(app: ServiceApp, services: Services) -> Any:
+    """The app as any server would call it: with the lifespan's state in every scope."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if b"content-length" in dict(scope["headers"]):

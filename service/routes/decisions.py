@@ -1,6 +1,8 @@
 """The hot routes: select and reward, one and many."""
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query
 
@@ -8,6 +10,7 @@ from service import request_schemas, schemas
 from service.bodies import (
     BINARY,
     STRUCTURED,
+    MediaType,
     RewardBatchBody,
     RewardBody,
     SelectBatchBody,
@@ -24,7 +27,7 @@ from service.policies import Served
 from service.records import Domain, uuid7
 from service.rewarding import Outcome
 from service.routes.documentation import body, problems
-from service.routes.hot import Answer, Call, Header, HotRoute
+from service.routes.hot import Answer, Call, Header, HotRoute, Reply, begun_by
 from service.selecting import Answered, Round
 
 REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
@@ -38,12 +41,82 @@ Text = Annotated[str | None, Query(description="with a binary body, which has no
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 
 
+class _Asked(NamedTuple):
+    """A select as it was asked for: the experiment's full name, and the round once that is known."""
+
+    experiment: str
+    round_of: Callable[[Served], Round]
+
+
+def _asked(
+    call: Call,
+    experiment: str | None = None,
+    request_id: str | None = None,
+    domain: Domain = Domain.SOURCE,
+    eligible_arms: list[str] | None = None,
+) -> _Asked:
+    media = media_type(call.header(b"content-type"), READABLE)
+    if media not in BINARY:
+        asked = decode(call.content, SelectBody, media)
+        name = check_identifier(asked.experiment, "#/experiment")
+        return _Asked(call.realm.full_name(name), partial(_structured_round, asked, media))
+
+    def round_of(served: Served) -> Round:
+        side = binary_side(served.spec, domain, call.content, media, eligible_arms)
+        return _round(request_id, (side,), "#")
+
+    name = check_identifier(experiment or "", "#/experiment")
+    return _Asked(call.realm.full_name(name), round_of)
+
+
+def _structured_round(asked: SelectBody, media: MediaType, served: Served) -> Round:
+    return _round(asked.request_id, sides_of(served.spec, asked, media), "#")
+
+
+def _selected(answered: Answered) -> Answer:
+    return Answer(_encode(answered.body), headers=_headers([answered]))
+
+
+class _Asker:
+    """Waits for a decision on behalf of a reply."""
+
+    __slots__ = ("_reply", "set_exception")
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self.set_exception = reply.fail
+
+    def done(self) -> bool:
+        """Never: what was asked for on the lane is decided, whether its caller waits or not."""
+        return False
+
+    def set_result(self, answered: Answered) -> None:
+        """Send it; what is wrong with one answer is not the matter of others in its turn."""
+        try:
+            answer = _selected(answered)
+        except Exception as error:  # noqa: BLE001
+            self._reply.fail(error)
+        else:
+            self._reply.answer(answer)
+
+
+def _begin_select(call: Call, reply: Reply, **query: Any) -> None:
+    """The same as `select`, for a reply."""
+    asked = _asked(call, **query)
+    served = call.services.policies.known(asked.experiment)
+    if served is None:
+        reply.later(select(call, **query))
+    else:
+        call.services.turn_selecting.join(served, asked.round_of(served), _Asker(reply))
+
+
 @router.post(
     "/select",
     response_model=schemas.Selected,
     responses=problems(404, 409, has_body=True),
     openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
 )
+@begun_by(_begin_select)
 async def select(
     call: Call,
     experiment: Text = None,
@@ -52,20 +125,9 @@ async def select(
     eligible_arms: Arms = None,
 ) -> Answer:
     """Decide one round; the decisions are durable when this answers."""
-    services, content = call.services, call.content
-    media = media_type(call.header(b"content-type"), READABLE)
-    if media in BINARY:
-        name = check_identifier(experiment or "", "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
-        side = binary_side(served.spec, domain, content, media, eligible_arms)
-        round_ = _round(request_id, (side,), "#")
-    else:
-        asked = decode(content, SelectBody, media)
-        name = check_identifier(asked.experiment, "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
-        round_ = _round(asked.request_id, sides_of(served.spec, asked, media), "#")
-    answered = await services.turn_selecting.select(served, round_)
-    return Answer(_encode(answered.body), headers=_headers([answered]))
+    asked = _asked(call, experiment, request_id, domain, eligible_arms)
+    served = await call.services.policies.current(asked.experiment)
+    return _selected(await call.services.turn_selecting.select(served, asked.round_of(served)))
 
 
 @router.post(

@@ -3,12 +3,15 @@
 A handler takes a `Call`, whose body is read, and the query's parameters by name, and returns an
 `Answer` of bytes. `HotRoutes` stands in front of the app and calls it by the path alone; on any
 other way in (a mounted app, a prefix) FastAPI's router comes to the same handler.
+
+Of the hottest, the express lane begins the work by a plain function that the handler names
+(`begun_by`), and waits for the answer with neither a task nor a coroutine of its own.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
@@ -93,7 +96,33 @@ class Call(Request):
         return None
 
 
+class Reply(Protocol):
+    """Where the answer to a request is awaited."""
+
+    def answer(self, answer: Answer) -> None:
+        """This is it."""
+
+    def fail(self, error: Exception) -> None:
+        """There is none, for this reason."""
+
+    def later(self, work: Awaitable[Answer]) -> None:
+        """It is what comes of this."""
+
+
 Handler = Callable[..., Awaitable[Answer]]
+# Of a call, a reply and the query's parameters; may raise `ServiceError`s.
+Begin = Callable[..., None]
+_BEGIN = "begin"
+
+
+def begun_by(begin: Begin) -> Callable[[Handler], Handler]:
+    """Say of a handler what begins its work where the answer may come without it."""
+
+    def mark(handler: Handler) -> Handler:
+        setattr(handler, _BEGIN, begin)
+        return handler
+
+    return mark
 
 
 class HotRoute(APIRoute):
@@ -103,14 +132,25 @@ class HotRoute(APIRoute):
         if options.get("dependencies"):
             raise ValueError(f"{path} is a hot route: no dependency would be solved for it")
         self._handler = endpoint
+        self._begin: Begin | None = getattr(endpoint, _BEGIN, None)
         self._query = _query_reader(endpoint)
         super().__init__(path, endpoint, **options)
 
     def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
         """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
+        return self._handler(Call(scope, content), **self._given(scope))
+
+    def begin(self, scope: Scope, content: bytes, reply: Reply) -> None:
+        """Let the handler's answer come to `reply`; raises `ServiceError`s that are known at once."""
+        call = Call(scope, content)
+        if self._begin is None:
+            reply.later(self._handler(call, **self._given(scope)))
+        else:
+            self._begin(call, reply, **self._given(scope))
+
+    def _given(self, scope: Scope) -> Mapping[str, Any]:
         query = scope["query_string"]
-        given = self._query(query) if query else NO_QUERY
-        return self._handler(Call(scope, content), **given)
+        return self._query(query) if query else NO_QUERY
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler for FastAPI's router."""
@@ -145,8 +185,12 @@ class HotRoutes:
 
     def find(self, scope: Scope) -> HotRoute | None:
         """The route that a request is for; none if it is not a hot one."""
-        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
-        return route if route is not None and scope["method"] == "POST" else None
+        is_posted = scope["type"] == "http" and scope["method"] == "POST"
+        return self.at(scope["path"]) if is_posted else None
+
+    def at(self, path: str) -> HotRoute | None:
+        """The route of posts to this path."""
+        return self._routes.get(path)
 
     async def answer(self, route: HotRoute, scope: Scope, content: bytes) -> Answer:
         """What a route answers, problems included."""
@@ -154,7 +198,11 @@ class HotRoutes:
         try:
             return await route.answer(scope, content)
         except ServiceError as error:
-            return Answer.of(self._problems.answer(error))
+            return self.refusal(error)
+
+    def refusal(self, error: ServiceError) -> Answer:
+        """What callers are told of an error."""
+        return Answer.of(self._problems.answer(error))
 
 
 def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:

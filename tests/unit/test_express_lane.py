@@ -1,21 +1,23 @@
 """The express lane answers as the layers of the door do, and leaves to them what is theirs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
-from starlette.types import Message, Receive, Scope, Send
 
+from service import logs
 from service.app import create_app
-from service.express_lane import WHOLE_ANSWER, WHOLE_BODY, ExpressLane
+from service.errors import StorageUnavailable
+from service.express_lane import ExpressLane
+from service.metrics import Metrics
 from service.metrics.processes import exposition
 from service.rewarding import Rewarding
+from service.selecting import Selecting
 from service.settings import Settings
-from tests.api_tools import CONTEXT, Api, asgi
-from tests.asgi_tools import Caller
+from tests.api_tools import CONTEXT, Api, Exchange, behind_layers
 
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}, "request_id": "r-1"}
 NAMED = {"X-Request-ID": "mine-1"}
@@ -23,18 +25,14 @@ Ask = Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
 
 
 def lane_of(api: Api) -> ExpressLane:
-    lane = api.app.door  # type: ignore[attr-defined]
-    assert isinstance(lane, ExpressLane)
-    return lane
+    assert api.app.lane is not None
+    return api.app.lane
 
 
 def layers_of(api: Api) -> httpx.AsyncClient:
     """The app as if it had no lane."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        await lane_of(api)._app({**scope, "state": {"services": api.services}}, receive, send)
-
-    return httpx.AsyncClient(transport=httpx.ASGITransport(call), base_url="http://test")
+    layers = httpx.ASGITransport(behind_layers(api.app, api.services))
+    return httpx.AsyncClient(transport=layers, base_url="http://test")
 
 
 def posted(path: str, **options: Any) -> Ask:
@@ -101,110 +99,148 @@ async def test_a_crash_is_answered_with_the_id_and_nothing_else(
     assert "secret" not in answer.text
 
 
-async def test_a_body_in_parts_is_read_by_the_layers(api: Api):
-    content = httpx.Request("POST", "http://test", json=ROUND).content
-    caller = Caller(content[:10], content[10:])
-    assert await caller.ask(stateful(api)) == 200
-    assert caller.taken == 3
+async def test_a_crash_of_a_decision_is_answered_so_too(api: Api, monkeypatch: pytest.MonkeyPatch):
+    async def crash(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    await api.select()  # or the first request would be the layers' handler's
+    monkeypatch.setattr(Selecting, "select", crash)
+    answer = await api.http.post("/select", json=ROUND, headers=NAMED)
+    assert (answer.status_code, answer.json()["request_id"]) == (500, "mine-1")
+    assert "secret" not in answer.text
+    assert "daband_requests_in_flight 0.0" in counted(api)
 
 
-async def test_a_caller_that_leaves_before_the_end_of_its_body_is_not_answered(api: Api):
-    caller = Caller(b"{", is_complete=False)
-    caller.has_left = True
-    assert await caller.ask(stateful(api)) is None
-    assert 'method="POST",route="/select",status="gone"' not in "".join(counted(api))
-    assert 'route="unmatched",status="gone"' in "".join(counted(api))
+async def test_an_answer_that_cannot_be_written_is_not_the_matter_of_others(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await api.select()
+    calls = iter(range(3))
+
+    def encode(body: dict[str, Any]) -> bytes:
+        if next(calls) == 1:
+            raise RuntimeError("secret")
+        return msgspec.json.encode(body)
+
+    monkeypatch.setattr("service.routes.decisions._encode", encode)
+    answers = await asyncio.gather(*(api.select() for _ in range(3)))
+    assert sorted(each.status_code for each in answers) == [200, 200, 500]
+    assert "daband_requests_in_flight 0.0" in counted(api)
 
 
-async def test_a_body_that_is_not_there_yet_is_waited_for(api: Api):
-    content = httpx.Request("POST", "http://test", json=ROUND).content
-    there = asyncio.Event()
-    sent: list[Message] = []
+async def test_a_refused_decision_is_answered_as_a_problem(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    async def refuse(*_: object) -> None:
+        raise StorageUnavailable
 
-    async def receive() -> Message:
-        await there.wait()
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/select",
-        "headers": [],
-        "query_string": b"",
-    }
-    asking = asyncio.create_task(stateful(api)(scope, receive, send))
-    await asyncio.sleep(0)
-    assert not asking.done()
-    there.set()
-    await asking
-    assert sent[0]["status"] == 200
+    await api.select()
+    monkeypatch.setattr(Selecting, "select", refuse)
+    assert (await api.select()).json()["type"].endswith(StorageUnavailable.slug)
 
 
-async def test_a_body_that_the_server_has_is_not_asked_for(api: Api):
-    asked: list[bytes] = []
-
-    def with_body(body: bytes | None) -> Any:
-        inner = stateful(api, extensions={WHOLE_BODY: {"receive": lambda: body}})
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            async def noted() -> Message:
-                message = await receive()
-                asked.append(message["body"])
-                return message
-
-            await inner(scope, noted, send)
-
-        return call
-
-    caller = Caller()
-    assert await caller.ask(with_body(msgspec.json.encode(ROUND))) == 200
-    assert asked == []
-    assert await Caller().ask(with_body(None)) == 422  # the caller's own body is empty
-    assert asked == [b""]
-    assert await Caller().ask(with_body(b"x" * ((8 << 20) + 1))) == 422  # for the layers, who ask
-    assert asked == [b"", b""]
+def taken(api: Api, body: Any = ROUND, url: bytes = b"/select") -> Exchange:
+    """A request that the server has handed over."""
+    lane, exchange = lane_of(api), Exchange()
+    headers = [(b"x-request-id", b"mine-1"), (b"content-type", b"application/json")]
+    hot = lane.find(b"POST", url, headers)
+    assert hot is not None
+    lane.take(hot, headers, msgspec.json.encode(body), {"services": api.services}, exchange)
+    return exchange
 
 
-@pytest.mark.parametrize("is_taken", [True, False])
-async def test_an_answer_is_handed_over_whole_where_the_server_takes_it(api: Api, is_taken: bool):
-    written: list[tuple[int, bytes, bytes]] = []
-
-    def whole(status: int, head: bytes, body: bytes) -> bool:
-        written.append((status, head, body))
-        return is_taken
-
-    caller = Caller(x_request_id="mine-1")
-    app = stateful(api, extensions={WHOLE_ANSWER: {"send": whole}})
-    assert await caller.ask(app) == (None if is_taken else 422)
-    ((status, head, body),) = written
-    lines = dict(line.split(b": ", 1) for line in head.removesuffix(b"\r\n").split(b"\r\n"))
-    assert (status, lines[b"content-length"]) == (422, b"%d" % len(body))
-    if not is_taken:
-        assert (lines, body) == (caller.headers, caller.sent[1]["body"])
+async def test_only_what_waits_for_nobody_has_no_task(api: Api):
+    first = taken(api)
+    assert (await first.answered)[0] == 200
+    again = taken(api)
+    assert (await again.answered)[0] == 200
+    reward = taken(api, {"decision_id": "none", "reward": 1.0}, b"/reward")
+    assert (await reward.answered)[0] == 404
+    assert [len(each.tasks) for each in (first, again, reward)] == [1, 0, 1]
 
 
-async def test_the_last_answers_are_sent_by_messages_which_say_so(api: Api):
-    def whole(*_: object) -> bool:
-        raise AssertionError("the server would not hang up")
+async def test_what_is_wrong_at_once_is_answered_at_once(api: Api):
+    exchange = taken(api, {"experiment": 1})
+    assert exchange.answered.done()
+    assert exchange.answered.result()[0] == 422
 
+
+async def test_the_end_of_a_request_is_logged_with_its_id_and_nothing_else_is(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    seen: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(Metrics, "observe_request", lambda *_: seen.append(logs.context()))
+    for _ in range(2):
+        exchange = taken(api)
+        assert logs.context() == {}
+        await exchange.answered
+    assert seen == [{"request_id": "mine-1"}] * 2
+
+
+async def test_work_that_is_cut_off_is_over(api: Api):
+    exchange = taken(api, {"decision_id": "none", "reward": 1.0}, b"/reward")
+    await asyncio.sleep(0)  # it has begun
+    exchange.tasks[0].cancel()
+    await asyncio.wait(exchange.tasks)
+    assert not exchange.answered.done()
+    lines = counted(api)
+    assert 'daband_request_seconds_count{method="POST",route="/reward",status="gone"} 1.0' in lines
+    assert "daband_requests_in_flight 0.0" in lines
+
+
+async def test_answers_in_a_drain_are_the_last(api: Api):
+    exchange = taken(api)
     api.services.readiness.begin_drain()
-    caller = Caller()
-    assert await caller.ask(stateful(api, extensions={WHOLE_ANSWER: {"send": whole}})) == 422
-    assert caller.headers[b"connection"] == b"close"
+    assert (await exchange.answered)[0] == 200
+    assert exchange.is_last
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "header"),
+    [
+        (b"GET", b"/select", b""),
+        (b"POST", b"/select/", b""),
+        (b"POST", b"/%73elect", b""),
+        (b"POST", b"/select#there", b""),
+        (b"POST", b"/experiments", b""),
+        (b"POST", b"http://here/select", b""),
+        (b"POST", b"/select", b"origin"),
+        (b"POST", b"/select", b"content-encoding"),
+        (b"POST", b"/select", b"expect"),
+        (b"POST", b"/select", b"transfer-encoding"),
+    ],
+)
+async def test_the_layers_are_left_what_is_theirs(
+    api: Api, method: bytes, url: bytes, header: bytes
+):
+    headers = [(header, b"here")] if header else []
+    assert lane_of(api).find(method, url, headers) is None
+    assert lane_of(api).find(b"POST", b"/select?" + b"a" * 1000, []) is not None
+
+
+@pytest.mark.parametrize(("length", "is_for_lane"), [(65_536, True), (65_537, False)])
+async def test_bodies_that_are_too_large_are_for_the_layers(
+    api: Api, length: int, is_for_lane: bool
+):
+    headers = [(b"content-length", b"%d" % length)]
+    assert (lane_of(api).find(b"POST", b"/select", headers) is not None) == is_for_lane
+    headers = [(b"content-length", b"1" * 5000)]
+    assert lane_of(api).find(b"POST", b"/select", headers) is None
+
+
+async def test_a_process_that_is_about_to_stop_answers_the_long_way(api: Api):
+    api.services.readiness.begin_drain()
+    assert lane_of(api).find(b"POST", b"/select", []) is None
+
+
+async def test_requests_in_excess_are_for_the_layers(api: Api):
+    lane = lane_of(api)
+    visits = [lane.shedding.enter() for _ in range(lane.shedding._limit.limit)]
+    assert lane.find(b"POST", b"/select", []) is None
+    lane.shedding.leave(visits.pop())
+    assert lane.find(b"POST", b"/select", []) is not None
 
 
 def test_there_is_no_lane_where_requests_are_traced():
     app = create_app(Settings(otlp_endpoint="http://127.0.0.1:1"))
-    assert not isinstance(app.door, ExpressLane)
-
-
-def stateful(api: Api, **scope: Any) -> Any:
-    inner = asgi(api.app, api.services)
-
-    async def call(given: Scope, receive: Receive, send: Send) -> None:
-        await inner({"query_string": b"", **given, **scope}, receive, send)
-
-    return call
+    assert app.lane is None

@@ -6,14 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from weakref import ReferenceType, ref
 
 import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service.express_lane import WHOLE_ANSWER, WHOLE_BODY
+from service.express_lane import Exchange
 from service.http_protocol import Excess, Headers, guarded_protocol
 from tests.storage_tools import eventually
 
@@ -64,16 +63,23 @@ class Connection:
 
 @asynccontextmanager
 async def connected(
-    app: ASGIApp, header_seconds: float, excess: Excess = lambda url, headers: None
+    app: ASGIApp,
+    header_seconds: float,
+    excess: Excess = lambda url, headers: None,
+    *,
+    lane: Any = None,
+    state: ServerState | None = None,
+    keep_alive_seconds: float = 3600,
 ) -> AsyncIterator[Connection]:
-    protocol = guarded_protocol(header_seconds, excess)
+    protocol = guarded_protocol(header_seconds, excess, lane)
     # Whoever is hung up on must not owe it to uvicorn's own patience.
-    config = uvicorn.Config(app, http=protocol, log_config=None, timeout_keep_alive=3600)
+    config = uvicorn.Config(app, http=protocol, log_config=None)
+    config.timeout_keep_alive = keep_alive_seconds  # type: ignore[assignment]  # fractions, too
     config.load()
     make: Any = config.http_protocol_class
-    state = ServerState()
+    known = state or ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: make(config, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: make(config, known, {}), "127.0.0.1", 0)
     async with server:
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address)
@@ -230,124 +236,274 @@ async def test_a_request_behind_another_is_not_answered_before_it():
             assert b"200 OK" in await client.until(b"ok")
 
 
-class Whole(App):
-    """Answers what it is asked, at once where the server takes that."""
+class Lane:
+    """Takes posts, answers them with their bodies once the gate is open, and remembers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.taken: list[bytes] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.is_last = False
+
+    def find(self, method: bytes, url: bytes, headers: Headers) -> Any:
+        self.asked.append(url)
+        return url if method == b"POST" else None
+
+    def take(
+        self, hot: bytes, headers: Headers, content: bytes, state: Any, exchange: Exchange
+    ) -> None:
+        self.taken.append(content)
+        exchange.run(self._answer(hot, content, exchange))
+
+    async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
+        await self.gate.wait()
+        head = b"content-length: %d\r\nurl: %b\r\n" % (len(content), url)
+        exchange.answer(200, head, content, is_last=self.is_last)
+
+
+class Reading(App):
+    """Answers with the body that it was asked with."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken: list[bool] = []
+        self.bodies: list[bytes] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.gate.wait()
-        body = scope["path"].encode()
-        head = b"content-length: %d\r\n" % len(body)
-        self.taken.append(scope["extensions"][WHOLE_ANSWER]["send"](200, head, body))
-        if not self.taken[-1]:
-            await super().__call__(scope, receive, send)
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message["body"]
+            if not message["more_body"]:
+                break
+        self.bodies.append(body)
+        await super().__call__(scope, receive, send)
 
 
-async def test_whole_answers_come_in_order_and_the_connection_goes_on():
-    app = Whole()
-    app.gate.clear()
-    async with connected(app, LONG) as client:
-        client.say(b"".join(b"GET /no-%d HTTP/1.1\r\n\r\n" % number for number in range(3)))
-        app.gate.set()
-        for number in range(3):
-            assert await client.until(b"/no-%d" % number) == (
-                b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n/no-%d" % number
-            )
-        client.say(REQUEST.replace(b"/", b"/again", 1))
-        assert b"200 OK" in await client.until(b"/again")
-    assert app.taken == [True] * 4
+def posted(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
+    lines = [b"POST /hot?a=b HTTP/" + version, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join([*lines, b"", body])
 
 
-async def test_a_whole_answer_leaves_no_work_for_the_garbage_collector():
-    seen: list[ReferenceType[Any]] = []
+def echoed(body: bytes, *more: bytes) -> bytes:
+    lines = [b"HTTP/1.1 200 OK", b"content-length: %d" % len(body), b"url: /hot?a=b", *more]
+    return b"\r\n".join([*lines, b"", body])
 
-    class Remembering(Whole):
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            seen.append(ref(receive.__self__))  # type: ignore[attr-defined]
-            await super().__call__(scope, receive, send)
 
+async def test_the_lane_answers_in_place_of_the_app():
+    app, lane = App(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        for body in (b"first", b"again"):
+            client.say(posted(body))
+            assert await client.until(body) == echoed(body)
+        client.say(REQUEST)
+        assert b"200 OK" in await client.until(b"ok")
+    assert (app.asked, lane.taken) == (1, [b"first", b"again"])
+    assert lane.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
+
+
+async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
+    app, lane = Reading(), Lane()
+    lane.gate.clear()
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(posted(b"first") + posted(b"second") + REQUEST)
+        await eventually(lambda: bool(lane.taken))
+        await asyncio.sleep(SHORT)
+        assert app.bodies == []
+        lane.gate.set()
+        assert await client.until(b"first") == echoed(b"first")
+        for _ in range(2):
+            assert b"200 OK" in await client.until(b"ok")
+        client.say(posted(b"third"))
+        assert await client.until(b"third") == echoed(b"third")
+    assert app.bodies == [b"second", b""]
+
+
+async def test_a_body_in_parts_is_for_the_app():
+    app, lane = Reading(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        request = posted(b"beginning and end")
+        client.say(request[:-3])
+        await eventually(lambda: bool(lane.asked))
+        await asyncio.sleep(0)
+        client.say(request[-3:])
+        await client.until(b"ok")
+        client.say(posted(b"whole"))
+        await client.until(b"whole")
+    assert (app.bodies, lane.taken) == ([b"beginning and end"], [b"whole"])
+
+
+async def test_a_body_that_has_not_begun_is_for_the_app():
+    app, lane = Reading(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        request = posted(b"whole")
+        client.say(request[:-5])
+        await eventually(lambda: bool(lane.asked))
+        await asyncio.sleep(0)
+        client.say(request[-5:])
+        await client.until(b"ok")
+    assert (app.bodies, lane.taken) == ([b"whole"], [])
+
+
+async def test_a_large_body_is_read_to_its_end():
+    app, lane = Reading(), Lane()
+    body = bytes(1 << 20)
+    async with connected(app, LONG, lane=lane) as client:
+        for _ in range(2):
+            client.say(posted(body))
+            await client.until(b"ok")
+    assert app.bodies == [body] * 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        posted(b"body", b"Connection: close"),
+        posted(b"body", version=b"1.0"),
+        posted(b"body", b"Connection: keep-alive", version=b"1.0"),
+    ],
+)
+async def test_the_last_request_of_a_connection_is_for_the_app(request_: bytes):
+    app, lane = Reading(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(request_)
+        assert (await client.rest()).endswith(b"ok")
+    assert (app.bodies, lane.asked) == ([b"body"], [])
+
+
+@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
+async def test_what_needs_more_than_an_answer_is_for_the_app(header: bytes):
+    app, lane = App(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(posted(b"", header))
+        assert b"200 OK" in await client.until(b"ok")
+    assert lane.asked == []
+
+
+async def test_requests_in_excess_are_not_for_the_lane():
+    lane, full = Lane(), Full()
+    async with connected(App(), LONG, full, lane=lane) as client:
+        client.say(posted(b"body"))
+        assert b"503" in await client.until(b"full")
+    assert lane.asked == []
+
+
+async def test_a_last_answer_says_so_and_hangs_up():
+    lane = Lane()
+    lane.is_last = True
+    async with connected(App(), LONG, lane=lane) as client:
+        client.say(posted(b"body"))
+        assert await client.rest() == echoed(b"body", b"connection: close")
+
+
+async def test_a_server_that_stops_waits_for_the_lane_and_hangs_up():
+    lane, state = Lane(), ServerState()
+    lane.gate.clear()
+    async with connected(App(), LONG, lane=lane, state=state) as client:
+        client.say(posted(b"body"))
+        await eventually(lambda: bool(lane.taken))
+        (protocol,) = state.connections
+        protocol.shutdown()
+        assert (len(state.tasks), client.is_open) == (1, True)
+        lane.gate.set()
+        assert await client.rest() == echoed(b"body", b"connection: close")
+    assert state.tasks == set()
+
+
+async def test_an_answer_to_who_has_left_goes_nowhere():
+    lane, state = Lane(), ServerState()
+    lane.gate.clear()
+    async with connected(App(), LONG, lane=lane, state=state) as client:
+        client.say(posted(b"body"))
+        await eventually(lambda: bool(lane.taken))
+    await eventually(lambda: not state.connections)
+    lane.gate.set()
+    await eventually(lambda: not state.tasks)  # and no error: pytest would tell
+    assert state.total_requests == 0
+
+
+async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
     gc.disable()
     try:
-        async with connected(Remembering(), LONG) as client:
-            for name in (b"/first", b"/second"):
-                client.say(REQUEST.replace(b"/", name, 1))
-                await client.until(name)
-            assert seen[0]() is None
+        async with connected(App(), LONG, lane=Lane()) as client:
+            for body in (b"first", b"second", b"third"):
+                client.say(posted(body))
+                await client.until(body)
+        await asyncio.sleep(0)
+        kept = [each for each in gc.get_objects() if type(each).__name__ == "_Exchange"]
+        assert all(each._protocol is None for each in kept)
+        assert len(kept) <= 1
     finally:
         gc.enable()
 
 
-async def test_who_wants_no_more_is_hung_up_on_after_a_whole_answer():
-    async with connected(Whole(), LONG) as client:
+async def test_the_lane_is_not_for_who_is_slow_to_take_answers():
+    app, lane = App(), Lane()
+    large = bytes(60_000)  # some of them are more than the socket's buffers hold
+    async with connected(app, LONG, lane=lane) as client:
+        asked = 0
+        while app.asked == 0:
+            client.say(posted(large))
+            asked += 1
+            await asyncio.sleep(0.001)
         client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert b"connection: close\r\n\r\n/" in await client.rest()
+        answer = await client.rest()
+    assert answer.count(b"HTTP/1.1 200 OK") == asked + 1
 
 
-async def test_a_whole_answer_is_not_for_who_is_slow_to_take_the_last_one():
-    app = Whole()
-    large = b"/" + b"x" * 60_000  # some of them are more than the socket's buffers hold
-    async with connected(app, LONG) as client:
-        while all(app.taken):
-            client.say(b"GET " + large + b" HTTP/1.1\r\n\r\n")
-            await asyncio.sleep(0)
-        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert b"\r\n\r\nok" in await client.rest()
+@pytest.mark.parametrize("lane", [None, Lane()])
+async def test_who_asks_nothing_more_is_hung_up_on(lane: Lane | None):
+    async with connected(App(), LONG, lane=lane, keep_alive_seconds=SHORT) as client:
+        client.say(posted(b"ok"))
+        await client.until(b"ok")
+        assert await client.rest() == b""
 
 
-class WholeBodies:
-    """Takes what body is there at once, and asks for it by messages where there is none."""
-
-    def __init__(self) -> None:
-        self.at_once: list[bytes | None] = []
-        self.by_messages: list[bytes] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.at_once.append(scope["extensions"][WHOLE_BODY]["receive"]())
-        found = b""
-        while True:
-            message = await receive()
-            found += message["body"]
-            if not message["more_body"]:
-                break
-        self.by_messages.append(found)
-        headers = [(b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
+async def test_who_asks_again_and_again_is_not_hung_up_on():
+    loop = asyncio.get_running_loop()
+    async with connected(App(), LONG, keep_alive_seconds=SHORT) as client:
+        begun = loop.time()
+        while loop.time() - begun < 3 * SHORT:
+            client.say(REQUEST)
+            await client.until(b"ok")
+            await asyncio.sleep(SHORT / 8)
+        assert client.is_open
+        assert await client.rest() == b""  # but when it ends
 
 
-def posted(body: bytes) -> bytes:
-    return b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+@pytest.mark.parametrize("is_on_lane", [True, False])
+async def test_who_waits_for_long_is_not_hung_up_on(is_on_lane: bool):
+    app, lane = App(), Lane()
+    async with connected(app, LONG, lane=lane, keep_alive_seconds=SHORT / 2) as client:
+        client.say(REQUEST)
+        await client.until(b"ok")
+        app.gate.clear()
+        lane.gate.clear()
+        client.say(posted(b"still ok") if is_on_lane else REQUEST)
+        await asyncio.sleep(2 * SHORT)
+        assert client.is_open
+        app.gate.set()
+        lane.gate.set()
+        assert b"200 OK" in await client.until(b"ok")
+        assert await client.rest() == b""
 
 
-async def test_a_body_that_is_there_can_be_taken_at_once_and_still_be_asked_for():
-    app = WholeBodies()
-    async with connected(app, LONG) as connection:
-        for body in (b"first", b"", b"third"):
-            connection.say(posted(body))
-            await connection.until(b"ok")
-    assert app.at_once == app.by_messages == [b"first", b"", b"third"]
+async def test_who_is_slow_to_say_its_headers_has_their_time_not_that_of_the_idle():
+    async with connected(App(), LONG, keep_alive_seconds=SHORT / 2) as client:
+        client.say(REQUEST)
+        await client.until(b"ok")
+        client.say(REQUEST[:5])
+        await asyncio.sleep(2 * SHORT)
+        client.say(REQUEST[5:])
+        assert b"200 OK" in await client.until(b"ok")
 
 
-async def test_a_body_in_parts_is_asked_for():
-    app = WholeBodies()
-    async with connected(app, LONG) as connection:
-        request = posted(b"beginning and end")
-        connection.say(request[:-3])
-        await eventually(lambda: bool(app.at_once))
-        connection.say(request[-3:])
-        await connection.until(b"ok")
-    assert (app.at_once, app.by_messages) == ([None], [b"beginning and end"])
-
-
-async def test_a_large_body_is_asked_for_so_that_reading_goes_on():
-    app = WholeBodies()
-    body = bytes(1 << 20)
-    async with connected(app, LONG) as connection:
-        for _ in range(2):
-            connection.say(posted(body))
-            await connection.until(b"ok")
-    assert app.by_messages == [body] * 2
-    assert set(app.at_once) <= {None, body}
+async def test_a_connection_that_is_gone_leaves_no_timer():
+    state = ServerState()
+    async with connected(App(), LONG, state=state) as client:
+        client.say(REQUEST)
+        await client.until(b"ok")
+        (protocol,) = state.connections
+        timer = protocol.timeout_keep_alive_task  # type: ignore[union-attr]
+        assert timer is not None
+    await eventually(lambda: not state.connections)
+    assert timer.cancelled()
