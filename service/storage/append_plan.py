@@ -47,6 +47,14 @@ class AppendCall(NamedTuple):
         """The experiment that all events belong to."""
         return self.events[0].experiment_id
 
+    @property
+    def has_new_decisions(self) -> bool:
+        """Whether all it brings are decisions under ids that were made a moment ago: no log holds their like."""
+        return all(
+            event.kind is EventKind.DECISION and event.has_new_key and event.has_new_request
+            for event in self.events
+        )
+
 
 @dataclass(slots=True)
 class LockedExperiment:
@@ -87,10 +95,25 @@ class AppendPlan:
             raise UnknownExperiment
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
+        if call.has_new_decisions:
+            return self._add_new(call, experiment)
         draft = _Draft(self, experiment)
         results = [draft.append(event) for event in call.events]
         self._accept(draft)
         return results
+
+    def _add_new(self, call: AppendCall, experiment: LockedExperiment) -> list[Appended]:
+        if experiment.status is Status.PAUSED:
+            raise ExperimentPaused
+        stored = [
+            numbered(event, offset, self.now)
+            for offset, event in enumerate(call.events, experiment.head_offset + 1)
+        ]
+        self._remember(stored)  # they may have been answered already, and rewarded
+        self.new_events += stored
+        experiment.head_offset += len(stored)
+        self.changed[experiment.experiment_id] = experiment
+        return [Appended(event, created=True) for event in stored]
 
     def _accept(self, draft: "_Draft") -> None:
         if not draft.new_events:
@@ -189,7 +212,7 @@ class _Draft:
 
     def _create(self, event: NewEvent) -> Appended:
         self.head += 1
-        stored = _stored(event, self.head, self._now)
+        stored = numbered(event, self.head, self._now)
         self.new_events.append(stored)
         self._own_keys[stored.kind, stored.event_key] = stored
         self._own_requests[stored.request_id, stored.domain] = stored
@@ -211,7 +234,8 @@ def _with_facts_of(decision: StoredEvent, reward: NewEvent) -> NewEvent:
     )
 
 
-def _stored(event: NewEvent, offset: int, now: datetime) -> StoredEvent:
+def numbered(event: NewEvent, offset: int, now: datetime) -> StoredEvent:
+    """The event as the log holds it at this offset."""
     return StoredEvent(
         experiment_id=event.experiment_id,
         offset=offset,

@@ -12,7 +12,8 @@ from service.records import Appended, EventKind, StoredEvent, utc_now
 from service.storage.append_plan import AppendCall, AppendPlan
 from service.storage.append_session import AppendSession, SqlSession
 from service.storage.database import Database
-from service.storage.postgres_session import PostgresSession
+from service.storage.new_decisions import append_new_decisions, are_new_decisions
+from service.storage.postgres_session import COPIED, PostgresSession, bare
 
 Outcome = list[Appended] | ServiceError
 Begun = Callable[[AsyncConnection], AbstractAsyncContextManager[AppendSession]]
@@ -29,19 +30,33 @@ class EventWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        is_sqlite = database.dialect == "sqlite"
-        self._begun: Begun = SqlSession.begun if is_sqlite else PostgresSession.begun
+        self._is_sqlite = database.dialect == "sqlite"
+        self._begun: Begun = SqlSession.begun if self._is_sqlite else PostgresSession.begun
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
 
+        count = sum(len(call.events) for call in calls)
+        has_one_statement = not self._is_sqlite and count < COPIED and are_new_decisions(calls)
+
         async def work(connection: AsyncConnection) -> list[Outcome]:
+            if has_one_statement and (written := await _append_new(connection, calls)) is not None:
+                return written
             async with self._begun(connection) as session:
                 return await _write(session, calls)
 
         outcomes = await self._database.write(work)
         reach(Failpoint.AFTER_COMMIT)
         return outcomes
+
+
+async def _append_new(
+    connection: AsyncConnection, calls: Sequence[AppendCall]
+) -> list[Outcome] | None:
+    reach(Failpoint.BEFORE_INSERT)
+    async with bare(connection) as driver:
+        written = await append_new_decisions(driver, calls)
+    return None if written is None else [*written]
 
 
 async def _write(session: AppendSession, calls: Sequence[AppendCall]) -> list[Outcome]:
@@ -67,7 +82,8 @@ async def _related_events(session: AppendSession, calls: Sequence[AppendCall]) -
     """What the calls may repeat or refer to; an id that was made a moment ago is in no log."""
     keys: defaultdict[EventKind, set[str]] = defaultdict(set)
     requests: defaultdict[str, set[str]] = defaultdict(set)
-    for event in (event for call in calls for event in call.events):
+    known = [call for call in calls if not call.has_new_decisions]
+    for event in (event for call in known for event in call.events):
         if not event.has_new_key:
             keys[event.kind].add(event.event_key)
         if event.kind is EventKind.REWARD:

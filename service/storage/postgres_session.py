@@ -78,18 +78,11 @@ class PostgresSession:
     @classmethod
     @asynccontextmanager
     async def begun(cls, lent: AsyncConnection) -> AsyncIterator["PostgresSession"]:
-        """A transaction that ends with the block; a connection in doubt is not used again."""
-        driver: Any = (await lent.get_raw_connection()).driver_connection
-        try:
+        """A transaction that ends with the block."""
+        async with bare(lent) as driver:
             await driver.execute(BEGIN)
             yield cls(driver)
             await driver.execute("COMMIT")
-        except BaseException:
-            # Postgres undoes what a connection had begun that is gone. To ask it for that would
-            # be to wait for a server that may be the reason why we are here.
-            driver.terminate()
-            await lent.invalidate()
-            raise
 
     async def lock(self, experiment_ids: Sequence[str]) -> Locked:
         return locked(await self._connection.fetch(LOCK, experiment_ids))
@@ -117,6 +110,20 @@ class PostgresSession:
             "events", source=copied_rows(new_events), columns=COLUMNS, format="binary"
         )
         await self._connection.execute(MOVE, *heads)
+
+
+@asynccontextmanager
+async def bare(lent: AsyncConnection) -> AsyncIterator[asyncpg.Connection]:
+    """The driver's own connection, in no transaction; one that is in doubt is not used again."""
+    driver: Any = (await lent.get_raw_connection()).driver_connection
+    try:
+        yield driver
+    except BaseException:
+        # Postgres undoes what a connection had begun that is gone. To ask it for that would
+        # be to wait for a server that may be the reason why we are here.
+        driver.terminate()
+        await lent.invalidate()
+        raise
 
 
 def _stored(row: asyncpg.Record) -> StoredEvent:

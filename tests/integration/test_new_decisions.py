@@ -1,0 +1,158 @@
+"""Decisions under new ids: appended by one statement on Postgres, with the rules of all others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from msgspec import structs
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import ExperimentPaused, InvalidRequest, UnknownExperiment
+from service.records import Domain, Experiment, NewEvent, Status, StoredEvent, uuid7
+from service.storage.append_plan import AppendCall
+from service.storage.event_log import EventLog
+from service.storage.event_writer import EventWriter
+from service.storage.experiments import Experiments
+from service.storage.postgres_session import COPIED, PostgresSession
+from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
+
+
+def new_decision(experiment: Experiment, **fields: Any) -> NewEvent:
+    made = decision(experiment, request_id=uuid7(), **fields)
+    return structs.replace(made, has_new_key=True, has_new_request=True)
+
+
+async def log_of(event_log: EventLog, experiment: Experiment) -> list[StoredEvent]:
+    return await event_log.read(experiment.experiment_id, after=0, limit=10_000)
+
+
+@pytest.mark.parametrize("count", [1, 2, COPIED - 1, COPIED, 3 * COPIED, 200])
+async def test_they_are_read_as_they_were_appended(
+    event_log: EventLog, experiment: Experiment, count: int
+):
+    await append_decision(event_log, experiment)
+    odd = structs.replace(
+        new_decision(experiment, domain=Domain.TARGET, context=bytes(range(256))), arm="שלום 🎲"
+    )
+    bare = structs.replace(new_decision(experiment), context=None, request_hash=None)
+    new = [*(new_decision(experiment) for _ in range(count - 1)), odd, bare][:count]
+    appended = await event_log.append(new)
+    read = await log_of(event_log, experiment)
+    assert read[1:] == [each.event for each in appended]
+    assert all(each.created for each in appended)
+    assert [each.offset for each in read] == list(range(1, count + 2))
+    kept = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
+    for stored, asked in zip(read[1:], new, strict=True):
+        assert all(getattr(stored, name) == getattr(asked, name) for name in kept)
+        assert stored.created_at >= read[0].created_at
+    assert await event_log.head(experiment.experiment_id) == count + 1
+
+
+async def test_many_callers_share_a_statement_and_each_has_its_own(
+    event_log: EventLog, experiment: Experiment
+):
+    asked = [[new_decision(experiment) for _ in range(1 + index % 3)] for index in range(20)]
+    results = await asyncio.gather(*(event_log.append(each) for each in asked))
+    for new, appended in zip(asked, results, strict=True):
+        assert [each.event.event_key for each in appended] == [each.event_key for each in new]
+    offsets = [each.event.offset for appended in results for each in appended]
+    assert sorted(offsets) == list(range(1, len(offsets) + 1))
+
+
+async def test_experiments_and_kinds_may_be_mixed(
+    event_log: EventLog, experiment: Experiment, experiments: Experiments
+):
+    other = await experiments.create("other", "{}")
+    known = await append_decision(event_log, experiment)
+    mixed: list[Sequence[NewEvent]] = [
+        [new_decision(experiment)],
+        [new_decision(other), new_decision(other)],
+        [reward(experiment, known)],
+        [new_decision(experiment)],
+    ]
+    await asyncio.gather(*(event_log.append(each) for each in mixed))
+    for each, count in ((experiment, 4), (other, 2)):
+        offsets = [event.offset for event in await log_of(event_log, each)]
+        assert offsets == list(range(1, count + 1))
+
+
+async def test_a_request_that_is_named_after_a_new_one_is_answered_as_that(
+    event_log: EventLog, experiment: Experiment
+):
+    new = new_decision(experiment)
+    await event_log.append([new])
+    again = decision(experiment, request_id=new.request_id)
+    (appended,) = await event_log.append([again])
+    assert (appended.event.event_key, appended.created) == (new.event_key, False)
+
+
+async def test_a_reward_may_wait_in_the_same_batch(event_log: EventLog, experiment: Experiment):
+    new = new_decision(experiment)
+    rewarded = reward(experiment, new.event_key)
+    _, (appended,) = await asyncio.gather(event_log.append([new]), event_log.append([rewarded]))
+    assert (appended.event.offset, appended.event.arm) == (2, "low")
+
+
+@pytest.mark.parametrize("count", [1, COPIED])
+async def test_a_paused_experiment_takes_none(
+    event_log: EventLog, experiment: Experiment, experiments: Experiments, count: int
+):
+    await experiments.set_status(experiment.name, Status.PAUSED)
+    with pytest.raises(ExperimentPaused):
+        await event_log.append([new_decision(experiment) for _ in range(count)])
+    assert await log_of(event_log, experiment) == []
+    await experiments.set_status(experiment.name, Status.ACTIVE)
+    await event_log.append([new_decision(experiment)])
+    assert await event_log.head(experiment.experiment_id) == 1
+
+
+async def test_an_unknown_experiment_takes_none(event_log: EventLog, experiment: Experiment):
+    with pytest.raises(UnknownExperiment):
+        await event_log.append([structs.replace(new_decision(experiment), experiment_id="none")])
+
+
+async def test_what_cannot_be_stored_fails_its_caller_alone(
+    event_log: EventLog, experiment: Experiment
+):
+    wrong = structs.replace(new_decision(experiment), arm="a\ud800")
+    asked = [[new_decision(experiment)], [wrong], [new_decision(experiment)]]
+    results = await asyncio.gather(*(outcome(event_log.append(each)) for each in asked))
+    assert isinstance(results[1], InvalidRequest)
+    assert len(await log_of(event_log, experiment)) == 2
+
+
+@pytest.fixture
+async def second_log(postgres_url: str) -> AsyncIterator[EventLog]:
+    async with opened_log(postgres_url) as log:
+        yield log
+
+
+async def test_two_processes_leave_no_gap(postgres_url: str, second_log: EventLog):
+    async with opened_log(postgres_url) as first:
+        experiment = await Experiments(first._database).create("doses", "{}")
+
+        async def append(log: EventLog) -> None:
+            for _ in range(25):
+                await log.append([new_decision(experiment) for _ in range(3)])
+
+        await asyncio.gather(append(first), append(second_log))
+        read = await log_of(first, experiment)
+    assert [event.offset for event in read] == list(range(1, 151))
+    times = [event.created_at for event in read]
+    assert times == sorted(times)
+
+
+async def test_few_of_them_need_no_other_statement(
+    postgres_url: str, second_log: EventLog, monkeypatch: pytest.MonkeyPatch
+):
+    def begun(_: AsyncConnection) -> Any:
+        raise AssertionError("a transaction of several statements")
+
+    experiment = await Experiments(second_log._database).create("doses", "{}")
+    monkeypatch.setattr(PostgresSession, "begun", begun)
+    async with opened_log(postgres_url) as log:
+        await log.append([new_decision(experiment) for _ in range(COPIED - 1)])
+        assert await log.head(experiment.experiment_id) == COPIED - 1
+        with pytest.raises(AssertionError):
+            await EventWriter(log._database).write([AppendCall((decision(experiment),))])
