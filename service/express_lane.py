@@ -6,7 +6,7 @@ key: it is asked for, counted, timed and answered here, by the layers' own metho
 such requests over as they come; all others pass the layers one by one.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -15,7 +15,7 @@ from starlette.types import Scope
 from service import logs
 from service.authorising import Guard
 from service.errors import ServiceError
-from service.middleware import RequestScope
+from service.middleware import CLOSE, RequestScope
 from service.routes.hot import Answer, Header, HotRoute, HotRoutes
 from service.security_headers import encoded, protected
 from service.shedding import Shedding
@@ -62,7 +62,7 @@ class ExpressLane:
         self._max_body_bytes = max_body_bytes
         self._cached: Callable[[bytes], Hot | None] = lru_cache(maxsize=1024)(self._found)
 
-    def find(self, method: bytes, url: bytes, headers: Iterable[Header]) -> Hot | None:
+    def find(self, method: bytes, url: bytes, headers: Sequence[Header]) -> Hot | None:
         """What a request asks for that has this lane; none if the layers must look at it."""
         if method != b"POST" or self.requests.is_last or not self.shedding.has_room:
             return None
@@ -72,7 +72,7 @@ class ExpressLane:
     def take(
         self,
         hot: Hot,
-        headers: Iterable[Header],
+        headers: Sequence[Header],
         content: bytes,
         state: Mapping[str, Any],
         exchange: Exchange,
@@ -127,9 +127,15 @@ class _Reply:
     def answer(self, answer: Answer) -> None:
         """Send this."""
         requests = self._lane.requests
+        is_last = requests.is_last
+        if CLOSE in answer.headers:  # which is the server's to say
+            others = tuple(each for each in answer.headers if each != CLOSE)
+            is_last, answer = True, answer._replace(headers=others)
         head = _head(answer, requests.identity(self.begun))
-        self._exchange.answer(answer.status, head, answer.body, is_last=requests.is_last)
-        self._end(answer.status)
+        try:
+            self._exchange.answer(answer.status, head, answer.body, is_last=is_last)
+        finally:
+            self._end(answer.status)
 
     def fail(self, error: Exception) -> None:
         """Send what callers are told of the error."""

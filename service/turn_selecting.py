@@ -1,6 +1,7 @@
 """Joins the rounds that the event loop reads in one turn: beside others, a decision costs a fraction of itself."""
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from contextvars import Context
@@ -10,6 +11,8 @@ from service import tracing
 from service.errors import ServiceError
 from service.policies import Served
 from service.selecting import Answered, Round, Selecting
+
+log = logging.getLogger(__name__)
 
 
 class Asker(Protocol):
@@ -79,8 +82,7 @@ class TurnSelecting:
             await self._decide_apart(group, error)
             return
         for waiting, answered in zip(group, answers, strict=True):
-            if not waiting.answer.done():
-                waiting.answer.set_result(answered)
+            _hand_over(waiting.answer, answered)
 
     async def _decide_apart(self, group: Group, error: Exception) -> None:
         """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them."""
@@ -91,6 +93,14 @@ class TurnSelecting:
         for waiting in group:
             if not waiting.answer.done():
                 waiting.answer.set_exception(error)
+
+
+def _hand_over(asker: Asker, answered: Answered) -> None:
+    try:
+        if not asker.done():
+            asker.set_result(answered)
+    except Exception:  # what is wrong with one asker must not keep the others waiting
+        log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
 
 
 def _groups(waiting: Group) -> list[Group]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,8 @@ from service.metrics.processes import exposition
 from service.rewarding import Rewarding
 from service.selecting import Selecting
 from service.settings import Settings
-from tests.api_tools import CONTEXT, Api, Exchange, behind_layers
+from tests.api_tools import CONTEXT, Api, Exchange, behind_layers, running_api
+from tests.storage_tools import sqlite_url
 
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}, "request_id": "r-1"}
 NAMED = {"X-Request-ID": "mine-1"}
@@ -186,6 +188,18 @@ async def test_work_that_is_cut_off_is_over(api: Api):
     lines = counted(api)
     assert 'daband_request_seconds_count{method="POST",route="/reward",status="gone"} 1.0' in lines
     assert "daband_requests_in_flight 0.0" in lines
+
+
+async def test_a_stranger_is_told_once_that_its_connection_is_closed(tmp_path: Path):
+    url = sqlite_url(tmp_path / "daband.db")
+    async with running_api(url, auth="required") as guarded:
+        exchange = taken(guarded)
+        status, head, _ = await exchange.answered
+        assert (status, exchange.is_last) == (401, True)
+        assert b"connection" not in head  # the server says so
+        async with layers_of(guarded) as http:
+            layers = await http.post("/select", json=ROUND)
+        assert (layers.status_code, layers.headers["connection"]) == (401, "close")
 
 
 async def test_answers_in_a_drain_are_the_last(api: Api):

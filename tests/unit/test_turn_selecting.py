@@ -45,7 +45,12 @@ async def ask(turn: TurnSelecting, *names: str, served: Any = ONE, is_new: bool 
     asked = (turn.select(served, Round(name, (), is_new)) for name in names)
     async with asyncio.timeout(PATIENCE_SECONDS):  # who is forgotten would wait for ever
         found = await asyncio.gather(*asked, return_exceptions=True)
-    return [each.body["request_id"] if isinstance(each, Answered) else each for each in found]
+    return [_named(each) if isinstance(each, Answered) else each for each in found]
+
+
+def _named(answered: Answered) -> Any:
+    assert isinstance(answered.body, dict)
+    return answered.body["request_id"]
 
 
 async def test_rounds_of_one_turn_are_one_batch():
@@ -126,3 +131,22 @@ async def test_with_traces_every_request_is_decided_within_its_own_span(monkeypa
     batches = Batches()
     assert await ask(turn_of(batches), "a", "b") == ["a", "b"]
     assert [ids for _, ids in batches.asked] == [["a"], ["b"]]
+
+
+async def test_an_asker_that_breaks_does_not_keep_the_others_waiting(
+    caplog: pytest.LogCaptureFixture,
+):
+    class Broken:
+        def done(self) -> bool:
+            return False
+
+        def set_result(self, answered: Answered) -> None:
+            raise RuntimeError("secret")
+
+        def set_exception(self, error: Exception) -> None:
+            raise AssertionError("it was decided")
+
+    turn = turn_of(Batches())
+    turn.join(ONE, Round("broken", (), is_new=True), Broken())
+    assert await ask(turn, "a", "b") == ["a", "b"]
+    assert [record.action for record in caplog.records] == ["answer_unsent"]  # type: ignore[attr-defined]
