@@ -5,12 +5,12 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from model.rounds import Booleans
 from model.selection import entropy
@@ -28,6 +28,7 @@ from service.decision_codec import (
     stored_answer,
 )
 from service.errors import ExperimentPaused, InvalidRequest, ServiceError
+from service.json_buffer import JsonBuffer
 from service.metrics import Metrics
 from service.policies import Served
 from service.recent_decisions import Owner, RecentDecisions
@@ -36,6 +37,11 @@ from service.scorer import Scorer
 from service.storage.event_log import EventLog
 
 log = logging.getLogger(__name__)
+
+MANY = 128  # rounds: the time of fewer is filled by other requests
+SLICE = 32  # rounds that others wait for
+
+_encode = JsonBuffer().encode
 
 Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
 
@@ -74,9 +80,9 @@ def _entropy(probabilities: tuple[float, ...]) -> float:
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """The answer to a round; `is_replay` when it had been answered before."""
+    """The answer to a round, written or to be written as JSON; `is_replay` when it had been answered before."""
 
-    body: dict[str, Any]
+    body: dict[str, Any] | Raw
     is_replay: bool
 
 
@@ -127,17 +133,46 @@ class Selecting:
             decision_event(draft.origin, draft.side, draft.decision_id, each)
             for draft, each in zip(drafts, chosen, strict=True)
         ]
-        if served.spec.is_relaxed and self._event_log.can_lag and all(r.is_new for r in rounds):
+        are_new = all(round_.is_new for round_ in rounds)
+        if served.spec.is_relaxed and self._event_log.can_lag and are_new:
             self._append_later(served, events)
             decided = [_new(served, *each) for each in zip(drafts, chosen, strict=True)]
+        elif are_new and len(rounds) >= MANY:
+            return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
         else:
             appended = await self._event_log.append(events)
             decided = [_decided(served, *each) for each in zip(appended, chosen, strict=True)]
         self._note(served, decided)
-        answers = iter(decided)
-        return [
-            _answered(served, round_, list(islice(answers, len(round_.sides)))) for round_ in rounds
-        ]
+        return _answers(served, rounds, decided)
+
+    async def _answer_meanwhile(
+        self,
+        served: Served,
+        rounds: Sequence[Round],
+        drafts: Sequence[_Draft],
+        chosen: Sequence[Chosen],
+        events: Sequence[NewEvent],
+    ) -> list[Answered]:
+        """The answers, once written: under new ids they are known before, and made while the database works."""
+        is_sent = asyncio.Event()
+        written = asyncio.create_task(self._event_log.append(events, on_sent=is_sent.set))
+        written.add_done_callback(lambda _: is_sent.set())  # or it never came so far
+        made = map(partial(_new, served), drafts, chosen)
+        decided: list[_Decided] = []
+        answers: list[Answered] = []
+        try:
+            await is_sent.wait()
+            for start in range(0, len(rounds), SLICE):
+                some = rounds[start : start + SLICE]
+                new = list(islice(made, sum(len(round_.sides) for round_ in some)))
+                answers += map(_encoded, _answers(served, some, new))
+                decided += new
+                await asyncio.sleep(0)  # others have their turn
+            await written
+        finally:
+            written.cancel()  # if nobody is there to be answered any more
+        self._note(served, decided)
+        return answers
 
     def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
         if served.experiment.status is Status.PAUSED:
@@ -203,6 +238,17 @@ class Selecting:
                 spreads[each.domain].append(each.spread)
         for domain, some in spreads.items():
             self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
+
+
+def _answers(
+    served: Served, rounds: Sequence[Round], decided: Sequence[_Decided]
+) -> list[Answered]:
+    sides = iter(decided)
+    return [_answered(served, round_, list(islice(sides, len(round_.sides)))) for round_ in rounds]
+
+
+def _encoded(answered: Answered) -> Answered:
+    return Answered(Raw(_encode(answered.body)), answered.is_replay)
 
 
 def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:

@@ -1,7 +1,7 @@
 """What becomes of each appended event: pure rules, applied while the experiments are locked."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -36,11 +36,13 @@ Decisions = dict[Domain | None, StoredEvent]
 class AppendCall(NamedTuple):
     """The events of one caller: all of one experiment, all or none written.
 
-    With an `epoch`, they are refused once another trainer has taken the experiment over.
+    With an `epoch`, they are refused once another trainer has taken the experiment over. `on_sent` is
+    told when they are with the database, which now works alone; again if it has to try again.
     """
 
     events: tuple[NewEvent, ...]
     epoch: int | None = None
+    on_sent: Callable[[], None] | None = None
 
     @property
     def experiment_id(self) -> str:

@@ -1,6 +1,6 @@
 """The statements of the transaction that appends, for each of the two databases."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -45,9 +45,15 @@ class AppendSession(Protocol):
         ...
 
     async def insert(
-        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+        self,
+        new_events: Sequence[StoredEvent],
+        changed: Iterable[LockedExperiment],
+        on_sent: Callable[[], None],
     ) -> None:
-        """Write events, and how far their experiments' logs now reach."""
+        """Write events, and how far their experiments' logs now reach.
+
+        `on_sent` is told when the database has many of them and works on them.
+        """
         ...
 
 
@@ -93,19 +99,24 @@ class SqlSession:
         return await fetch_by_requests(self._connection, experiment_id, request_ids)
 
     async def insert(
-        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+        self,
+        new_events: Sequence[StoredEvent],
+        changed: Iterable[LockedExperiment],
+        on_sent: Callable[[], None],
     ) -> None:
-        await self._connection.exec_driver_sql(INSERT, [_row(each) for each in new_events])
+        rows = [_row(each) for each in new_events]
+        on_sent()  # a thread has them next
+        await self._connection.exec_driver_sql(INSERT, rows)
         statement = (
             sa.update(experiments)
             .where(experiments.c.experiment_id == sa.bindparam("id"))
             .values(head_offset=sa.bindparam("head"), phase=sa.bindparam("new_phase"))
         )
-        rows = [
+        heads = [
             {"id": each.experiment_id, "head": each.head_offset, "new_phase": each.phase.value}
             for each in changed
         ]
-        await self._connection.execute(statement, rows)
+        await self._connection.execute(statement, heads)
 
 
 def _row(event: StoredEvent) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ values, which are written once, and the others are bytes already: that takes a f
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from struct import Struct
@@ -27,7 +27,9 @@ _double = Struct("!id").pack
 _SIZES = [_size(size) for size in range(512)]
 
 
-async def copied_rows(events: Sequence[StoredEvent]) -> AsyncIterator[bytes]:
+async def copied_rows(
+    events: Sequence[StoredEvent], on_sent: Callable[[], None]
+) -> AsyncIterator[bytes]:
     """The rows, their columns in the order of `StoredEvent`'s fields; in parts, so that Postgres need not wait.
 
     Raises `UnicodeError` and `OverflowError` for what Postgres has no value for, as the driver does.
@@ -40,6 +42,7 @@ async def copied_rows(events: Sequence[StoredEvent]) -> AsyncIterator[bytes]:
             raise OverflowError(str(error)) from error
         await asyncio.sleep(0)  # what was written is sent at the end of a turn
     yield _END
+    on_sent()
 
 
 def _row(event: StoredEvent) -> bytes:

@@ -64,20 +64,26 @@ class EventLog:
         await self._group.close()
 
     async def append(
-        self, new_events: Sequence[NewEvent], *, epoch: int | None = None
+        self,
+        new_events: Sequence[NewEvent],
+        *,
+        epoch: int | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> list[Appended]:
         """Write the events of one experiment, all or none; durable when it returns.
 
         One result an event, in their order. An event that was there before comes back as it is
         stored, without its context, and `created` is false. With an `epoch`, the append is
-        refused (`StaleEpoch`) once another trainer has taken over.
+        refused (`StaleEpoch`) once another trainer has taken over. `on_sent` may be told that the
+        events are with the database: a good time for other work.
         """
         if len({event.experiment_id for event in new_events}) > 1:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
         with tracing.span("append", events=len(new_events)):
-            return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
+            call = AppendCall(tuple(new_events), epoch, on_sent)
+            return await self._group.submit(call, len(new_events))
 
     @property
     def can_lag(self) -> bool:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -66,9 +67,15 @@ async def _write(session: AppendSession, calls: Sequence[AppendCall]) -> list[Ou
     outcomes = [_outcome(plan, call) for call in calls]
     if plan.new_events:
         reach(Failpoint.BEFORE_INSERT)
-        await session.insert(plan.new_events, plan.changed.values())
+        await session.insert(plan.new_events, plan.changed.values(), partial(_tell, calls))
         reach(Failpoint.BEFORE_COMMIT)
     return outcomes
+
+
+def _tell(calls: Sequence[AppendCall]) -> None:
+    for call in calls:
+        if call.on_sent is not None:
+            call.on_sent()
 
 
 def _outcome(plan: AppendPlan, call: AppendCall) -> Outcome:

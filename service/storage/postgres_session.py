@@ -3,7 +3,7 @@
 SQLAlchemy lends the connection and is passed by: it costs several times what the statements do.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -98,7 +98,10 @@ class PostgresSession:
         return in_log_order([_stored(row) for row in rows])
 
     async def insert(
-        self, new_events: Sequence[StoredEvent], changed: Iterable[LockedExperiment]
+        self,
+        new_events: Sequence[StoredEvent],
+        changed: Iterable[LockedExperiment],
+        on_sent: Callable[[], None],
     ) -> None:
         moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
         heads = tuple(zip(*moved, strict=True))
@@ -107,7 +110,7 @@ class PostgresSession:
             await self._connection.execute(INSERT, *heads, *zip(*rows, strict=True))
             return
         await self._connection.copy_to_table(
-            "events", source=copied_rows(new_events), columns=COLUMNS, format="binary"
+            "events", source=copied_rows(new_events, on_sent), columns=COLUMNS, format="binary"
         )
         await self._connection.execute(MOVE, *heads)
 

@@ -11,7 +11,9 @@ import pytest
 from model.rounds import Domain
 from service.decision_codec import chosen_context, propensity
 from service.experiment_spec import ExperimentSpec
-from service.records import EventKind, StoredEvent
+from service.metrics.processes import exposition
+from service.records import EventKind, Status, StoredEvent
+from service.selecting import MANY
 from tests.api_tools import CONTEXT, OTHER_CONTEXT, Api
 
 BOTH = {"source": {"context": CONTEXT}, "target": {"context": OTHER_CONTEXT}}
@@ -232,3 +234,47 @@ async def test_decisions_are_counted(api: Api):
     await api.select("r-1", **BOTH)
     text = (await api.http.get("/metrics")).text
     assert 'daband_decisions_total{domain="target",experiment="doses"} 1.0' in text
+
+
+MANY_ROUNDS = [
+    {"source": {"context": CONTEXT}}
+    if number % 3
+    else {"source": {"context": CONTEXT}, "target": {"context": [number, 0, 0, 0]}}
+    for number in range(MANY + 5)
+]
+
+
+async def test_many_rounds_are_answered_as_they_are_written(api: Api):
+    body = {"experiment": "doses", "rounds": MANY_ROUNDS}
+    answer = (await api.http.post("/select/batch", json=body)).json()
+    events = await stored(api)
+    told = [
+        (side, round_["request_id"], round_[side]["decision_id"], round_[side]["arm"])
+        for round_ in answer["rounds"]
+        for side in ("source", "target")
+        if side in round_
+    ]
+    written = [(each.domain, each.request_id, each.event_key, each.arm) for each in events]
+    assert told == written
+    assert len(answer["rounds"]) == len(MANY_ROUNDS)
+    lines = exposition(api.services.metrics.registry).decode().splitlines()
+    for domain, count in (("source", len(MANY_ROUNDS)), ("target", len(told) - len(MANY_ROUNDS))):
+        name = f'daband_decisions_total{{domain="{domain}",experiment="doses"}}'
+        assert f"{name} {count:.1f}" in lines
+    named = [
+        {**asked, "request_id": round_["request_id"]}
+        for round_, asked in zip(answer["rounds"], MANY_ROUNDS, strict=True)
+    ]
+    replayed = await api.http.post("/select/batch", json={"experiment": "doses", "rounds": named})
+    assert replayed.headers["idempotent-replayed"] == "true"
+    assert replayed.json() == answer
+
+
+async def test_many_rounds_of_a_paused_experiment_are_refused_and_not_counted(api: Api):
+    await api.select()
+    await api.services.experiments.set_status("doses", Status.PAUSED)
+    body = {"experiment": "doses", "rounds": MANY_ROUNDS}
+    assert (await api.http.post("/select/batch", json=body)).status_code == 409
+    assert await api.head() == 1
+    lines = exposition(api.services.metrics.registry).decode()
+    assert 'daband_decisions_total{domain="source",experiment="doses"} 1.0' in lines

@@ -156,3 +156,13 @@ async def test_few_of_them_need_no_other_statement(
         assert await log.head(experiment.experiment_id) == COPIED - 1
         with pytest.raises(AssertionError):
             await EventWriter(log._database).write([AppendCall((decision(experiment),))])
+
+
+async def test_callers_are_told_when_the_database_has_many_of_them(
+    event_log: EventLog, experiment: Experiment
+):
+    new = [new_decision(experiment) for _ in range(2 * COPIED)]
+    told = asyncio.Event()
+    appended = await event_log.append(new, on_sent=told.set)
+    assert told.is_set()
+    assert len(appended) == 2 * COPIED
