@@ -92,7 +92,7 @@ def binary_side(
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
-    contexts = array if _is_usual(array, shape) else _checked(array, shape, "#")
+    contexts = _checked(array, shape, "#")
     if not spec.is_per_arm:
         return Side(domain, in_order(spec, named), contexts)
     return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
@@ -183,7 +183,7 @@ def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -
     values = decode_by(_numbers_decoder(len(shape), media), content, pointer)
     if len(shape) == 1:  # the same cast as numpy's, in a third of the time
         values = np.frombuffer(packed_array("f", values), dtype=np.float32)
-    return values if _is_usual(values, shape) else _checked(values, shape, pointer)
+    return _checked(values, shape, pointer)
 
 
 @cache
@@ -245,16 +245,6 @@ def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
     if header.shape != shape:
         refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
     return numbers_from(header, body, shape)
-
-
-def _is_usual(values: object, shape: tuple[int, ...]) -> bool:
-    """Whether a closer look is not needed, as with nearly all vectors: numbers whose squares are finite, too."""
-    return (
-        isinstance(values, np.ndarray)
-        and values.ndim == 1
-        and values.shape == shape
-        and math.isfinite(np.vdot(values, values))  # unlike dot, without a warning
-    )
 
 
 def _checked(values: object, shape: tuple[int, ...], pointer: str) -> Floats:

@@ -39,7 +39,6 @@ class Hot(NamedTuple):
     """What a URL asks for."""
 
     route: HotRoute
-    path: str
     query: bytes
 
 
@@ -81,7 +80,7 @@ class ExpressLane:
         scope: Scope = {
             "type": "http",
             "method": "POST",
-            "path": hot.path,
+            "path": hot.route.path,
             "query_string": hot.query,
             "headers": headers,
             "state": state,
@@ -103,7 +102,7 @@ class ExpressLane:
     def _found(self, url: bytes) -> Hot | None:
         path, _, query = url.partition(b"?")
         route = self.routes.at(path.decode("latin-1")) if b"#" not in url else None
-        return None if route is None else Hot(route, route.path, query)
+        return None if route is None else Hot(route, query)
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         length = headers.get(b"content-length", b"0")

@@ -141,7 +141,8 @@ class Selecting:
             return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
         else:
             appended = await self._event_log.append(events)
-            decided = [_decided(served, *each) for each in zip(appended, chosen, strict=True)]
+            made = zip(appended, drafts, chosen, strict=True)
+            decided = [_decided(served, *each) for each in made]
         self._note(served, decided)
         return _answers(served, rounds, decided)
 
@@ -263,25 +264,19 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
 
 
 def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:
-    answer = _answer(served, draft.decision_id, chosen)
+    # A call that names its arms may be the only one that ever names these.
+    of_arms = by_arm(served.spec.arms) if chosen.payload.arms is served.spec.arms else None
+    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload, of_arms)
     spread = _entropy(chosen.payload.probabilities)
     return _Decided(draft.side.domain, answer, draft.origin.policy_version, spread)
 
 
-def _decided(served: Served, appended: Appended, chosen: Chosen) -> _Decided:
+def _decided(served: Served, appended: Appended, draft: _Draft, chosen: Chosen) -> _Decided:
     event, created = appended
+    if created:  # under the id that was made for it
+        return _new(served, draft, chosen)
     assert event.domain is not None and event.policy_version is not None  # noqa: S101, PT018
-    if not created:
-        return _Decided(event.domain, stored_answer(event), event.policy_version)
-    answer = _answer(served, event.event_key, chosen)
-    spread = _entropy(chosen.payload.probabilities)
-    return _Decided(event.domain, answer, event.policy_version, spread)
-
-
-def _answer(served: Served, decision_id: str, chosen: Chosen) -> DecisionAnswer:
-    # A call that names its arms may be the only one that ever names these.
-    of_arms = by_arm(served.spec.arms) if chosen.payload.arms is served.spec.arms else None
-    return decision_answer(decision_id, chosen.arm, chosen.payload, of_arms)
+    return _Decided(event.domain, stored_answer(event), event.policy_version)
 
 
 def _columns(served: Served, side: Side) -> list[int] | None:

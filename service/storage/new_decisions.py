@@ -6,27 +6,22 @@ four or five is what most selects wait for.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any
 
 import asyncpg
 
 from service.records import Appended, EventKind, Status
 from service.storage.append_plan import AppendCall, numbered
+from service.storage.postgres_session import COLUMNS
 
-# The columns that differ from row to row, with the types of their arrays.
-COLUMNS = {
-    "event_key": "text",
-    "payload": "bytea",
-    "context": "bytea",
-    "request_id": "text",
-    "request_hash": "text",
-    "domain": "text",
-    "arm": "text",
-    "policy_version": "bigint",
-}
-_NAMES = ", ".join(COLUMNS)
-_ARRAYS = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(COLUMNS.values(), 3))
+# What differs from row to row.
+_VARYING = (
+    *("event_key", "payload", "context", "request_id", "request_hash"),
+    *("domain", "arm", "policy_version"),
+)
+_NAMES = ", ".join(_VARYING)
+_ARRAYS = ", ".join(f"${number}::{COLUMNS[name]}[]" for number, name in enumerate(_VARYING, 3))
 APPEND = f"""
 WITH moved AS (
     UPDATE experiments SET head_offset = head_offset + $2
@@ -39,13 +34,6 @@ WITH moved AS (
 )
 SELECT head, moment FROM moved
 """  # noqa: S608
-
-
-class _Moved(NamedTuple):
-    """Where the log ended before, and when the decisions were written."""
-
-    head: int
-    moment: datetime
 
 
 def are_new_decisions(calls: Sequence[AppendCall]) -> bool:
@@ -62,21 +50,12 @@ async def append_new_decisions(
 ) -> list[list[Appended]] | None:
     """What each call is answered, once durable; none, and nothing written, if the experiment takes no decisions."""
     events = [event for call in calls for event in call.events]
-    columns: tuple[list[Any], ...] = (
-        [event.event_key for event in events],
-        [event.payload for event in events],
-        [event.context for event in events],
-        [event.request_id for event in events],
-        [event.request_hash for event in events],
-        [event.domain for event in events],
-        [event.arm for event in events],
-        [event.policy_version for event in events],
-    )
+    columns: list[list[Any]] = [[getattr(event, name) for event in events] for name in _VARYING]
     row = await connection.fetchrow(APPEND, calls[0].experiment_id, len(events), *columns)
     if row is None:
         return None
-    head, moment = _Moved(*row)
-    numbers = iter(range(head + 1, head + 1 + len(events)))
+    head, moment = row
+    numbers = count(head + 1)
     return [
         [Appended(numbered(event, next(numbers), moment), created=True) for event in call.events]
         for call in calls
