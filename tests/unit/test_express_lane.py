@@ -216,6 +216,7 @@ async def test_answers_in_a_drain_are_the_last(api: Api):
         (b"POST", b"/select/", b""),
         (b"POST", b"/%73elect", b""),
         (b"POST", b"/select#there", b""),
+        (b"POST", b"/select?experiment=doses#there", b""),
         (b"POST", b"/experiments", b""),
         (b"POST", b"http://here/select", b""),
         (b"POST", b"/select", b"origin"),
