@@ -121,6 +121,9 @@ class BanditConfig:
         0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
     )
     view_rounds: bool = _field(False, "learn rewards from random views of the rounds' contexts")
+    view_dropout: float = _field(
+        0.1, "share of a vector's measurements that a view leaves out", bounds=(0, 0.9)
+    )
     teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
     average_decay: float = _field(
         0.0, "decay a step of the average that is served; 0 = none", bounds=(0, 1)

@@ -46,8 +46,9 @@ _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
     "daband": _COMMITTEE,
-    # Twice as many of half the width: with a teacher, seeds agree more by it (decision 0039).
-    "daband-plus": {**_COMMITTEE, "tower_count": 16},
+    # With a teacher, seeds agree more by twice as many towers of half the width (decision 0039), and by
+    # views that leave out much (0044).
+    "daband-plus": {**_COMMITTEE, "tower_count": 16, "view_dropout": 0.5},
 }
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts

@@ -160,7 +160,8 @@ class _Batches:
 
     def _viewed(self, contexts: Tensor) -> Tensor:
         """A random view of contexts (steps, batch, *shape)."""
-        return random_view(contexts.flatten(0, 1), self.view_rng).view_as(contexts)
+        flat = contexts.flatten(0, 1)
+        return random_view(flat, self.view_rng, self.config.view_dropout).view_as(contexts)
 
     def _weights(self, episode: int) -> dict[str, Tensor]:
         config = self.config
@@ -200,7 +201,7 @@ class _Batches:
             target = self._predicted(networks, self.target[-_SHARES_SAMPLE:], Domain.TARGET)
             shares["share_ratio"] = share_ratio(odds, best_arm_odds(target))
         if networks.teacher is not None:
-            views = random_view(self.target[-_SETTLING:], self.view_rng)
+            (views,) = self._viewed(self.target[None, -_SETTLING:])
             taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
             shares["share_factor"] = share_factor(odds, taught)
         return shares

@@ -10,12 +10,12 @@ from torch.nn import functional
 from model.arrays import Array, array_on, arrays_on
 from model.config import BanditConfig
 from model.encoder import TINY, Encoder, Frozen, domain_row
+from model.features import SMALLEST_SPREAD, is_yes_or_no, share_measured, shares_seen
 from model.pca import IncrementalPCA
 from model.rounds import HUGE, Domain
 from model.towers import TowerLinear, fitting_count, tower_weights
 
 CLIP = 10.0  # standardised inputs beyond it carry no news
-_SMALLEST_SPREAD = 1e-6  # of a feature that is not taken for constant
 _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
 
 
@@ -97,7 +97,7 @@ class Standardise(nn.Module):
         wide = contexts.double()
         deviation = wide.std(dim=0)
         scale = 1.0 / torch.where(
-            deviation > _SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
+            deviation > SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
         )
         for domain in domains:
             self.center[domain_row(domain)] = wide.mean(dim=0)
@@ -115,32 +115,6 @@ class Standardise(nn.Module):
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         row = domain_row(domain)
         return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
-
-
-def is_yes_or_no(contexts: Tensor) -> Tensor:
-    """The features (size,) that have at most two values in contexts (n, size), n > 0."""
-    is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
-    return is_end.all(dim=0)
-
-
-def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
-    """How far rewards can tell what features (size,) mean, between 0 and 1.
-
-    Not at all where contexts that have rewards (n, size) do not differ; what they say of a yes or no
-    counts by the share of its variance, over contexts of both domains (m, size), that they have seen.
-    """
-    if min(len(rewarded), len(contexts)) < 2:
-        return torch.ones_like(contexts[0])
-    varied, varies = rewarded.double().var(dim=0), contexts.double().var(dim=0)
-    seen = (varied / varies.clamp_min(_SMALLEST_SPREAD**2)).clamp_max(1.0)
-    shares = torch.where(is_yes_or_no(contexts), seen, torch.ones_like(seen))
-    is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= _SMALLEST_SPREAD
-    return shares.masked_fill(is_constant, 0.0).float()
-
-
-def share_measured(is_measured: Tensor, is_used: Tensor) -> Tensor:
-    """The share of the features (size,) that are used which are measured: more than a yes or no."""
-    return (is_measured & is_used).sum() / is_used.sum().clamp_min(1)
 
 
 class ScaledEncoder(Encoder):

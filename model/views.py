@@ -1,6 +1,6 @@
 """Random views of contexts: changes that must not change the decision.
 
-Vectors: noise and feature dropout. Images: small affine moves, gain, bias and sign of each
+Vectors: noise, and features replaced by their mean. Images: small affine moves, gain, bias and sign of each
 channel or of parts of it, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
 """
 
@@ -8,24 +8,32 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from model.features import is_yes_or_no
+
+_NOISE = 0.1  # of a feature's spread
+_YES_OR_NO_DROPOUT = 0.1
 _FIELD = 3  # rows and columns of the points between which a gain field is interpolated
 
 
-def random_view(contexts: Tensor, generator: Generator) -> Tensor:
-    """One random view of each context, (n, *shape)."""
+def random_view(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
+    """One random view of each context, (n, *shape); `dropout` is that of vectors."""
     if contexts.ndim == 4:
         return image_view(contexts, generator)
-    return vector_view(contexts, generator)
+    return vector_view(contexts, generator, dropout)
 
 
 def vector_view(
-    contexts: Tensor, generator: Generator, noise: float = 0.1, dropout: float = 0.1
+    contexts: Tensor, generator: Generator, dropout: float, noise: float = _NOISE
 ) -> Tensor:
-    """Gaussian noise relative to each feature's spread, and features replaced by their mean."""
+    """Gaussian noise relative to each feature's spread, and a share of the features replaced by their mean.
+
+    Of a yes or no, at most one in ten is replaced: it is seldom told by other features, too.
+    """
     center = contexts.mean(dim=0)
     spread = contexts.std(dim=0, unbiased=False)
     jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= dropout
+    chance = torch.where(is_yes_or_no(contexts), min(dropout, _YES_OR_NO_DROPOUT), dropout)
+    is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
     return torch.where(is_kept, contexts + noise * spread * jitter, center)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from model.encoder import Encoder, FrozenEncoder
 from model.encoder_kinds import ENCODERS, build_encoder
+from model.features import shares_seen
 from model.image_encoder import Conv, DomainBatchNorm
 from model.learner import Learner
 from model.rounds import Domain, Floats
@@ -16,7 +17,6 @@ from model.vector_encoders import (
     ProjectedMLP,
     Projection,
     Standardise,
-    shares_seen,
 )
 from tests.builders import make_rounds, small_config, teach
 

@@ -231,6 +231,13 @@ def test_rounds_can_be_learned_from_their_views(job):
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
+@pytest.mark.parametrize("viewed", [{"view_rounds": True}, {"consistency_weight": 1.0}])
+def test_views_leave_out_what_the_experiment_says(job, viewed):
+    little, much = (trained(job, **viewed, view_dropout=share) for share in (0.1, 0.5))
+    assert not torch.equal(values(little.networks.head), values(much.networks.head))
+
+
+@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
 @pytest.mark.parametrize("is_balanced", [True, False])
 def test_domains_are_balanced_where_that_is_asked_for_alone(job, monkeypatch, is_balanced):
     compared: list[tuple[int, int]] = []

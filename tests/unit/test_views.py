@@ -15,17 +15,17 @@ def seeded(seed: int = 0) -> Generator:
 def test_view_is_a_function_of_its_generator(shape):
     contexts = torch.randn(shape, generator=seeded(9))
     torch.manual_seed(1)
-    first = random_view(contexts, seeded())
+    first = random_view(contexts, seeded(), 0.1)
     torch.manual_seed(2)
-    assert torch.equal(random_view(contexts, seeded()), first)
-    assert not torch.equal(random_view(contexts, seeded(1)), first)
+    assert torch.equal(random_view(contexts, seeded(), 0.1), first)
+    assert not torch.equal(random_view(contexts, seeded(1), 0.1), first)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 3, 8, 8)])
 def test_view_keeps_shape_and_contexts(shape):
     contexts = torch.randn(shape, generator=seeded(9))
     before = contexts.clone()
-    view = random_view(contexts, seeded())
+    view = random_view(contexts, seeded(), 0.1)
     assert view.shape == contexts.shape
     assert torch.isfinite(view).all()
     assert torch.equal(contexts, before)
@@ -33,21 +33,31 @@ def test_view_keeps_shape_and_contexts(shape):
 
 def test_two_views_from_one_generator_differ():
     contexts, generator = torch.randn(6, 4, generator=seeded(9)), seeded()
-    assert not torch.equal(random_view(contexts, generator), random_view(contexts, generator))
+    first = random_view(contexts, generator, 0.1)
+    assert not torch.equal(random_view(contexts, generator, 0.1), first)
 
 
 def test_vector_view_stays_near_its_context():
     contexts = torch.randn(2000, 5, generator=seeded(9)) * torch.tensor([1.0, 10, 100, 0.1, 0.01])
-    moved = vector_view(contexts, seeded(), noise=0.1, dropout=0.0) - contexts
+    moved = vector_view(contexts, seeded(), dropout=0.0, noise=0.1) - contexts
     torch.testing.assert_close(moved.std(0), 0.1 * contexts.std(0), rtol=0.1, atol=0.0)
 
 
 def test_dropped_features_take_the_mean_of_the_batch():
     contexts = torch.randn(500, 3, generator=seeded(9)) + 4
-    view = vector_view(contexts, seeded(), noise=0.0, dropout=0.25)
+    view = vector_view(contexts, seeded(), dropout=0.25, noise=0.0)
     is_dropped = view != contexts
     assert float(is_dropped.float().mean()) == pytest.approx(0.25, abs=0.04)
     assert torch.equal(view[is_dropped], contexts.mean(0).expand_as(view)[is_dropped])
+
+
+@pytest.mark.parametrize(("dropout", "of_answers"), [(0.5, 0.1), (0.05, 0.05)])
+def test_a_yes_or_no_is_seldom_dropped(dropout, of_answers):
+    contexts = torch.randn(4000, 4, generator=seeded(9))
+    contexts[:, 2:] = (contexts[:, 2:] > 0).float()
+    view = vector_view(contexts, seeded(), dropout=dropout, noise=0.0)
+    dropped = (view != contexts).float().mean(dim=0)
+    assert dropped.tolist() == pytest.approx([dropout, dropout, of_answers, of_answers], abs=0.02)
 
 
 def correlation(first: Tensor, second: Tensor) -> Tensor:
