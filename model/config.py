@@ -179,7 +179,7 @@ class BanditConfig:
 
     def to_json(self) -> str:
         """Canonical JSON: equal configurations give equal text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return _canonical(dataclasses.asdict(self))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -195,7 +195,16 @@ class BanditConfig:
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON, hexadecimal."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return digest_of(dataclasses.asdict(self))
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """The digest of a configuration that is written down, also by a build that has fewer fields."""
+    return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
+def _canonical(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def _converted(name: str, value: Any, kind: Any) -> Any:

@@ -60,7 +60,11 @@ class LearnerStore:
             reading = self._contexts(experiment_id, spec, references)
             return asyncio.run_coroutine_threadsafe(reading, loop).result()
 
-        return await asyncio.to_thread(restore, stored.blob, find, self.device)
+        learner = await asyncio.to_thread(restore, stored.blob, find, self.device)
+        if learner.config != spec.bandit_config():
+            # An earlier build took the method for something else; replay knows only what it is now.
+            raise SnapshotError("its configuration is not the experiment's")
+        return learner
 
     async def _contexts(
         self, experiment_id: str, spec: ExperimentSpec, references: Integers

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,20 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
         learner = await store.load(experiment, spec)
         assert learner.offset < newest.record.offset
         assert (await api.select()).json()["policy_version"] < newest.record.version
+
+
+async def test_snapshot_of_another_configuration_is_passed_over(database_url):
+    async with running_api(database_url, **TRAINING) as api:
+        await create(api)
+        await play(api, 6)
+        await settled(api, 6)
+        experiment = await api.services.experiments.get("doses")
+        spec = ExperimentSpec.of(experiment)
+        store = LearnerStore(api.services.event_log, api.services.snapshots)
+        assert (await store.load(experiment, spec)).offset > 0
+        meant_otherwise = replace(spec, config={**spec.config, "view_dropout": 0.25})
+        learner = await store.load(experiment, meant_otherwise)
+        assert (learner.offset, learner.config.view_dropout) == (0, 0.25)
 
 
 async def test_restore_brings_an_earlier_encoder_back(url):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from model.config import digest_of
 from model.learner import Learner
 from model.restoring import ContextLookup, restore, restore_policy
 from model.rounds import Domain, Floats, Integers, Phase, Round
@@ -93,6 +94,14 @@ def test_header_says_what_the_snapshot_is(content):
     assert header.config_digest == small_config(**EVERYTHING).digest()
     assert header.rng["seed"] == 2
     assert "torch" in header.platform
+
+
+def test_a_field_that_came_later_has_its_default(content):
+    def forget(arrays: Arrays, header: dict[str, Any]) -> None:
+        del header["config"]["view_dropout"]
+        header["config_digest"] = digest_of(header["config"])
+
+    assert restore(forged(content, forget)).config == small_config(**EVERYTHING)
 
 
 def test_equal_states_give_equal_bytes(content):
