@@ -122,7 +122,10 @@ class Leadership:
             self._last_training = dict(stored[0].note.get("last_training", {}))
             self._transfer = dict(stored[0].note.get("transfer", {}))
         learner = await store.load(self._experiment, self._spec)
+        # What is published now serves until the learner knows more.
         self._published_offset = min(self._published_offset, learner.offset)
+        if learner.config != self._spec.bandit_config():
+            learner = self._begun_again(store)
         self._folder = Folder(learner, self._spec)
         details = {
             "action": "leadership_begun",
@@ -131,6 +134,15 @@ class Leadership:
         }
         self._metrics.begin_leading(self._experiment.name)
         log.info("leading", extra={**self._experiment.log_context(), **details})
+
+    def _begun_again(self, store: LearnerStore) -> Learner:
+        """The learner before any event: an earlier build took the method for something else.
+
+        To go on with its state would come to one that no replay of the log comes to.
+        """
+        details = {"action": "folding_again", **self._experiment.log_context()}
+        log.warning("the method means something else now: folding the log again", extra=details)
+        return store.initial(self._spec)
 
     @property
     def _learner(self) -> Learner:

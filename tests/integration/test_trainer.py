@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import pytest
 
 from model.restoring import restore_networks, restore_policy
 from model.rounds import Domain
+from model.systems import system_config
+from service import experiment_spec, leadership
 from service.context_codec import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
@@ -148,18 +150,29 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
         assert (await api.select()).json()["policy_version"] < newest.record.version
 
 
-async def test_snapshot_of_another_configuration_is_passed_over(database_url):
-    async with running_api(database_url, **TRAINING) as api:
+async def test_a_method_that_means_something_else_is_folded_again_behind_what_serves(
+    url, monkeypatch, caplog
+):
+    async with running_api(url, **TRAINING) as api:
         await create(api)
-        await play(api, 6)
-        await settled(api, 6)
+        await play(api, EPISODE + 3)
+        served = await settled(api, EPISODE + 3)
+        folded = await newest_offset(api)
+    monkeypatch.setattr(experiment_spec, "system_config", partial(system_config, view_dropout=0.25))
+    monkeypatch.setattr(leadership, "PAGE", 4)  # between two pages a trainer may publish
+    async with running_api(url, **TRAINING) as api:
+        await play(api, EPISODE, start=100)
+        await settled(api, 2 * EPISODE + 3)
         experiment = await api.services.experiments.get("doses")
-        spec = ExperimentSpec.of(experiment)
-        store = LearnerStore(api.services.event_log, api.services.snapshots)
-        assert (await store.load(experiment, spec)).offset > 0
-        meant_otherwise = replace(spec, config={**spec.config, "view_dropout": 0.25})
-        learner = await store.load(experiment, meant_otherwise)
-        assert (learner.offset, learner.config.view_dropout) == (0, 0.25)
+        stored = await api.services.snapshots.list(experiment.experiment_id, 100)
+        later = [each for each in stored if each.version > served["policy_version"]]
+        assert later
+        assert min(each.offset for each in later) > folded
+        newest = await api.services.snapshots.latest(experiment.experiment_id)
+        assert newest is not None
+        assert restore_policy(newest.blob).config.view_dropout == 0.25
+        assert await is_replayed(api)
+    assert "folding_again" in {getattr(line, "action", "") for line in caplog.records}
 
 
 async def test_restore_brings_an_earlier_encoder_back(url):
