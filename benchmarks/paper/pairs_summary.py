@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.datasets.registry import PAIRS
 from benchmarks.paper.methods import PAIR_METHODS
 from benchmarks.paper.runs import Record
+from benchmarks.paper.scoring import agreement
 from benchmarks.paper.summary import Summary, spread
 
 MARGIN = 0.02  # more than this below the baseline is negative transfer
@@ -25,7 +26,7 @@ def pairs_summary(records: Iterable[Record]) -> Summary:
         },
         "pairs": pairs,
         "gains": {
-            method: _gains(theirs)
+            method: {**_gains(theirs), "agreement": _agreement(pairs, method)}
             for method in CHALLENGERS
             if (theirs := _differences(pairs, method))
         },
@@ -52,6 +53,7 @@ def _pair(records: Sequence[Record], pair: str) -> Summary | None:
     entry: dict[str, Any] = {
         method: {
             **spread([by_method[method][seed]["target"] for seed in seeds[method]]),
+            "agreement": agreement([by_method[method][s]["target_arms"] for s in seeds[method]]),
             "seconds": float(np.mean([by_method[method][s]["seconds"] for s in seeds[method]])),
         }
         for method in (BASELINE, *there)
@@ -72,6 +74,13 @@ def _differences(pairs: Mapping[str, Summary], method: str) -> dict[str, float]:
         for pair, entry in pairs.items()
         if method in entry["differences"]
     }
+
+
+def _agreement(pairs: Mapping[str, Summary], method: str) -> float | None:
+    """How often seeds choose the same arm on the target, a mean over pairs; None for single seeds."""
+    each = [entry[method]["agreement"] for entry in pairs.values() if method in entry]
+    known = [value for value in each if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _gains(differences: Mapping[str, float]) -> Summary:

@@ -1,15 +1,18 @@
 """From the command line to the runs that it asks for."""
 
 import argparse
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from benchmarks.datasets.folder import MissingDataError
 from benchmarks.datasets.registry import PAIRS, load, names
 from benchmarks.paper import budget
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.methods import ABLATION, PAIR_METHODS, SCRATCH, ZERO_SHOT
+from model.config import BanditConfig
 
 PARTS = ("zero-shot", "ablation", "continued")
 WITHOUT_DATA = "simulated:shifted-0"
@@ -44,10 +47,20 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--threads", type=_count, default=1, metavar="N", help="of torch in each run; 1 for vectors"
     )
     add("--quick", action="store_true", help="one seed and few rounds, within minutes on a CPU")
+    add(
+        "--change",
+        type=_change,
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="another recipe, with results of its own in build/paper-changed",
+    )
     add("--via", metavar="URL", help="play against a running service; zero-shot only")
     add("--report-only", action="store_true", help="run nothing, report what there is")
     options = parser.parse_args(arguments)
     folder = Path("build/paper-quick") if options.quick else Path("docs/results")
+    if options.change:
+        folder = Path("build/paper-changed")
     options.out = options.out or folder
     options.runs = options.runs or folder / "runs.jsonl"
     options.parts = _parts(parser, options)
@@ -74,6 +87,16 @@ def _count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
+
+
+def _change(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    if name not in {field.name for field in fields(BanditConfig)}:
+        raise argparse.ArgumentTypeError(f"there is no field {name}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value  # a word
 
 
 def _parts(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[str, ...]:
@@ -144,6 +167,6 @@ def _job(
         device=options.device,
         data=options.data,
         test_limit=budget.QUICK_TESTS if options.quick else 0,
-        changes=budget.QUICK_CHANGES if options.quick else (),
+        changes=(*(budget.QUICK_CHANGES if options.quick else ()), *options.change),
         via=options.via,
     )

@@ -147,6 +147,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
             "mean over pairs",
             "mean over sets",
             f"pairs below −{MARGIN}",
+            "seeds agree",
         ),
         (
             (
@@ -156,6 +157,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
                 signed(gain["mean_over_pairs"]),
                 signed(gain["mean_over_sets"]),
                 str(len(gain["below_margin"])),
+                number(gain["agreement"]),
             )
             for method, gain in gains.items()
         ),

@@ -62,6 +62,7 @@ def test_parts_and_methods_narrow_the_plan():
         ["--methods", "cats"],
         ["--seeds", "0"],
         ["--via", "http://127.0.0.1:1", "--parts", "continued"],
+        ["--change", "colour=red"],
     ],
 )
 def test_bad_options_are_refused(arguments, capsys):
@@ -69,6 +70,17 @@ def test_bad_options_are_refused(arguments, capsys):
         parsed(arguments)
     assert ended.value.code == 2
     assert arguments[0] in capsys.readouterr().err
+
+
+def test_another_recipe_has_results_of_its_own():
+    options = parsed(
+        ["--dataset", "pairs", "--change", "view_dropout=0.5", "--change", "gate=auto"]
+    )
+    assert options.runs == Path("build/paper-changed/runs.jsonl")
+    job = planned(options).jobs[0]
+    assert dict(job.changes) == {"view_dropout": 0.5, "gate": "auto"}
+    quick = parsed(["--quick", "--change", "batch_size=8", "--dataset", "simulated:shifted-0"])
+    assert dict(planned(quick).jobs[0].changes) == {"steps_per_episode": 16, "batch_size": 8}
 
 
 def test_finished_runs_lie_with_the_report_that_is_made_of_them():

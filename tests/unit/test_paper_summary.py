@@ -138,6 +138,12 @@ def test_pairs_are_compared_with_the_method_that_does_not_align():
     assert gain["mean_over_pairs"] == pytest.approx(0.39 / 4)
     assert gain["mean_over_sets"] == pytest.approx((0.05 + 0.3 - 0.01) / 3)
     assert found["gains"]["daband-plus"]["below_margin"] == []
+    assert gain["agreement"] == pytest.approx(0.75)  # three of four contexts, for all seeds
+
+
+def test_a_single_seed_agrees_with_none():
+    runs = [run for run in pair_runs("gdsc:lung-blood", 0.5, 0.6, 0.7) if run["seed"] == 0]
+    assert pairs_summary(runs)["gains"]["daband"]["agreement"] is None
 
 
 def test_a_method_is_compared_on_the_seeds_that_it_shares_with_the_baseline():
