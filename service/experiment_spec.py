@@ -82,7 +82,7 @@ class ExperimentSpec:
         """Whether decisions may be answered before they are durable."""
         return self.durability is Durability.RELAXED
 
-    @property
+    @cached_property
     def is_per_arm(self) -> bool:
         """Whether each arm has a context of its own."""
         return self.context_kind is ContextKind.PER_ARM

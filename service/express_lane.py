@@ -61,9 +61,14 @@ class ExpressLane:
         self._max_body_bytes = max_body_bytes
         self._cached: Callable[[bytes], Hot | None] = lru_cache(maxsize=1024)(self._found)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be taken now; one that is refused, or the last, is the layers' matter."""
+        return self.shedding.has_room and not self.requests.is_last
+
     def find(self, method: bytes, url: bytes, headers: Sequence[Header]) -> Hot | None:
         """What a request asks for that has this lane; none if the layers must look at it."""
-        if method != b"POST" or self.requests.is_last or not self.shedding.has_room:
+        if method != b"POST" or not self.is_open:
             return None
         hot = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
         return hot if hot is not None and self._is_plain(dict(headers)) else None

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from service import http_protocol
 from service.express_lane import Exchange
 from service.http_protocol import Excess, Headers, guarded_protocol
 from tests.storage_tools import eventually
@@ -59,6 +60,15 @@ class Connection:
     @property
     def is_open(self) -> bool:
         return not self._reader.at_eof()
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator["Connection"]:
+        """A second connection to the same server."""
+        address = self._writer.get_extra_info("peername")
+        reader, writer = await asyncio.open_connection(*address)
+        yield Connection(reader, writer)
+        writer.close()
+        await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -245,6 +255,7 @@ class Lane:
         self.gate = asyncio.Event()
         self.gate.set()
         self.is_last = False
+        self.is_open = True
 
     def find(self, method: bytes, url: bytes, headers: Headers) -> Any:
         self.asked.append(url)
@@ -298,7 +309,139 @@ async def test_the_lane_answers_in_place_of_the_app():
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
     assert (app.asked, lane.taken) == (1, [b"first", b"again"])
-    assert lane.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
+    assert lane.asked == [b"/hot?a=b", b"/"]  # the same head is read once
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        posted(b"of another length"),
+        posted(b"other", b"X-Other: header"),
+        posted(b"other").replace(b"/hot?a=b", b"/hot?a=c"),
+        posted(b"other").replace(b"Content", b"content"),
+    ],
+)
+async def test_another_head_is_read(request_: bytes):
+    lane = Lane()
+    async with connected(App(), LONG, lane=lane) as client:
+        for words in (posted(b"first"), request_):
+            client.say(words)
+            await client.until(words.partition(b"\r\n\r\n")[2])
+    assert len(lane.asked) == 2
+
+
+@pytest.mark.parametrize("header", [b"X-Request-ID: 7", b"Traceparent: 00-1-2-01"])
+async def test_a_head_of_one_request_is_not_kept(header: bytes):
+    lane = Lane()
+    async with connected(App(), LONG, lane=lane) as client:
+        for body in (b"first", b"again"):
+            client.say(posted(body, header))
+            await client.until(body)
+    assert len(lane.asked) == 2
+
+
+async def test_heads_that_are_kept_are_few(monkeypatch):
+    monkeypatch.setattr(http_protocol, "MAX_HEADS", 2)
+    lane = Lane()
+    async with connected(App(), LONG, lane=lane) as client:
+        for body in (b"1", b"22", b"333", b"333", b"1"):
+            client.say(posted(body))
+            await client.until(body)
+    assert len(lane.asked) == 4
+
+
+async def test_a_long_head_is_not_kept():
+    lane = Lane()
+    async with connected(App(), LONG, lane=lane) as client:
+        for body in (b"first", b"again"):
+            client.say(posted(body, b"X-Long: " + bytes(b"x" * http_protocol.MAX_HEAD_BYTES)))
+            await client.until(body)
+    assert len(lane.asked) == 2
+
+
+async def test_a_known_request_within_a_body_is_a_body():
+    app, lane = Reading(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(posted(b"known"))
+        await client.until(b"known")
+        inner = posted(b"inner")
+        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
+        await eventually(lambda: len(lane.asked) == 2)
+        client.say(inner)
+        assert b"200 OK" in await client.until(b"ok")
+    assert (app.bodies, lane.taken) == ([inner], [b"known"])
+
+
+async def test_a_known_request_within_the_body_of_one_that_was_answered_is_a_body():
+    app, lane = App(), Lane()  # which answers before the body is there
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(posted(b"known"))
+        await client.until(b"known")
+        inner = posted(b"inner")
+        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
+        assert b"200 OK" in await client.until(b"ok")
+        client.say(inner)
+        await asyncio.sleep(SHORT)
+        client.say(REQUEST)
+        assert b"200 OK" in await client.until(b"ok")
+    assert (app.asked, lane.taken) == (2, [b"known"])
+
+
+async def test_a_head_that_came_behind_the_end_of_a_body_is_not_taken_for_another():
+    app, lane = App(), Lane()  # which answers before the body is there
+    put = b"PUT / HTTP/1.1\r\nContent-Length: 7\r\n\r\n"
+    async with connected(app, LONG, lane=lane) as client:
+        for body in (b"other", b"again"):
+            client.say(put + b"begin")
+            await client.until(b"ok")
+            client.say(b"ed" + posted(body))
+            assert await client.until(body) == echoed(body)
+    assert (app.asked, lane.taken) == (2, [b"other", b"again"])
+
+
+async def test_a_known_request_is_in_time_for_the_deadline():
+    lane = Lane()
+    async with connected(App(), SHORT, lane=lane) as client:
+        client.say(posted(b"known"))
+        await client.until(b"known")
+        async with client.another() as other:
+            other.say(posted(b"first"))
+            await other.until(b"first")
+            await asyncio.sleep(2 * SHORT)
+            other.say(posted(b"later"))
+            await other.until(b"later")
+    assert len(lane.asked) == 1
+
+
+async def test_a_known_request_in_pieces_or_behind_another_is_read():
+    app, lane = Reading(), Lane()
+    async with connected(app, LONG, lane=lane) as client:
+        client.say(posted(b"known"))
+        await client.until(b"known")
+        client.say(posted(b"parts")[:-2])
+        await eventually(lambda: len(lane.asked) == 2)
+        client.say(b"ts")
+        await client.until(b"ok")
+        lane.gate.clear()
+        client.say(posted(b"first"))
+        await eventually(lambda: len(lane.taken) == 2)
+        client.say(posted(b"later"))
+        await asyncio.sleep(SHORT)
+        lane.gate.set()
+        assert await client.until(b"first") == echoed(b"first")
+        await client.until(b"ok")
+    assert (app.bodies, lane.taken) == ([b"parts", b"later"], [b"known", b"first"])
+
+
+async def test_a_known_request_is_read_while_the_lane_is_shut():
+    lane = Lane()
+    async with connected(App(), LONG, lane=lane) as client:
+        client.say(posted(b"known"))
+        await client.until(b"known")
+        lane.is_open = False
+        client.say(posted(b"other"))
+        await client.until(b"other")
+    assert len(lane.asked) == 2
 
 
 async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
