@@ -59,13 +59,19 @@ def _pair(records: Sequence[Record], pair: str) -> Summary | None:
         for method in (BASELINE, *there)
     }
     entry["rounds"] = mine[-1]["rounds"]
-    entry["differences"] = {
-        method: float(
-            np.mean([by_method[method][s]["target"] - baseline[s]["target"] for s in seeds[method]])
-        )
+    gains = {
+        method: [by_method[method][s]["target"] - baseline[s]["target"] for s in seeds[method]]
         for method in there
     }
+    entry["differences"] = {method: float(np.mean(each)) for method, each in gains.items()}
+    entry["standard_errors"] = {method: _standard_error(each) for method, each in gains.items()}
     return entry
+
+
+def _standard_error(values: Sequence[float]) -> float | None:
+    """How far their mean may be off by chance; None for one value."""
+    count = len(values)
+    return float(np.std(values, ddof=1) / np.sqrt(count)) if count > 1 else None
 
 
 def _differences(pairs: Mapping[str, Summary], method: str) -> dict[str, float]:

@@ -129,7 +129,8 @@ def pairs_part(summary: Summary, folder: str) -> str:
     return "\n\n".join(
         (
             f"### Every pair of domains against `{BASELINE}`",
-            f"Runs on {', '.join(summary['about']['devices'])}. The paper has no such figures.",
+            f"Runs on {', '.join(summary['about']['devices'])}. The paper has no such figures. In brackets: a "
+            "difference's standard error.",
             f"![gains]({folder}/pairs.png)",
             gains_table(summary["gains"]),
             pairs_table(summary["pairs"]),
@@ -165,7 +166,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
 
 
 def pairs_table(pairs: dict[str, Summary]) -> str:
-    """A pair a row."""
+    """A pair a row; behind a difference stands its standard error over the seeds."""
     head = ["pair", "rounds", f"`{BASELINE}`"]
     for method in CHALLENGERS:
         head += [f"`{method}`", "difference"]
@@ -175,7 +176,7 @@ def pairs_table(pairs: dict[str, Summary]) -> str:
         for method in CHALLENGERS:
             is_there = method in entry
             row.append(_spread(entry[method]) if is_there else NONE)
-            row.append(signed(entry["differences"][method]) if is_there else NONE)
+            row.append(_difference(entry, method) if is_there else NONE)
         rows.append(row)
     return markdown(head, rows)
 
@@ -192,6 +193,11 @@ def signed(value: float) -> str:
 
 def _spread(entry: Summary) -> str:
     return f"{entry['mean']:.3f} ± {entry['std']:.3f}"
+
+
+def _difference(entry: Summary, method: str) -> str:
+    error = number(entry["standard_errors"][method])
+    return f"{signed(entry['differences'][method])} ({error})"
 
 
 def _paper(entry: Summary) -> str:

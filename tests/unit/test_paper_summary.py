@@ -143,7 +143,21 @@ def test_pairs_are_compared_with_the_method_that_does_not_align():
 
 def test_a_single_seed_agrees_with_none():
     runs = [run for run in pair_runs("gdsc:lung-blood", 0.5, 0.6, 0.7) if run["seed"] == 0]
-    assert pairs_summary(runs)["gains"]["daband"]["agreement"] is None
+    found = pairs_summary(runs)
+    assert found["gains"]["daband"]["agreement"] is None
+    assert found["pairs"]["gdsc:lung-blood"]["standard_errors"]["daband"] is None
+    assert "| +0.100 (–) |" in pairs_table(found["pairs"])
+
+
+def test_a_difference_has_the_standard_error_of_the_seeds_differences():
+    pair = "gdsc:lung-blood"
+    runs = [record("nlinucb", seed, 0.5, dataset=pair) for seed in range(4)]
+    runs += [record("daband", seed, 0.5 + 0.1 * seed, dataset=pair) for seed in range(4)]
+    found = pairs_summary(runs)["pairs"]
+    # 0, 0.1, 0.2 and 0.3 have a variance of 0.05 / 3.
+    expected = (0.05 / 3 / 4) ** 0.5
+    assert found[pair]["standard_errors"] == {"daband": pytest.approx(expected)}
+    assert "| +0.150 (0.065) |" in pairs_table(found)
 
 
 def test_a_method_is_compared_on_the_seeds_that_it_shares_with_the_baseline():
@@ -166,7 +180,10 @@ def test_a_method_without_runs_is_left_out():
     assert found["gains"]["daband"]["pair_count"] == 1
     assert pairs_summary(runs[:3])["pairs"] == {}
     table = pairs_table(found["pairs"])
-    assert "| gdsc:lung-blood | 19200 | 0.500 ± 0.100 | 0.600 ± 0.100 | +0.100 | – | – |" in table
+    assert (
+        "| gdsc:lung-blood | 19200 | 0.500 ± 0.100 | 0.600 ± 0.100 | +0.100 (0.000) | – | – |"
+        in table
+    )
 
 
 def test_simulated_worlds_are_grouped_by_kind():
