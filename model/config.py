@@ -120,7 +120,7 @@ class BanditConfig:
     consistency_weight: float = _field(
         0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
     )
-    view_rounds: bool = _field(False, "learn rewards from random views of the rounds' contexts")
+    view_rounds: bool = _field(False, "learn from random views of contexts")
     view_dropout: float = _field(
         0.1, "share of a vector's measurements that a view leaves out", bounds=(0, 0.9)
     )

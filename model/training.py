@@ -156,7 +156,8 @@ class _Batches:
     def _unlabeled(self, contexts: Tensor) -> dict[str, Tensor]:
         if self.config.consistency_weight:
             return {"student_view": self._viewed(contexts), "teacher_view": self._viewed(contexts)}
-        return {_UNLABELED: contexts}
+        # As the source's: else the discriminator tells views from contexts, not source from target.
+        return {_UNLABELED: self._viewed(contexts) if self.config.view_rounds else contexts}
 
     def _viewed(self, contexts: Tensor) -> Tensor:
         """A random view of contexts (steps, batch, *shape)."""

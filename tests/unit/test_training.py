@@ -16,6 +16,7 @@ from model.shares import share_ratio
 from model.towers import tower_weights
 from model.training import Trained, average_weight, train_episode
 from model.vector_encoders import Committee
+from model.views import random_view
 from tests.builders import make_rounds, small_config, teach
 
 
@@ -228,6 +229,21 @@ def test_the_average_spans_a_tenth_of_all_steps_until_that_is_slower_than_its_de
 def test_rounds_can_be_learned_from_their_views(job):
     plain, viewed = trained(job), trained(job, view_rounds=True)
     assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
+
+
+@pytest.mark.parametrize("job", [{"divergence_weight": 1.0}], indirect=True)
+@pytest.mark.parametrize("is_viewed", [True, False])
+def test_domains_are_compared_by_views_of_both_or_of_none(job, monkeypatch, is_viewed):
+    known = {row.tobytes() for row in job.data.target.contexts.numpy()}
+    are_targets: set[bool] = set()
+
+    def recorded(contexts: Tensor, *rest: Any) -> Tensor:
+        are_targets.update(row.tobytes() in known for row in contexts.numpy())
+        return random_view(contexts, *rest)
+
+    monkeypatch.setattr(training, "random_view", recorded)
+    trained(job, view_rounds=is_viewed)
+    assert are_targets == ({True, False} if is_viewed else set())
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
