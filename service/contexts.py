@@ -22,9 +22,9 @@ from service.bodies import (
     decode_by,
     decoder,
 )
-from service.decision_codec import CONTEXT_TYPE, Side
+from service.decision_codec import CONTEXT_TYPE, Side, context_bytes
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
-from service.invalid import check_identifier, refuse
+from service.invalid import check_identifier, refuse, refuse_numbers
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
 
@@ -61,8 +61,8 @@ def sides_of_many(
 
 def _vectors(
     spec: ExperimentSpec, rounds: Sequence[RoundBody], media: MediaType
-) -> list[Floats] | None:
-    """The contexts of rounds that have one vector each, checked at once.
+) -> list[bytes] | None:
+    """The contexts of rounds that have one vector each, checked at once, as the log keeps them.
 
     None where there is anything else to say of a round, or wrong with it: that takes a closer look.
     """
@@ -82,7 +82,10 @@ def _vectors(
         if len(numbers) != count * size:
             return None
     array = np.frombuffer(numbers, dtype=np.float32)
-    return list(array.reshape(-1, size)) if math.isfinite(np.vdot(array, array)) else None
+    if not math.isfinite(np.vdot(array, array)):
+        return None
+    content, width = context_bytes(array), size * CONTEXT_TYPE.itemsize
+    return [content[start : start + width] for start in range(0, len(content), width)]
 
 
 def binary_side(
@@ -90,11 +93,14 @@ def binary_side(
 ) -> Side:
     """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
     named = named_arms(spec, arms)
+    if media is MediaType.BYTES and not spec.is_per_arm:
+        # As the log keeps it. Whether its numbers are finite, the policy sees of many callers' at once.
+        return Side(domain, in_order(spec, named), _sized(body, spec.context_shape))
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
     contexts = _checked(array, shape, "#")
     if not spec.is_per_arm:
-        return Side(domain, in_order(spec, named), contexts)
+        return Side(domain, in_order(spec, named), context_bytes(contexts))
     return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
 
 
@@ -124,7 +130,8 @@ def _side(
     if body.contexts is not None:
         return side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
     context = _decoded(body.context, spec.context_shape, media, f"{pointer}/context")
-    return Side(domain, spec.arms if eligible is None else in_order(spec, eligible), context)
+    arms = spec.arms if eligible is None else in_order(spec, eligible)
+    return Side(domain, arms, context_bytes(context))
 
 
 def side_by_arm(
@@ -149,7 +156,7 @@ def side_by_arm(
 
 def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floats]) -> Side:
     arms = in_order(spec, contexts)
-    return Side(domain, arms, np.stack([contexts[arm] for arm in arms]))
+    return Side(domain, arms, b"".join([context_bytes(contexts[arm]) for arm in arms]))
 
 
 def in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
@@ -196,15 +203,15 @@ def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
 
 
 def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:
+    numbers = np.frombuffer(_sized(body, shape, pointer), dtype=CONTEXT_TYPE)
+    return numbers.astype(np.float32, copy=False).reshape(shape)
+
+
+def _sized(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> bytes:
     size = math.prod(shape) * CONTEXT_TYPE.itemsize
     if len(body) != size:
         refuse(f"Expected {size} bytes: float32 numbers of shape {list(shape)}.", pointer)
-    return raw_numbers(body, shape)
-
-
-def raw_numbers(body: bytes, shape: tuple[int, ...]) -> Floats:
-    """Float32 bytes as an array: a copy, which the model may write to, in the machine's byte order."""
-    return np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32).reshape(shape)
+    return body
 
 
 class NpyHeader(NamedTuple):
@@ -250,7 +257,7 @@ def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
 def _checked(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
     array = _finite(values, shape, pointer)
     if array.shape != shape:
-        refuse(_expected(shape), pointer)
+        refuse_numbers(shape, pointer)
     return array
 
 
@@ -258,7 +265,7 @@ def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Float
     """Contexts (n, *shape)."""
     array = _finite(values, shape, pointer)
     if array.ndim != len(shape) + 1:
-        refuse(_expected(shape), pointer)
+        refuse_numbers(shape, pointer)
     return array
 
 
@@ -267,14 +274,10 @@ def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
         array = values if isinstance(values, np.ndarray) else _array(values)
         checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
     except ValueError:
-        refuse(_expected(shape), pointer)
+        refuse_numbers(shape, pointer)
     return array
 
 
 def _array(values: object) -> Floats:
     with np.errstate(over="ignore"):
         return np.asarray(values, dtype=np.float32)
-
-
-def _expected(shape: tuple[int, ...]) -> str:
-    return f"Expected finite float32 numbers of shape {list(shape)}."

@@ -49,11 +49,11 @@ _decode_shares = msgspec.json.Decoder(_Shares).decode
 
 
 class Side(Struct, frozen=True, gc=False):
-    """One domain's part of a round: `contexts` is (*shape), or (arms, *shape) where arms have their own."""
+    """One domain's part of a round; `content` is its context, or one for each arm, as the log keeps it."""
 
     domain: Domain
     arms: tuple[str, ...]
-    contexts: Floats
+    content: bytes
 
 
 class DecisionOrigin(Struct, frozen=True, gc=False):
@@ -121,7 +121,7 @@ def decision_event(
         EventKind.DECISION,
         decision_id,
         payload=_encode(chosen.payload),
-        context=context_bytes(side.contexts),
+        context=side.content,
         request_id=origin.request_id,
         request_hash=origin.request_hash,
         domain=side.domain,
@@ -148,6 +148,14 @@ def context_bytes(contexts: Floats) -> bytes:
     if contexts.dtype is not CONTEXT_TYPE:
         contexts = contexts.astype(CONTEXT_TYPE, copy=False)
     return contexts.tobytes()
+
+
+def contexts_of(sides: Sequence[Side], spec: ExperimentSpec) -> Floats:
+    """The contexts of sides of one arm count: (n, *shape), or (n, arms, *shape) where arms have their own."""
+    joined = b"".join([side.content for side in sides])
+    own = (len(sides[0].arms),) if spec.is_per_arm else ()
+    numbers = np.frombuffer(joined, dtype=CONTEXT_TYPE).astype(np.float32)
+    return numbers.reshape(len(sides), *own, *spec.context_shape)
 
 
 def stored_contexts(context: bytes, shape: tuple[int, ...]) -> Floats:

@@ -12,6 +12,11 @@ def refuse(detail: str, pointer: str = "#") -> NoReturn:
     raise InvalidRequest(errors=[{"detail": detail, "pointer": pointer}])
 
 
+def refuse_numbers(shape: tuple[int, ...], pointer: str = "#") -> NoReturn:
+    """Refuse what should be a context of this shape, or contexts."""
+    refuse(f"Expected finite float32 numbers of shape {list(shape)}.", pointer)
+
+
 def check_identifier(value: str, pointer: str) -> str:
     """The id as it is: opaque text, compared byte for byte, that every database can hold."""
     try:

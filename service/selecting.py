@@ -16,18 +16,20 @@ from model.rounds import Booleans
 from model.selection import entropy
 from service import tracing
 from service.decision_codec import (
+    CONTEXT_TYPE,
     Chosen,
     DecisionAnswer,
     DecisionOrigin,
     Side,
     by_arm,
     chosen_arms,
-    context_bytes,
+    contexts_of,
     decision_answer,
     decision_event,
     stored_answer,
 )
-from service.errors import ExperimentPaused, InvalidRequest, ServiceError
+from service.errors import ExperimentPaused, ServiceError
+from service.invalid import refuse_numbers
 from service.json_buffer import JsonBuffer
 from service.metrics import Metrics
 from service.policies import Served
@@ -60,17 +62,14 @@ class Round(Struct, frozen=True, gc=False):
         """Equal for equal rounds, however they were sent."""
         parts: list[bytes] = []
         for side in self.sides:
-            parts += (
-                _head(side.domain, side.arms, side.contexts.size),
-                context_bytes(side.contexts),
-            )
+            parts += (_head(side.domain, side.arms, len(side.content)), side.content)
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @lru_cache(maxsize=256)
-def _head(domain: Domain, arms: tuple[str, ...], size: int) -> bytes:
+def _head(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> bytes:
     named = "".join(f"{len(arm)}:{arm}" for arm in arms)
-    return f"{domain}|{len(arms)}|{named}|{size}|".encode()
+    return f"{domain}|{len(arms)}|{named}|{size_bytes // CONTEXT_TYPE.itemsize}|".encode()
 
 
 @lru_cache(maxsize=1024)
@@ -217,7 +216,7 @@ class Selecting:
 
     async def _score_group(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
         sides = [draft.side for draft in drafts]
-        contexts = np.array([side.contexts for side in sides])
+        contexts = contexts_of(sides, served.spec)
         ids = [draft.decision_id for draft in drafts]
         columns = [_columns(served, side) for side in sides]
         eligible = _eligible(served, columns)
@@ -225,8 +224,8 @@ class Selecting:
             selection = await self._scorer.select(
                 served.policy, sides[0].domain, contexts, ids, eligible
             )
-        except ValueError as error:
-            raise InvalidRequest("The model refuses the contexts.") from error
+        except ValueError:  # of bodies whose numbers nobody has looked at before
+            refuse_numbers(served.spec.context_shape)
         return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
 
     def _note(self, served: Served, decided: Sequence[_Decided]) -> None:

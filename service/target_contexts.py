@@ -20,7 +20,7 @@ from service.contexts import (
     numbers_from,
     side_by_arm,
 )
-from service.decision_codec import CONTEXT_TYPE
+from service.decision_codec import CONTEXT_TYPE, stored_contexts
 from service.experiment_spec import ExperimentSpec
 from service.invalid import refuse
 from service.target_selecting import TargetRows
@@ -86,7 +86,7 @@ def _rows_by_arm(
     groups: defaultdict[tuple[str, ...], list[tuple[int, Floats]]] = defaultdict(list)
     for index, (raw, pointer) in enumerate(zip(given, pointers, strict=True)):
         side = side_by_arm(spec, Domain.TARGET, raw, eligible, media, pointer)
-        groups[side.arms].append((index, side.contexts))
+        groups[side.arms].append((index, stored_contexts(side.content, spec.context_shape)))
     return [
         TargetRows(arms, np.stack([each for _, each in some]), [index for index, _ in some])
         for arms, some in groups.items()

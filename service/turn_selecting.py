@@ -85,10 +85,14 @@ class TurnSelecting:
             _hand_over(waiting.answer, answered)
 
     async def _decide_apart(self, group: Group, error: Exception) -> None:
-        """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them."""
+        """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them.
+
+        It is looked for by halves, so that who sends nonsense does not cost the others of a turn their batch.
+        """
         is_of_all = isinstance(error, ServiceError) and error.status >= 500
         if len(group) > 1 and not is_of_all:
-            await asyncio.gather(*(self._decide([waiting]) for waiting in group))
+            half = len(group) // 2
+            await asyncio.gather(self._decide(group[:half]), self._decide(group[half:]))
             return
         for waiting in group:
             if not waiting.answer.done():

@@ -40,7 +40,7 @@ def stored(event: NewEvent) -> StoredEvent:
 
 
 def made(domain: Domain, contexts: np.ndarray, decision_id: str = "d-1") -> NewEvent:
-    side = Side(domain, ARMS, contexts)
+    side = Side(domain, ARMS, contexts.tobytes())
     (chosen,) = chosen_arms(SELECTION, [side], [None], ORIGIN.encoder_version)
     return decision_event(ORIGIN, side, decision_id, chosen)
 
@@ -99,7 +99,7 @@ def test_there_is_no_type_for_names_that_are_escaped_or_too_many(arms: tuple[str
 
 
 def test_a_narrowed_selection_keeps_the_chosen_arm():
-    side = Side(Domain.SOURCE, ("mid", "high"), SHARED)
+    side = Side(Domain.SOURCE, ("mid", "high"), SHARED.tobytes())
     (chosen,) = chosen_arms(SELECTION, [side], [[1, 2]], 3)
     assert chosen.arm == "mid"
     assert chosen.payload.probabilities == (0.5, 0.25)

@@ -1,5 +1,6 @@
 """A hot route answers the same whether it is called by its path or found by FastAPI's router."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -153,6 +154,21 @@ async def test_only_finite_numbers_of_the_right_shape_are_taken(api: Api, contex
 async def test_binary_bodies_are_checked(api: Api, content: bytes, status: int):
     answer = await api.http.post("/select?experiment=doses", content=content, headers=BYTES)
     assert answer.status_code == status, answer.text
+
+
+async def test_a_bad_body_is_refused_alone_among_those_of_its_turn(api: Api):
+    bad = np.array([np.nan, 0, 0, 0], dtype=np.float32).tobytes()
+    bodies = [BODY, BODY, bad, BODY, BODY]
+    asked = (
+        api.http.post("/select?experiment=doses", content=each, headers=BYTES) for each in bodies
+    )
+    answers = await asyncio.gather(*asked)
+    assert [answer.status_code for answer in answers] == [200, 200, 422, 200, 200]
+    (error,) = answers[2].json()["errors"]
+    assert error == {
+        "detail": "Expected finite float32 numbers of shape [4].",
+        "pointer": "#",
+    }
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,15 @@ async def test_who_is_refused_is_refused_alone():
     for error in (refusal, bug):
         batches = Batches(b=error)
         assert await ask(turn_of(batches), "a", "b", "c") == ["a", error, "c"]
-        assert [ids for _, ids in batches.asked] == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+        assert [ids for _, ids in batches.asked] == [list("abc"), ["a"], ["b", "c"], ["b"], ["c"]]
+
+
+async def test_who_is_refused_costs_the_others_few_batches():
+    names = [f"r-{number}" for number in range(64)]
+    batches = Batches(**{"r-40": ExperimentPaused()})
+    found = await ask(turn_of(batches), *names)
+    assert [name for name, each in zip(names, found, strict=True) if each != name] == ["r-40"]
+    assert len(batches.asked) == 1 + 2 * 6  # and not 65
 
 
 async def test_what_is_the_services_fault_is_tried_once():
