@@ -50,6 +50,11 @@ class AppendCall(NamedTuple):
         return self.events[0].experiment_id
 
     @property
+    def size_bytes(self) -> int:
+        """Of what is large in its events."""
+        return sum(len(event.payload) + len(event.context or b"") for event in self.events)
+
+    @property
     def has_new_decisions(self) -> bool:
         """Whether all it brings are decisions under ids that were made a moment ago: no log holds their like."""
         return all(

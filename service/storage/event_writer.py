@@ -13,8 +13,8 @@ from service.records import Appended, EventKind, StoredEvent, utc_now
 from service.storage.append_plan import AppendCall, AppendPlan
 from service.storage.append_session import AppendSession, SqlSession
 from service.storage.database import Database
-from service.storage.new_decisions import append_new_decisions, are_new_decisions
-from service.storage.postgres_session import COPIED, PostgresSession, bare
+from service.storage.new_decisions import append_new_decisions, fit_one_statement
+from service.storage.postgres_session import PostgresSession, bare
 
 Outcome = list[Appended] | ServiceError
 Begun = Callable[[AsyncConnection], AbstractAsyncContextManager[AppendSession]]
@@ -36,9 +36,7 @@ class EventWriter:
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
-
-        count = sum(len(call.events) for call in calls)
-        has_one_statement = not self._is_sqlite and count < COPIED and are_new_decisions(calls)
+        has_one_statement = not self._is_sqlite and fit_one_statement(calls)
 
         async def work(connection: AsyncConnection) -> list[Outcome]:
             if has_one_statement and (written := await _append_new(connection, calls)) is not None:

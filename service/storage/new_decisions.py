@@ -15,6 +15,7 @@ from service.records import Appended, EventKind, Status
 from service.storage.append_plan import AppendCall, numbered
 from service.storage.postgres_session import COLUMNS
 
+MAX_BYTES = 1 << 20  # a statement is in memory as a whole, here and there; a COPY goes in parts
 # What differs from row to row.
 _VARYING = (
     *("event_key", "payload", "context", "request_id", "request_hash"),
@@ -36,12 +37,21 @@ SELECT head, moment FROM moved
 """  # noqa: S608
 
 
-def are_new_decisions(calls: Sequence[AppendCall]) -> bool:
-    """Whether the calls are for one experiment and bring nothing but such decisions."""
+def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
+    """Whether the calls are for one experiment, and bring nothing but such decisions and not too much.
+
+    Who wants to be told when the database has them is told in the middle of a COPY.
+    """
     experiment_id = calls[0].experiment_id
-    return all(
-        call.experiment_id == experiment_id and call.epoch is None and call.has_new_decisions
-        for call in calls
+    return (
+        all(
+            call.experiment_id == experiment_id
+            and call.epoch is None
+            and call.on_sent is None
+            and call.has_new_decisions
+            for call in calls
+        )
+        and sum(call.size_bytes for call in calls) <= MAX_BYTES
     )
 
 

@@ -14,6 +14,7 @@ from service.storage.append_plan import AppendCall
 from service.storage.event_log import EventLog
 from service.storage.event_writer import EventWriter
 from service.storage.experiments import Experiments
+from service.storage.new_decisions import MAX_BYTES, fit_one_statement
 from service.storage.postgres_session import COPIED, PostgresSession
 from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
 
@@ -143,8 +144,9 @@ async def test_two_processes_leave_no_gap(postgres_url: str, second_log: EventLo
     assert times == sorted(times)
 
 
-async def test_few_of_them_need_no_other_statement(
-    postgres_url: str, second_log: EventLog, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("count", [1, COPIED, 256])
+async def test_they_need_no_other_statement(
+    postgres_url: str, second_log: EventLog, monkeypatch: pytest.MonkeyPatch, count: int
 ):
     def begun(_: AsyncConnection) -> Any:
         raise AssertionError("a transaction of several statements")
@@ -152,10 +154,20 @@ async def test_few_of_them_need_no_other_statement(
     experiment = await Experiments(second_log._database).create("doses", "{}")
     monkeypatch.setattr(PostgresSession, "begun", begun)
     async with opened_log(postgres_url) as log:
-        await log.append([new_decision(experiment) for _ in range(COPIED - 1)])
-        assert await log.head(experiment.experiment_id) == COPIED - 1
+        await log.append([new_decision(experiment) for _ in range(count)])
+        assert await log.head(experiment.experiment_id) == count
         with pytest.raises(AssertionError):
             await EventWriter(log._database).write([AppendCall((decision(experiment),))])
+
+
+async def test_much_of_them_is_sent_in_parts(event_log: EventLog, experiment: Experiment):
+    large = [new_decision(experiment, context=bytes(MAX_BYTES // COPIED)) for _ in range(COPIED)]
+    assert not fit_one_statement([AppendCall(tuple(large))])
+    assert fit_one_statement([AppendCall(tuple(large[1:]))])
+    await event_log.append(large)
+    assert [each.context for each in await log_of(event_log, experiment)] == [
+        each.context for each in large
+    ]
 
 
 async def test_callers_are_told_when_the_database_has_many_of_them(
