@@ -38,9 +38,8 @@ Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 END_OF_HEAD = b"\r\n\r\n"
 MAX_HEADS, MAX_HEAD_BYTES = 256, 1024
-UNIQUE = frozenset(
-    {b"x-request-id", b"traceparent"}
-)  # of one request, so that its head does not come again
+# Of one request, so that its head does not come again.
+UNIQUE = frozenset({b"x-request-id", b"traceparent"})
 
 
 def guarded_protocol(

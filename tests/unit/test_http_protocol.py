@@ -354,7 +354,7 @@ async def test_a_long_head_is_not_kept():
     lane = Lane()
     async with connected(App(), LONG, lane=lane) as client:
         for body in (b"first", b"again"):
-            client.say(posted(body, b"X-Long: " + bytes(b"x" * http_protocol.MAX_HEAD_BYTES)))
+            client.say(posted(body, b"X-Long: " + b"x" * http_protocol.MAX_HEAD_BYTES))
             await client.until(body)
     assert len(lane.asked) == 2
 
