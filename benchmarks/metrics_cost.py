@@ -20,22 +20,22 @@ PROBABILITIES = np.array([0.955] + [0.005] * 9)
 
 
 def select(metrics: Metrics) -> None:
-    """All that is counted for one select of one side."""
-    metrics.requests_in_flight.inc()
+    """All that is counted for one select of one side, which is alone in its turn."""
+    metrics.requests_in_flight.set(1)
     metrics.observe_scoring([1])
     metrics.observe_append(1, 1, 0.002)
     metrics.count_decisions("doses", "source", 1, entropy(PROBABILITIES))
-    metrics.observe_request("/select", "POST", 200, 0.004)
-    metrics.requests_in_flight.dec()
+    metrics.observe_requests("/select", "POST", 200, [0.004])
+    metrics.requests_in_flight.set(0)
 
 
 def reward(metrics: Metrics) -> None:
-    """All that is counted for one reward."""
-    metrics.requests_in_flight.inc()
+    """All that is counted for one reward, which is alone in its turn."""
+    metrics.requests_in_flight.set(1)
     metrics.observe_append(1, 1, 0.002)
     metrics.count_reward("doses", "source", 1.0)
-    metrics.observe_request("/reward", "POST", 201, 0.004)
-    metrics.requests_in_flight.dec()
+    metrics.observe_requests("/reward", "POST", 201, [0.004])
+    metrics.requests_in_flight.set(0)
 
 
 def microseconds(metrics: Metrics, work: Callable[[Metrics], None]) -> float:

@@ -123,9 +123,10 @@ async def _posted(api: Api, path: str, content: bytes, accept: str) -> int:
     headers = [(b"content-type", b"application/octet-stream"), (b"accept", accept.encode())]
     lane, exchange = api.app.lane, Exchange()
     assert lane is not None
-    hot = lane.find(b"POST", path.encode() + b"?experiment=speed", headers)
+    url, state = path.encode() + b"?experiment=speed", {"services": api.services}
+    hot = lane.find(b"POST", url, headers, state)
     assert hot is not None
-    lane.take(hot, headers, content, {"services": api.services}, exchange)
+    lane.take(hot, content, exchange)
     return (await exchange.answered)[0]
 
 

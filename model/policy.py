@@ -12,7 +12,7 @@ from model.config import BanditConfig
 from model.encoder import FrozenEncoder
 from model.linear_scores import linear_scores
 from model.linucb import Factors
-from model.randomness import KeyedUniforms, bytes_key, draw_key
+from model.randomness import KeyedUniforms, bytes_key, draw_keys
 from model.rounds import (
     Booleans,
     Domain,
@@ -96,7 +96,7 @@ class Policy:
         array = self._checked(contexts, eligible)
         if len(decisions) != len(array):
             raise ValueError(f"decisions: {len(decisions)} ids for {len(array)} contexts")
-        keys = decisions if isinstance(decisions, np.ndarray) else _keys(decisions)
+        keys = decisions if isinstance(decisions, np.ndarray) else draw_keys(decisions)
         if keys.dtype != np.uint64 or keys.ndim != 1:
             raise ValueError("decisions: keys must be a row of uint64")
         scores = self._scored(array, domain)
@@ -190,10 +190,6 @@ class Policy:
             else:
                 scores = scores.reshape(3, *leading)
         return scores, latents
-
-
-def _keys(decision_ids: Sequence[str]) -> Keys:
-    return np.array([draw_key(decision_id) for decision_id in decision_ids], dtype=np.uint64)
 
 
 def _check_eligible(eligible: Booleans, shape: tuple[int, int]) -> None:

@@ -3,8 +3,9 @@
 Nothing has to be saved to go on after a restart, and no draw depends on another.
 """
 
-import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
+from hashlib import blake2b
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class NumberedDraws:
 
     def __init__(self, seed: int, *names: object) -> None:
         text = _SEPARATOR.join((str(seed), *map(str, names), ""))
-        self._prefix = hashlib.blake2b(text.encode(), digest_size=8)
+        self._prefix = blake2b(text.encode(), digest_size=8)
 
     def uniform(self, number: int) -> float:
         """`uniform(seed, *names, number)`."""
@@ -69,9 +70,15 @@ def draw_key(decision_id: str) -> int:
     return _hashed(decision_id)
 
 
+def draw_keys(decision_ids: Iterable[str]) -> Keys:
+    """`draw_key` of each, (n,)."""
+    hashed = [blake2b(each.encode(), digest_size=8).digest() for each in decision_ids]
+    return np.frombuffer(b"".join(hashed), dtype=">u8").astype(np.uint64)
+
+
 def bytes_key(content: bytes) -> int:
     """The 64-bit key by which an arm is drawn for a context that has no decision."""
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+    return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
 
 
 class KeyedUniforms:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import tracing
 from service.authorising import Authorising, Guard, Unguarded
-from service.concurrency_limit import LoadLimits
+from service.concurrency_limit import ConcurrencyLimit, LoadLimits
 from service.cross_origin import CrossOrigin
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
@@ -27,6 +27,7 @@ from service.problems import Problems
 from service.process_runner import ProcessRunner
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
+from service.request_tally import RequestTally
 from service.request_tracing import RequestTracing
 from service.rewarding import Rewarding
 from service.routes import (
@@ -135,6 +136,8 @@ def _add_middleware(
     """Put what every request passes around the app: the last added is the first passed."""
     problems = Problems(metrics)
     problems.install(app)
+    limit = ConcurrencyLimit(LoadLimits(settings.max_in_flight, settings.overload_seconds))
+    tally = RequestTally(metrics, limit)
     limits = Limits(
         settings.max_body_bytes,
         settings.body_timeout_seconds,
@@ -151,7 +154,7 @@ def _add_middleware(
     requests = RequestScope(
         RequestTracing(guard) if settings.trace_endpoint is not None else guard,
         problems=problems,
-        metrics=metrics,
+        tally=tally,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
@@ -161,8 +164,7 @@ def _add_middleware(
         allowed=settings.allowed_origins,
         is_unguarded=not settings.needs_keys,
     )
-    load = LoadLimits(settings.max_in_flight, settings.overload_seconds)
-    app.shedding = Shedding(origins, metrics=metrics, readiness=readiness, limits=load)
+    app.shedding = Shedding(origins, metrics=metrics, tally=tally, readiness=readiness, limit=limit)
     app.door = SecurityHeaders(app.shedding)
     if settings.trace_endpoint is None:
         app.lane = ExpressLane(

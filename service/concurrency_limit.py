@@ -57,14 +57,16 @@ class ConcurrencyLimit:
         self._peak = max(self._peak, self.in_flight)
         return self._clock()
 
-    def leave(self, entered: float) -> None:
-        """A request that began at this time has ended."""
+    def leave(self, entered: float) -> float:
+        """A request that began at this time has ended; the seconds that it took."""
         now = self._clock()
+        seconds = now - entered
         self.in_flight -= 1
-        self._fastest = min(self._fastest, now - entered)
+        self._fastest = min(self._fastest, seconds)
         if now >= self._interval_end:
             self._adapt()
             self._begin_interval(now)
+        return seconds
 
     @property
     def is_exceeded(self) -> bool:

@@ -8,15 +8,17 @@ such requests over as they come; all others pass the layers one by one.
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from msgspec.structs import replace
 from starlette.types import Scope
 
 from service import logs
 from service.authorising import Guard
 from service.errors import ServiceError
-from service.middleware import CLOSE, RequestScope
-from service.routes.hot import Answer, Header, HotRoute, HotRoutes
+from service.middleware import CLOSE, RequestScope, given_request_id
+from service.records import uuid7
+from service.routes.hot import Answer, Begin, Call, Header, HotRoute, HotRoutes
 from service.security_headers import encoded, protected
 from service.shedding import Shedding
 
@@ -35,11 +37,26 @@ class Exchange(Protocol):
         """Run it beside other requests; a server that stops waits for it."""
 
 
-class Hot(NamedTuple):
-    """What a URL asks for."""
+class Hot:
+    """What a head asks for: found out once for all requests that come under it."""
 
-    route: HotRoute
-    query: bytes
+    __slots__ = ("_begin", "_scope", "request_id", "route")
+
+    def __init__(self, route: HotRoute, scope: Scope) -> None:
+        self.route = route
+        self.request_id = given_request_id(scope["headers"])
+        self._scope = scope
+        self._begin: Begin | None = None  # not known before who asks may ask
+
+    def scope(self) -> Scope:
+        """Of one more request."""
+        return self._scope.copy()  # type: ignore[attr-defined, no-any-return]  # a dictionary
+
+    def begin(self, call: Call, reply: "_Reply") -> None:
+        """Let the answer come to the reply; raises `ServiceError`s that are known at once."""
+        if self._begin is None:
+            self._begin = self.route.beginning(call)
+        self._begin(call, reply)
 
 
 class ExpressLane:
@@ -59,55 +76,53 @@ class ExpressLane:
         self.routes = routes
         self._guard = guard
         self._max_body_bytes = max_body_bytes
-        self._cached: Callable[[bytes], Hot | None] = lru_cache(maxsize=1024)(self._found)
+        self._cached: Callable[[bytes], HotRoute | None] = lru_cache(maxsize=1024)(self._found)
 
     @property
     def is_open(self) -> bool:
         """Whether a request may be taken now; one that is refused, or the last, is the layers' matter."""
         return self.shedding.has_room and not self.requests.is_last
 
-    def find(self, method: bytes, url: bytes, headers: Sequence[Header]) -> Hot | None:
-        """What a request asks for that has this lane; none if the layers must look at it."""
+    def find(
+        self, method: bytes, url: bytes, headers: Sequence[Header], state: Mapping[str, Any]
+    ) -> Hot | None:
+        """What a head asks for that has this lane; none if the layers must look at the request."""
         if method != b"POST" or not self.is_open:
             return None
-        hot = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
-        return hot if hot is not None and self._is_plain(dict(headers)) else None
-
-    def take(
-        self,
-        hot: Hot,
-        headers: Sequence[Header],
-        content: bytes,
-        state: Mapping[str, Any],
-        exchange: Exchange,
-    ) -> None:
-        """Answer a request whose body is all there, now or later."""
+        route = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
+        if route is None or not self._is_plain(dict(headers)):
+            return None
         scope: Scope = {
             "type": "http",
             "method": "POST",
-            "path": hot.route.path,
-            "query_string": hot.query,
-            "headers": headers,
+            "path": route.path,
+            "query_string": url.partition(b"?")[2],
+            "headers": tuple(headers),
             "state": state,
-            "route": hot.route,
+            "route": route,
         }
-        reply = _Reply(self, scope, exchange)
+        return Hot(route, scope)
+
+    def take(self, hot: Hot, content: bytes, exchange: Exchange) -> None:
+        """Answer a request whose body is all there, now or later."""
+        reply = _Reply(self, hot, exchange)
+        token = logs.resume(reply.fields)
         try:
+            scope = hot.scope()
             refusal = self._guard.admit(scope)
             reply.fields = logs.context()
             if refusal is None:
-                hot.route.begin(scope, content, reply)
+                hot.begin(Call(scope, content), reply)
             else:
                 reply.answer(Answer.of(refusal))
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             reply.fail(error)
         finally:
-            logs.leave(reply.begun.token)  # whoever called goes on with other requests
+            logs.leave(token)  # whoever called goes on with other requests
 
-    def _found(self, url: bytes) -> Hot | None:
-        path, _, query = url.partition(b"?")
-        route = self.routes.at(path.decode("latin-1")) if b"#" not in url else None
-        return None if route is None else Hot(route, query)
+    def _found(self, url: bytes) -> HotRoute | None:
+        path = url.partition(b"?")[0]
+        return self.routes.at(path.decode("latin-1")) if b"#" not in url else None
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         length = headers.get(b"content-length", b"0")
@@ -118,24 +133,23 @@ class ExpressLane:
 class _Reply:
     """A request on the lane: answered once, and then over."""
 
-    __slots__ = ("_exchange", "_lane", "_scope", "_visit", "begun", "fields")
+    __slots__ = ("_entered", "_exchange", "_lane", "_request_id", "_route", "fields")
 
-    def __init__(self, lane: ExpressLane, scope: Scope, exchange: Exchange) -> None:
+    def __init__(self, lane: ExpressLane, hot: Hot, exchange: Exchange) -> None:
         self._lane = lane
-        self._scope = scope
+        self._route = hot.route
         self._exchange = exchange
-        self._visit = lane.shedding.enter()
-        self.begun = lane.requests.begin(scope)
-        self.fields = logs.context()  # of its log lines
+        self._request_id = hot.request_id or uuid7()
+        self._entered = lane.shedding.enter()
+        self.fields: Mapping[str, Any] = {"request_id": self._request_id}  # of its log lines
 
     def answer(self, answer: Answer) -> None:
         """Send this."""
-        requests = self._lane.requests
-        is_last = requests.is_last
+        is_last = self._lane.requests.is_last
         if CLOSE in answer.headers:  # which is the server's to say
             others = tuple(each for each in answer.headers if each != CLOSE)
-            is_last, answer = True, answer._replace(headers=others)
-        head = _head(answer, requests.identity(self.begun))
+            is_last, answer = True, replace(answer, headers=others)
+        head = _head(answer, self._request_id)
         try:
             self._exchange.answer(answer.status, head, answer.body, is_last=is_last)
         finally:
@@ -169,17 +183,16 @@ class _Reply:
             self.answer(answer)
 
     def _end(self, status: int | None) -> None:
-        token = logs.resume(self.fields)
-        self._lane.requests.observe(self._scope, self.begun, status)
-        logs.leave(token)
-        self._lane.shedding.leave(self._visit)
+        seconds = self._lane.shedding.leave(self._entered)
+        self._lane.requests.note(self._route.path, "POST", status, seconds, self.fields)
 
 
-def _head(answer: Answer, identity: Header) -> bytes:
-    usual = _usual_head((answer.content_type, *answer.headers))
-    return b"%bcontent-length: %d\r\n%b: %b\r\n" % (usual, len(answer.body), *identity)
+def _head(answer: Answer, request_id: str) -> bytes:
+    usual = _usual_head(answer.content_type, answer.headers)
+    length = len(answer.body)
+    return b"%bcontent-length: %d\r\nx-request-id: %b\r\n" % (usual, length, request_id.encode())
 
 
 @lru_cache(maxsize=256)
-def _usual_head(headers: tuple[Header, ...]) -> bytes:
-    return encoded(protected(list(headers)))
+def _usual_head(content_type: Header, others: tuple[Header, ...]) -> bytes:
+    return encoded(protected([content_type, *others]))

@@ -17,7 +17,7 @@ the load that a process can take, most of what a refusal costs would be that.
 import asyncio
 import json
 from asyncio import TimerHandle
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, NamedTuple
 
@@ -60,7 +60,6 @@ class _Head(NamedTuple):
     """The head of a request for the lane, as it was read before."""
 
     hot: Hot
-    headers: Sequence[tuple[bytes, bytes]]
     length: int  # of the body
 
 
@@ -72,34 +71,39 @@ class _Unheard:
 
 
 class _Exchange:
-    """A request on the express lane; it stands where uvicorn's cycle would, and has what that is asked for."""
+    """A connection's requests on the express lane, one after the other.
 
-    __slots__ = ("_protocol", "disconnected", "keep_alive", "response_complete")
+    It stands where uvicorn's cycle would, and has what that is asked for.
+    """
+
+    __slots__ = ("disconnected", "keep_alive", "protocol", "response_complete")
     message_event: ClassVar = _Unheard()
 
     def __init__(self, protocol: "_Guarded") -> None:
-        self._protocol: _Guarded | None = protocol
+        self.protocol: _Guarded | None = protocol  # until the connection is lost
         self.disconnected = False
         self.keep_alive = True
-        self.response_complete = False
+        self.response_complete = True
 
     def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
         """Send it, if the caller is still there."""
-        protocol, self._protocol = self._protocol, None  # which refers to this
+        protocol = self.protocol
         self.response_complete = True
-        if protocol is None or self.disconnected:
+        if protocol is None:
             return
         keeps = self.keep_alive and not is_last
-        protocol.send_whole(status, head, b"\r\n" if keeps else b"connection: close\r\n\r\n", body)
+        end = b"\r\n" if keeps else b"connection: close\r\n\r\n"
+        whole = (STATUS_LINE[status], protocol.default_headers(), head, end, body)
+        protocol.transport.write(b"".join(whole))
         if not keeps:
             protocol.transport.close()
         protocol.on_response_complete()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it as uvicorn runs requests."""
-        assert self._protocol is not None, "it was answered"  # noqa: S101
-        tasks = self._protocol.tasks
-        task = self._protocol.loop.create_task(work)
+        assert self.protocol is not None, "it was there a moment ago"  # noqa: S101
+        tasks = self.protocol.tasks
+        task = self.protocol.loop.create_task(work)
         task.add_done_callback(tasks.discard)
         tasks.add(task)
 
@@ -114,6 +118,7 @@ class _Guarded(HttpToolsProtocol):
     _hot: Hot | None = None  # of a request for the lane whose end has not come
     _content = b""  # of its body
     _is_between = True  # two requests, as far as the parser has been given bytes
+    _exchange: _Exchange | None = None  # once it had a request for the lane
     _whole = b""  # what came at once, if it began between two requests
     _idle_since = 0.0
     _heads: ClassVar[dict[bytes, _Head]]
@@ -128,6 +133,8 @@ class _Guarded(HttpToolsProtocol):
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
         super().connection_lost(exc)
+        if self._exchange is not None:
+            self._exchange.protocol = None  # which refers to it
 
     def data_received(self, data: bytes) -> None:
         if self._is_between:
@@ -172,7 +179,7 @@ class _Guarded(HttpToolsProtocol):
             hot, content = self._hot, self._content
             self._hot, self._content = None, b""
             self._remember(hot, content)
-            self._pass_to_lane(hot, self.headers, content)
+            self._pass_to_lane(hot, content)
         elif self._refusal is not None:
             self._send_refusal(self._refusal)
         else:
@@ -186,7 +193,8 @@ class _Guarded(HttpToolsProtocol):
         is_usual = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
         if self._lane is None or not is_usual or not self._can_write():
             return None
-        return self._lane.find(self.parser.get_method(), self.url, self.headers)
+        method = self.parser.get_method()
+        return self._lane.find(method, self.url, self.headers, self.app_state)
 
     def _can_write(self) -> bool:
         return not (self.flow.write_paused or self.flow.read_paused)
@@ -201,7 +209,7 @@ class _Guarded(HttpToolsProtocol):
         if is_busy or not self._can_write() or self._lane is None or not self._lane.is_open:
             return False
         self._end_deadline()
-        self._pass_to_lane(known.hot, known.headers, data[end + len(END_OF_HEAD) :])
+        self._pass_to_lane(known.hot, data[end + len(END_OF_HEAD) :])
         return True
 
     def _remember(self, hot: Hot, content: bytes) -> None:
@@ -212,15 +220,15 @@ class _Guarded(HttpToolsProtocol):
         if is_alone and UNIQUE.isdisjoint(name for name, _ in self.headers):
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
-            self._heads[whole[:end]] = _Head(hot, tuple(self.headers), len(content))
+            self._heads[whole[:end]] = _Head(hot, len(content))
 
-    def _pass_to_lane(
-        self, hot: Hot, headers: Sequence[tuple[bytes, bytes]], content: bytes
-    ) -> None:
+    def _pass_to_lane(self, hot: Hot, content: bytes) -> None:
         assert self._lane is not None  # noqa: S101 - it was the lane who found it
-        exchange = _Exchange(self)
-        self.cycle = exchange  # type: ignore[assignment]
-        self._lane.take(hot, headers, content, self.app_state, exchange)
+        if self._exchange is None:
+            self._exchange = _Exchange(self)
+        self._exchange.response_complete = False
+        self.cycle = self._exchange  # type: ignore[assignment]
+        self._lane.take(hot, content, self._exchange)
 
     def _take_the_long_way(self) -> None:
         """Begin the request as uvicorn does, with what has come of it."""
@@ -236,7 +244,7 @@ class _Guarded(HttpToolsProtocol):
     def _send_refusal(self, answer: bytes) -> None:
         self._refusal = None
         self._end_deadline()
-        self.transport.write(b"".join((UNAVAILABLE, self._default_headers(), answer)))
+        self.transport.write(b"".join((UNAVAILABLE, self.default_headers(), answer)))
         if self.parser.should_keep_alive():
             self.on_response_complete()
         else:
@@ -274,11 +282,8 @@ class _Guarded(HttpToolsProtocol):
         later = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
         self.timeout_keep_alive_task = later
 
-    def send_whole(self, status: int, *parts: bytes) -> None:
-        """Send an answer, all after its status and the server's own headers as it is."""
-        self.transport.write(b"".join((STATUS_LINE[status], self._default_headers(), *parts)))
-
-    def _default_headers(self) -> bytes:
+    def default_headers(self) -> bytes:
+        """The server's own, encoded."""
         headers = self.server_state.default_headers  # made anew every second
         if _Guarded._encoded_headers[0] is not headers:
             _Guarded._encoded_headers = headers, encoded(headers)

@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
 from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
-from service.metrics import Metrics
 from service.problems import Problems
 from service.promptly import Promptly
 from service.readiness import Readiness
 from service.records import uuid7
+from service.request_tally import RequestTally
 from service.visits import aside, is_crowded
 
 SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -40,13 +40,13 @@ class RequestScope:
         app: ASGIApp,
         *,
         problems: Problems,
-        metrics: Metrics,
+        tally: RequestTally,
         readiness: Readiness,
         slow_seconds: float,
     ) -> None:
         self._app = app
         self._problems = problems
-        self._metrics = metrics
+        self._tally = tally
         self._readiness = readiness
         self._slow_seconds = slow_seconds
 
@@ -69,16 +69,16 @@ class RequestScope:
 
     def end(self, scope: Scope, begun: "Begun", status: int | None) -> None:
         """Note how a request ended; its log lines end here."""
-        self.observe(scope, begun, status)
+        seconds = time.perf_counter() - begun.started
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self.note(route, method, status, seconds, logs.context())
         logs.leave(begun.token)
 
     def headers(self, begun: "Begun") -> list[tuple[bytes, bytes]]:
         """What every answer says of its request."""
-        return [self.identity(begun), *([CLOSE] if self.is_last else ())]
-
-    def identity(self, begun: "Begun") -> tuple[bytes, bytes]:
-        """The header that tells a request's id."""
-        return b"x-request-id", begun.request_id.encode()
+        identity = (b"x-request-id", begun.request_id.encode())
+        return [identity, *([CLOSE] if self.is_last else ())]
 
     @property
     def is_last(self) -> bool:
@@ -97,15 +97,21 @@ class RequestScope:
             if answer.status is None:
                 await crash(scope, receive, answer)
 
-    def observe(self, scope: Scope, begun: "Begun", status: int | None) -> None:
-        """Note what a request was answered, none if it was not, and how long that took."""
-        seconds = time.perf_counter() - begun.started
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self._metrics.observe_request(route, method, status, seconds)
+    def note(
+        self,
+        route: str,
+        method: str,
+        status: int | None,
+        seconds: float,
+        fields: Mapping[str, Any],
+    ) -> None:
+        """Note what a request was answered, none if it was not, how long that took, and what its log lines have."""
+        self._tally.add(route, method, status, seconds)
         if seconds > self._slow_seconds:
             details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
+            token = logs.resume(fields)
             log.warning("a request was slow", extra={**details, "status": status})
+            logs.leave(token)
 
 
 class Begun(NamedTuple):
@@ -235,7 +241,12 @@ def _length(value: bytes) -> int:
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The id that the caller gave, if it is sane, else a new one."""
+    return given_request_id(headers) or uuid7()
+
+
+def given_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The id that the caller gave, none if it is not sane."""
     for name, value in headers:
         if name == b"x-request-id" and SANE_ID.fullmatch(value):
             return value.decode()
-    return uuid7()
+    return None

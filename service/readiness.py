@@ -14,21 +14,19 @@ class Readiness:
     """
 
     def __init__(self) -> None:
+        self.is_ready = True
         self.is_draining = False
         self.dead_task: str | None = None
         self.on_failure: Callable[[], None] = _nobody
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether requests are welcome."""
-        return not self.is_draining and self.dead_task is None
-
     def begin_drain(self) -> None:
         """The process is about to stop: finish what is there, take nothing new for long."""
         self.is_draining = True
+        self.is_ready = False
 
     def fail(self, task: str) -> None:
         """A background task died."""
         if self.dead_task is None:
             self.dead_task = task
+            self.is_ready = False
             self.on_failure()

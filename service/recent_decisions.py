@@ -1,6 +1,7 @@
 """The decisions of the last minutes by id: most rewards come soon, and need no look-up then."""
 
 from array import array
+from collections.abc import Iterable
 from typing import NamedTuple
 
 MAX_RECENT = 65_536
@@ -27,12 +28,16 @@ class RecentDecisions:
         self._owners: list[Owner | None] = [None] * capacity
         self._shared: dict[Owner, Owner] = {}  # one object an experiment, not one a decision
 
-    def add(self, decision_id: str, owner: Owner) -> None:
-        """Remember a decision that was answered."""
-        key = hash(decision_id)
-        place = key % len(self._hashes)
-        self._hashes[place] = key
-        self._owners[place] = self._shared.setdefault(owner, owner)
+    def add(self, decision_ids: Iterable[str], owner: Owner) -> None:
+        """Remember decisions that were answered."""
+        owner = self._shared.setdefault(owner, owner)
+        hashes, owners = self._hashes, self._owners
+        capacity = len(hashes)
+        for decision_id in decision_ids:
+            key = hash(decision_id)
+            place = key % capacity
+            hashes[place] = key
+            owners[place] = owner
 
     def owner(self, decision_id: str) -> Owner | None:
         """Whose decision it is, none when it is not remembered."""

@@ -76,7 +76,11 @@ def utc_now() -> datetime:
 def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    return _front(moment) + _back()
+    try:
+        back = _pool.pop()
+    except IndexError:
+        back = _filled()
+    return _front(moment) + back
 
 
 @lru_cache(maxsize=1)
@@ -90,14 +94,11 @@ _pool: deque[str] = deque()
 os.register_at_fork(after_in_child=_pool.clear)  # or two processes would make the same ids
 
 
-def _back() -> str:
-    """All after the time; the system is asked for many at once, which costs as much as one."""
-    try:
-        return _pool.pop()
-    except IndexError:
-        first, *others = _drawn()
-        _pool.extend(others)
-        return first  # another thread may have taken all the others
+def _filled() -> str:
+    """All of an id after its time; the system is asked for many at once, which costs as much as one."""
+    first, *others = _drawn()
+    _pool.extend(others)
+    return first  # another thread may have taken all the others
 
 
 def _drawn() -> list[str]:

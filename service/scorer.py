@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from model.policy import Policy
-from model.randomness import draw_key
+from model.randomness import draw_keys
 from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection
 from service.errors import Overloaded
 from service.placement import CPU, Placement
@@ -77,7 +77,7 @@ class Scorer:
         if self._row_count and self._row_count + size > self._max_waiting:
             raise Overloaded
         loop = asyncio.get_running_loop()
-        keys = np.array([draw_key(decision_id) for decision_id in decision_ids], dtype=np.uint64)
+        keys = draw_keys(decision_ids)
         answer: asyncio.Future[Selection] = loop.create_future()
         self._waiting.append(_Waiting(policy, domain, contexts, keys, eligible, answer))
         self._row_count += size

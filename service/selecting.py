@@ -232,8 +232,8 @@ class Selecting:
         """Remember whose decisions these are, and count the new ones."""
         owner = Owner(served.experiment.experiment_id, served.experiment.name)
         spreads: defaultdict[Domain, list[float]] = defaultdict(list)
+        self._recent.add([each.answer.decision_id for each in decided], owner)
         for each in decided:
-            self._recent.add(each.answer.decision_id, owner)
             if each.spread is not None:
                 spreads[each.domain].append(each.spread)
         for domain, some in spreads.items():
@@ -257,9 +257,11 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
         "request_id": round_.request_id,
         "policy_version": decided[0].policy_version,
     }
+    is_replay = True
     for each in decided:
-        body[each.domain.value] = each.answer
-    return Answered(body, is_replay=all(each.spread is None for each in decided))
+        body[each.domain._value_] = each.answer  # which `value` looks up in Python
+        is_replay = is_replay and each.spread is None
+    return Answered(body, is_replay)
 
 
 def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:

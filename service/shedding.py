@@ -9,12 +9,13 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.concurrency_limit import ConcurrencyLimit
 from service.errors import Overloaded, occurrence
 from service.metrics import Metrics
 from service.middleware import ALWAYS_OPEN, UNMATCHED, request_id_of
 from service.problems import MEDIA_TYPE
 from service.readiness import Readiness
+from service.request_tally import RequestTally
 from service.security_headers import encoded, protected
 from service.visits import VISIT, Visit
 
@@ -26,13 +27,18 @@ class Shedding:
     """Counts requests in and out, and answers 503 for those that would have to wait too long."""
 
     def __init__(
-        self, app: ASGIApp, *, metrics: Metrics, readiness: Readiness, limits: LoadLimits
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        tally: RequestTally,
+        readiness: Readiness,
+        limit: ConcurrencyLimit,
     ) -> None:
         self._app = app
-        self._limit = ConcurrencyLimit(limits)
-        self._in_flight = metrics.requests_in_flight
+        self._limit = limit
+        self._tally = tally
         self._problems = metrics.problems.labels(Overloaded.slug)
-        self._answers = metrics.request_timer(UNMATCHED, "POST", Overloaded.status)
         self._readiness = readiness
         self._refusal = Refusal(readiness)
 
@@ -50,15 +56,15 @@ class Shedding:
         """Whether one more request may be at work."""
         return self._limit.is_open
 
-    def enter(self) -> Visit:
-        """Count a request in; what is returned is for `leave`."""
-        self._in_flight.inc()
-        return Visit(self._limit)
+    def enter(self) -> float:
+        """Count a request in whose body is there; what is returned is for `leave`."""
+        self._tally.tell_soon()
+        return self._limit.enter()
 
-    def leave(self, visit: Visit) -> None:
-        """Count it out."""
-        visit.end()
-        self._in_flight.dec()
+    def leave(self, entered: float) -> float:
+        """Count it out; the seconds that it took."""
+        self._tally.tell_soon()
+        return self._limit.leave(entered)
 
     def early_refusal(self, url: bytes, headers: Headers) -> bytes | None:
         """The answer to a request in excess as it is sent; none where there is room.
@@ -73,15 +79,18 @@ class Shedding:
         return self._refusal.encoded(request_id_of(headers))
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        visit = scope[VISIT] = self.enter()
+        self._tally.tell_soon()
+        visit = scope[VISIT] = Visit(self._limit)
         try:
             await self._app(scope, receive, send)
         finally:
-            self.leave(visit)
+            visit.end()
+            self._tally.tell_soon()
 
     def _count(self) -> None:
         self._problems.inc()
-        self._answers.observe(0)  # no time to look at a clock: it was next to nothing
+        # No time to look at a clock: it was next to nothing.
+        self._tally.add(UNMATCHED, "POST", Overloaded.status, 0.0)
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
         self._count()

@@ -5,7 +5,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from contextvars import Context
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from service import tracing
 from service.errors import ServiceError
@@ -16,24 +18,45 @@ log = logging.getLogger(__name__)
 
 
 class Asker(Protocol):
-    """Who asked for a decision: a future, or what takes the answer as one does."""
+    """Who asked for a decision."""
 
-    def done(self) -> bool:
+    @property
+    def is_gone(self) -> bool:
         """Whether nobody wants the answer any more."""
 
-    def set_result(self, answered: Answered, /) -> None:
+    def take(self, answered: Answered) -> None:
         """The answer is this."""
 
-    def set_exception(self, error: Exception, /) -> None:
+    def fail(self, error: Exception) -> None:
         """There is no answer, for this reason."""
 
 
-class _Waiting(NamedTuple):
+class _Coroutine:
+    """A coroutine that awaits `answer`, unless it is cancelled."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Answered] = loop.create_future()
+
+    @property
+    def is_gone(self) -> bool:
+        return self.answer.done()
+
+    def take(self, answered: Answered) -> None:
+        if not self.is_gone:
+            self.answer.set_result(answered)
+
+    def fail(self, error: Exception) -> None:
+        if not self.is_gone:
+            self.answer.set_exception(error)
+
+
+class _Waiting(Struct, frozen=True):
     """One caller's round."""
 
     served: Served
     round: Round
-    answer: Asker
+    asker: Asker
 
 
 Group = Sequence[_Waiting]
@@ -55,9 +78,9 @@ class TurnSelecting:
         if tracing.is_on():  # a span belongs to one request
             (answered,) = await self._selecting.select(served, [round_])
             return answered
-        answer: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self.join(served, round_, answer)
-        return await answer
+        asker = _Coroutine()
+        self.join(served, round_, asker)
+        return await asker.answer
 
     def join(self, served: Served, round_: Round, asker: Asker) -> None:
         """Let the asker have the same answer, at the end of a turn or later."""
@@ -82,7 +105,10 @@ class TurnSelecting:
             await self._decide_apart(group, error)
             return
         for waiting, answered in zip(group, answers, strict=True):
-            _hand_over(waiting.answer, answered)
+            try:
+                waiting.asker.take(answered)
+            except Exception:  # what is wrong with one asker must not keep the others waiting
+                log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
 
     async def _decide_apart(self, group: Group, error: Exception) -> None:
         """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them.
@@ -95,16 +121,7 @@ class TurnSelecting:
             await asyncio.gather(self._decide(group[:half]), self._decide(group[half:]))
             return
         for waiting in group:
-            if not waiting.answer.done():
-                waiting.answer.set_exception(error)
-
-
-def _hand_over(asker: Asker, answered: Answered) -> None:
-    try:
-        if not asker.done():
-            asker.set_result(answered)
-    except Exception:  # what is wrong with one asker must not keep the others waiting
-        log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
+            waiting.asker.fail(error)
 
 
 def _groups(waiting: Group) -> list[Group]:
@@ -117,7 +134,7 @@ def _groups(waiting: Group) -> list[Group]:
     again: list[Group] = []
     for each in waiting:
         group = joined[id(each.served), each.round.is_new]
-        if each.answer.done():
+        if each.asker.is_gone:
             continue
         if each.round.request_id in group:
             again.append([each])

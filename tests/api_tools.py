@@ -99,14 +99,15 @@ def asgi(app: ServiceApp, services: Services) -> Any:
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         url = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
-        headers, lane = scope["headers"], app.lane
-        hot = None if lane is None else lane.find(scope["method"].encode(), url, headers)
+        method, headers, state = scope["method"].encode(), scope["headers"], {"services": services}
+        lane = app.lane
+        hot = None if lane is None else lane.find(method, url, headers, state)
         if lane is None or hot is None:
             await layers(scope, receive, send)
             return
         message = await (await whole(receive))()
         exchange = Exchange()
-        lane.take(hot, headers, message["body"], {"services": services}, exchange)
+        lane.take(hot, message["body"], exchange)
         await exchange.tell(send)
 
     return call

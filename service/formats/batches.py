@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from model.ope.logged import LoggedRounds
-from model.randomness import draw_key
+from model.randomness import draw_keys
 from model.rounds import Domain
 from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import LoggedDecision, LogHeader
@@ -90,7 +90,7 @@ class Batches:
             probabilities=probabilities if is_whole else None,
             versions=np.array([each.policy_version for each in rounds], dtype=np.int64),
             references=np.array(self._references, dtype=np.int64),
-            keys=np.array([draw_key(each.decision_id) for each in rounds], dtype=np.uint64),
+            keys=draw_keys(each.decision_id for each in rounds),
             segments=np.array(codes, dtype=np.int64),
             unlabeled=self._chosen_contexts([each for _, each in unlabeled]),
             unlabeled_before=np.array([row for row, _ in unlabeled], dtype=np.int64),

@@ -1,8 +1,6 @@
 """The hot routes: select and reward, one and many."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from fastapi import APIRouter, Query
 
@@ -27,7 +25,7 @@ from service.policies import Served
 from service.records import Domain, uuid7
 from service.rewarding import Outcome
 from service.routes.documentation import body, problems
-from service.routes.hot import Answer, Call, Header, HotRoute, Reply, begun_by
+from service.routes.hot import Answer, Begin, Call, Header, HotRoute, Reply, begun_by
 from service.selecting import Answered, Round
 
 REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
@@ -41,56 +39,74 @@ Text = Annotated[str | None, Query(description="with a binary body, which has no
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 
 
-class _Asked(NamedTuple):
-    """A select as it was asked for: the experiment's full name, and the round once that is known."""
+class _Reader(Protocol):
+    """Reads the bodies of selects under one head."""
 
+    def read(self, content: bytes) -> tuple[str, Any]:
+        """The experiment's name, and what was asked."""
+
+    def round(self, served: Served, asked: Any) -> Round:
+        """The round that was asked for, once the experiment is known."""
+
+
+class _StructuredReader(NamedTuple):
+    """Bodies that say everything themselves."""
+
+    media: MediaType
+
+    def read(self, content: bytes) -> tuple[str, SelectBody]:
+        asked = decode(content, SelectBody, self.media)
+        return check_identifier(asked.experiment, "#/experiment"), asked
+
+    def round(self, served: Served, asked: SelectBody) -> Round:
+        return _round(asked.request_id, sides_of(served.spec, asked, self.media))
+
+
+class _BinaryReader(NamedTuple):
+    """Bodies that are contexts and nothing else; the query says the rest."""
+
+    media: MediaType
     experiment: str
-    round_of: Callable[[Served], Round]
+    request_id: str | None
+    domain: Domain
+    arms: list[str] | None
+
+    def read(self, content: bytes) -> tuple[str, bytes]:
+        return self.experiment, content
+
+    def round(self, served: Served, content: bytes) -> Round:
+        side = binary_side(served.spec, self.domain, content, self.media, self.arms)
+        return _round(self.request_id, (side,))
 
 
-def _asked(
+def _reader(
     call: Call,
     experiment: str | None = None,
     request_id: str | None = None,
     domain: Domain = Domain.SOURCE,
     eligible_arms: list[str] | None = None,
-) -> _Asked:
+) -> _Reader:
     media = media_type(call.header(b"content-type"), READABLE)
     if media not in BINARY:
-        asked = decode(call.content, SelectBody, media)
-        name = check_identifier(asked.experiment, "#/experiment")
-        return _Asked(call.realm.full_name(name), partial(_structured_round, asked, media))
-
-    def round_of(served: Served) -> Round:
-        side = binary_side(served.spec, domain, call.content, media, eligible_arms)
-        return _round(request_id, (side,), "#")
-
+        return _StructuredReader(media)
     name = check_identifier(experiment or "", "#/experiment")
-    return _Asked(call.realm.full_name(name), round_of)
-
-
-def _structured_round(asked: SelectBody, media: MediaType, served: Served) -> Round:
-    return _round(asked.request_id, sides_of(served.spec, asked, media), "#")
+    return _BinaryReader(media, name, request_id, domain, eligible_arms)
 
 
 def _selected(answered: Answered) -> Answer:
-    return Answer(_encode(answered.body), headers=_headers([answered]))
+    return Answer(_encode(answered.body), headers=REPLAYED if answered.is_replay else ())
 
 
 class _Asker:
     """Waits for a decision on behalf of a reply."""
 
-    __slots__ = ("_reply", "set_exception")
+    __slots__ = ("_reply",)
+    is_gone = False  # what was asked for on the lane is decided, whether its caller waits or not
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
-        self.set_exception = reply.fail
 
-    def done(self) -> bool:
-        """Never: what was asked for on the lane is decided, whether its caller waits or not."""
-        return False
-
-    def set_result(self, answered: Answered) -> None:
+    def take(self, answered: Answered) -> None:
         """Send it; what is wrong with one answer is not the matter of others in its turn."""
         try:
             answer = _selected(answered)
@@ -99,15 +115,25 @@ class _Asker:
         else:
             self._reply.answer(answer)
 
+    def fail(self, error: Exception) -> None:
+        """Send what callers are told of it."""
+        self._reply.fail(error)
 
-def _begin_select(call: Call, reply: Reply, **query: Any) -> None:
-    """The same as `select`, for a reply."""
-    asked = _asked(call, **query)
-    served = call.services.policies.known(asked.experiment)
-    if served is None:
-        reply.later(select(call, **query))
-    else:
-        call.services.turn_selecting.join(served, asked.round_of(served), _Asker(reply))
+
+def _select_begins(head: Call, **query: Any) -> Begin:
+    """The same as `select`, for replies."""
+    reader = _reader(head, **query)
+
+    def begin(call: Call, reply: Reply) -> None:
+        services = call.services
+        name, asked = reader.read(call.content)
+        served = services.policies.known(call.realm.full_name(name))
+        if served is None:
+            reply.later(select(call, **query))
+        else:
+            services.turn_selecting.join(served, reader.round(served, asked), _Asker(reply))
+
+    return begin
 
 
 @router.post(
@@ -116,7 +142,7 @@ def _begin_select(call: Call, reply: Reply, **query: Any) -> None:
     responses=problems(404, 409, has_body=True),
     openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
 )
-@begun_by(_begin_select)
+@begun_by(_select_begins)
 async def select(
     call: Call,
     experiment: Text = None,
@@ -125,9 +151,11 @@ async def select(
     eligible_arms: Arms = None,
 ) -> Answer:
     """Decide one round; the decisions are durable when this answers."""
-    asked = _asked(call, experiment, request_id, domain, eligible_arms)
-    served = await call.services.policies.current(asked.experiment)
-    return _selected(await call.services.turn_selecting.select(served, asked.round_of(served)))
+    reader = _reader(call, experiment, request_id, domain, eligible_arms)
+    name, asked = reader.read(call.content)
+    served = await call.services.policies.current(call.realm.full_name(name))
+    round_ = reader.round(served, asked)
+    return _selected(await call.services.turn_selecting.select(served, round_))
 
 
 @router.post(
@@ -191,7 +219,7 @@ async def reward_batch(call: Call) -> Answer:
     return Answer(_encode({"rewards": rewards}))
 
 
-def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str) -> Round:
+def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str = "#") -> Round:
     if request_id is None:
         return Round(uuid7(), sides, is_new=True)
     return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)

@@ -4,18 +4,19 @@ A handler takes a `Call`, whose body is read, and the query's parameters by name
 `Answer` of bytes. `HotRoutes` stands in front of the app and calls it by the path alone; on any
 other way in (a mounted app, a prefix) FastAPI's router comes to the same handler.
 
-Of the hottest, the express lane begins the work by a plain function that the handler names
-(`begun_by`), and waits for the answer with neither a task nor a coroutine of its own.
+Of the hottest, the express lane begins the work by a plain function, which the handler's `begun_by` makes
+once for all requests under one head, and waits for the answer with neither a task nor a coroutine of its own.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError, create_model
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -33,7 +34,7 @@ MAX_CACHED_QUERY = 512
 NO_QUERY: Mapping[str, Any] = {}
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True, gc=False):
     """What is sent back, encoded already."""
 
     body: bytes
@@ -110,16 +111,18 @@ class Reply(Protocol):
 
 
 Handler = Callable[..., Awaitable[Answer]]
-# Of a call, a reply and the query's parameters; may raise `ServiceError`s.
-Begin = Callable[..., None]
-_BEGIN = "begin"
+# Lets the answer to a call come to a reply; may raise `ServiceError`s.
+Begin = Callable[[Call, Reply], None]
+# Makes such a function of one call, whose body it does not look at, and of the query's parameters.
+Beginning = Callable[..., Begin]
+_BEGINNING = "beginning"
 
 
-def begun_by(begin: Begin) -> Callable[[Handler], Handler]:
+def begun_by(beginning: Beginning) -> Callable[[Handler], Handler]:
     """Say of a handler what begins its work where the answer may come without it."""
 
     def mark(handler: Handler) -> Handler:
-        setattr(handler, _BEGIN, begin)
+        setattr(handler, _BEGINNING, beginning)
         return handler
 
     return mark
@@ -132,7 +135,7 @@ class HotRoute(APIRoute):
         if options.get("dependencies"):
             raise ValueError(f"{path} is a hot route: no dependency would be solved for it")
         self._handler = endpoint
-        self._begin: Begin | None = getattr(endpoint, _BEGIN, None)
+        self._beginning: Beginning = getattr(endpoint, _BEGINNING, self._in_a_task)
         self._query = _query_reader(endpoint)
         super().__init__(path, endpoint, **options)
 
@@ -140,13 +143,12 @@ class HotRoute(APIRoute):
         """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
         return self._handler(Call(scope, content), **self._given(scope))
 
-    def begin(self, scope: Scope, content: bytes, reply: Reply) -> None:
-        """Let the handler's answer come to `reply`; raises `ServiceError`s that are known at once."""
-        call = Call(scope, content)
-        if self._begin is None:
-            reply.later(self._handler(call, **self._given(scope)))
-        else:
-            self._begin(call, reply, **self._given(scope))
+    def beginning(self, call: Call) -> Begin:
+        """What begins calls under the same head as this one; raises `ServiceError`s."""
+        return self._beginning(call, **self._given(call.scope))
+
+    def _in_a_task(self, _: Call, **given: Any) -> Begin:
+        return lambda call, reply: reply.later(self._handler(call, **given))
 
     def _given(self, scope: Scope) -> Mapping[str, Any]:
         query = scope["query_string"]

@@ -9,11 +9,10 @@ import httpx
 import msgspec
 import pytest
 
-from service import logs
+from service import logs, middleware
 from service.app import create_app
 from service.errors import StorageUnavailable
 from service.express_lane import ExpressLane
-from service.metrics import Metrics
 from service.metrics.processes import exposition
 from service.rewarding import Rewarding
 from service.selecting import Selecting
@@ -42,8 +41,9 @@ def posted(path: str, **options: Any) -> Ask:
     return lambda http: http.post(path, **options)
 
 
-def counted(api: Api) -> list[str]:
+async def counted(api: Api) -> list[str]:
     """What the metrics say of requests and problems, without the times."""
+    await asyncio.sleep(0)  # they are told at the end of a turn
     lines = exposition(api.services.metrics.registry).decode().splitlines()
     names = ("daband_request_seconds_count", "daband_problems_total", "daband_requests_in_flight")
     return [line for line in lines if line.startswith(names)]
@@ -71,14 +71,14 @@ def counted(api: Api) -> list[str]:
 )
 async def test_the_lane_answers_and_counts_as_the_layers_do(api: Api, ask: Ask):
     await ask(api.http)  # what is stored is there for both
-    before = counted(api)
+    before = await counted(api)
     lane = await ask(api.http)
-    between = counted(api)
+    between = await counted(api)
     async with layers_of(api) as http:
         layers = await ask(http)
     assert (lane.status_code, lane.content) == (layers.status_code, layers.content)
     assert dict(lane.headers) == dict(layers.headers)
-    assert _grown(before, between) == _grown(between, counted(api))
+    assert _grown(before, between) == _grown(between, await counted(api))
 
 
 def _grown(before: list[str], after: list[str]) -> dict[str, float]:
@@ -110,7 +110,7 @@ async def test_a_crash_of_a_decision_is_answered_so_too(api: Api, monkeypatch: p
     answer = await api.http.post("/select", json=ROUND, headers=NAMED)
     assert (answer.status_code, answer.json()["request_id"]) == (500, "mine-1")
     assert "secret" not in answer.text
-    assert "daband_requests_in_flight 0.0" in counted(api)
+    assert "daband_requests_in_flight 0.0" in await counted(api)
 
 
 async def test_an_answer_that_cannot_be_written_is_not_the_matter_of_others(
@@ -127,7 +127,7 @@ async def test_an_answer_that_cannot_be_written_is_not_the_matter_of_others(
     monkeypatch.setattr("service.routes.decisions._encode", encode)
     answers = await asyncio.gather(*(api.select() for _ in range(3)))
     assert sorted(each.status_code for each in answers) == [200, 200, 500]
-    assert "daband_requests_in_flight 0.0" in counted(api)
+    assert "daband_requests_in_flight 0.0" in await counted(api)
 
 
 async def test_a_refused_decision_is_answered_as_a_problem(
@@ -145,9 +145,9 @@ def taken(api: Api, body: Any = ROUND, url: bytes = b"/select") -> Exchange:
     """A request that the server has handed over."""
     lane, exchange = lane_of(api), Exchange()
     headers = [(b"x-request-id", b"mine-1"), (b"content-type", b"application/json")]
-    hot = lane.find(b"POST", url, headers)
+    hot = lane.find(b"POST", url, headers, {"services": api.services})
     assert hot is not None
-    lane.take(hot, headers, msgspec.json.encode(body), {"services": api.services}, exchange)
+    lane.take(hot, msgspec.json.encode(body), exchange)
     return exchange
 
 
@@ -171,7 +171,8 @@ async def test_the_end_of_a_request_is_logged_with_its_id_and_nothing_else_is(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[Mapping[str, Any]] = []
-    monkeypatch.setattr(Metrics, "observe_request", lambda *_: seen.append(logs.context()))
+    monkeypatch.setattr(lane_of(api).requests, "_slow_seconds", 0.0)
+    monkeypatch.setattr(middleware.log, "warning", lambda *_, **__: seen.append(logs.context()))
     for _ in range(2):
         exchange = taken(api)
         assert logs.context() == {}
@@ -185,7 +186,7 @@ async def test_work_that_is_cut_off_is_over(api: Api):
     exchange.tasks[0].cancel()
     await asyncio.wait(exchange.tasks)
     assert not exchange.answered.done()
-    lines = counted(api)
+    lines = await counted(api)
     assert 'daband_request_seconds_count{method="POST",route="/reward",status="gone"} 1.0' in lines
     assert "daband_requests_in_flight 0.0" in lines
 
@@ -229,8 +230,8 @@ async def test_the_layers_are_left_what_is_theirs(
     api: Api, method: bytes, url: bytes, header: bytes
 ):
     headers = [(header, b"here")] if header else []
-    assert lane_of(api).find(method, url, headers) is None
-    assert lane_of(api).find(b"POST", b"/select?" + b"a" * 1000, []) is not None
+    assert lane_of(api).find(method, url, headers, {}) is None
+    assert lane_of(api).find(b"POST", b"/select?" + b"a" * 1000, [], {}) is not None
 
 
 @pytest.mark.parametrize(("length", "is_for_lane"), [(65_536, True), (65_537, False)])
@@ -238,22 +239,22 @@ async def test_bodies_that_are_too_large_are_for_the_layers(
     api: Api, length: int, is_for_lane: bool
 ):
     headers = [(b"content-length", b"%d" % length)]
-    assert (lane_of(api).find(b"POST", b"/select", headers) is not None) == is_for_lane
+    assert (lane_of(api).find(b"POST", b"/select", headers, {}) is not None) == is_for_lane
     headers = [(b"content-length", b"1" * 5000)]
-    assert lane_of(api).find(b"POST", b"/select", headers) is None
+    assert lane_of(api).find(b"POST", b"/select", headers, {}) is None
 
 
 async def test_a_process_that_is_about_to_stop_answers_the_long_way(api: Api):
     api.services.readiness.begin_drain()
-    assert lane_of(api).find(b"POST", b"/select", []) is None
+    assert lane_of(api).find(b"POST", b"/select", [], {}) is None
 
 
 async def test_requests_in_excess_are_for_the_layers(api: Api):
     lane = lane_of(api)
     visits = [lane.shedding.enter() for _ in range(lane.shedding._limit.limit)]
-    assert lane.find(b"POST", b"/select", []) is None
+    assert lane.find(b"POST", b"/select", [], {}) is None
     lane.shedding.leave(visits.pop())
-    assert lane.find(b"POST", b"/select", []) is not None
+    assert lane.find(b"POST", b"/select", [], {}) is not None
 
 
 def test_there_is_no_lane_where_requests_are_traced():

@@ -1,5 +1,6 @@
 """The limits at the door, with an app and a server that the test holds in its hand."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -7,10 +8,12 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import logs
+from service.concurrency_limit import ConcurrencyLimit, LoadLimits
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.problems import Problems
 from service.readiness import Readiness
+from service.request_tally import RequestTally
 from tests.asgi_tools import Caller, Inner
 
 
@@ -25,11 +28,15 @@ def guarded(inner: ASGIApp, metrics: Metrics, **limits: Any) -> ASGIApp:
     return scoped(admission, metrics)
 
 
+def tally(metrics: Metrics) -> RequestTally:
+    return RequestTally(metrics, ConcurrencyLimit(LoadLimits(1, target_seconds=60)))
+
+
 def scoped(inner: ASGIApp, metrics: Metrics, readiness: Readiness | None = None) -> RequestScope:
     return RequestScope(
         inner,
         problems=Problems(metrics),
-        metrics=metrics,
+        tally=tally(metrics),
         readiness=readiness or Readiness(),
         slow_seconds=60,
     )
@@ -89,6 +96,7 @@ async def test_another_request_id_is_made(inner: Inner, sent: str):
 async def test_unknown_routes_and_methods_share_a_label(inner: Inner):
     metrics = Metrics()
     await Caller().ask(scoped(inner, metrics), "/anything", "BREW")
+    await asyncio.sleep(0)  # metrics are told at the end of a turn
     line = 'daband_request_seconds_count{method="other",route="unmatched",status="2xx"} 1.0'
     assert line in metrics.exposition().decode()
 
@@ -110,7 +118,7 @@ async def test_a_slow_request_is_logged(inner: Inner, caplog: pytest.LogCaptureF
     app = RequestScope(
         inner,
         problems=Problems(Metrics()),
-        metrics=Metrics(),
+        tally=tally(Metrics()),
         readiness=Readiness(),
         slow_seconds=0,
     )

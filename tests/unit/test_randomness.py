@@ -7,6 +7,7 @@ from model.randomness import (
     NumberedDraws,
     derived_seed,
     draw_key,
+    draw_keys,
     generator,
     uniform,
 )
@@ -59,6 +60,12 @@ def test_many_draws_equal_each_by_itself():
     many = uniforms.many(np.array(keys, dtype=np.uint64))
     assert many.tolist() == [uniforms.one(key) for key in keys]
     assert uniforms.many(np.zeros(0, dtype=np.uint64)).shape == (0,)
+
+
+def test_the_keys_of_many_decisions_are_those_of_each():
+    ids = ["decision-1", "ü", ""]
+    assert draw_keys(ids).tolist() == [draw_key(each) for each in ids]
+    assert draw_keys([]).shape == (0,)
 
 
 def test_keyed_draws_are_pinned_for_all_time():

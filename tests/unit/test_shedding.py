@@ -5,10 +5,11 @@ import json
 import pytest
 from starlette.types import ASGIApp
 
-from service.concurrency_limit import LoadLimits
+from service.concurrency_limit import ConcurrencyLimit, LoadLimits
 from service.errors import Overloaded
 from service.metrics import Metrics
 from service.readiness import Readiness
+from service.request_tally import RequestTally
 from service.security_headers import SecurityHeaders
 from service.shedding import Shedding
 from tests.asgi_tools import Caller, Inner
@@ -23,8 +24,14 @@ async def inner() -> Inner:
 def shedding(
     inner: ASGIApp, metrics: Metrics, most: int = 2, readiness: Readiness | None = None
 ) -> Shedding:
-    limits = LoadLimits(most, target_seconds=60)
-    return Shedding(inner, metrics=metrics, readiness=readiness or Readiness(), limits=limits)
+    limit = ConcurrencyLimit(LoadLimits(most, target_seconds=60))
+    return Shedding(
+        inner,
+        metrics=metrics,
+        tally=RequestTally(metrics, limit),
+        readiness=readiness or Readiness(),
+        limit=limit,
+    )
 
 
 async def test_more_requests_than_allowed_are_refused_and_room_is_made_again(inner: Inner):

@@ -145,13 +145,12 @@ async def test_an_asker_that_breaks_does_not_keep_the_others_waiting(
     caplog: pytest.LogCaptureFixture,
 ):
     class Broken:
-        def done(self) -> bool:
-            return False
+        is_gone = False
 
-        def set_result(self, answered: Answered) -> None:
+        def take(self, answered: Answered) -> None:
             raise RuntimeError("secret")
 
-        def set_exception(self, error: Exception) -> None:
+        def fail(self, error: Exception) -> None:
             raise AssertionError("it was decided")
 
     turn = turn_of(Batches())

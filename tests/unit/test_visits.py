@@ -10,6 +10,7 @@ from service.metrics import Metrics
 from service.middleware import Admission, Limits
 from service.problems import Problems
 from service.readiness import Readiness
+from service.request_tally import RequestTally
 from service.shedding import Shedding
 from service.visits import Visit
 from tests.asgi_tools import Inner
@@ -54,8 +55,14 @@ class Door:
         self.metrics = metrics = Metrics()
         limits = Limits(max_body_bytes=100, body_timeout_seconds=3600)
         admission = Admission(inner, problems=Problems(metrics), limits=limits)
-        load = LoadLimits(max_in_flight=1, target_seconds=60)
-        self.app = Shedding(admission, metrics=metrics, readiness=Readiness(), limits=load)
+        limit = ConcurrencyLimit(LoadLimits(max_in_flight=1, target_seconds=60))
+        self.app = Shedding(
+            admission,
+            metrics=metrics,
+            tally=RequestTally(metrics, limit),
+            readiness=Readiness(),
+            limit=limit,
+        )
 
     async def answers(self, caller: SlowCaller) -> int | None:
         caller.send_piece(b"", more_body=False)
