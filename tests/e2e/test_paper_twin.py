@@ -167,7 +167,7 @@ def accuracies(policy: Policy) -> dict[Domain, float]:
 async def test_the_papers_loop_over_http_learns_exactly_what_the_learner_learns_in_process(
     folder: Path, adopt: Adopt[Daband], rounds: int, is_batch: bool
 ):
-    server = Server(folder)
+    server = Server(folder, STORAGE_TIMEOUT_SECONDS=30)  # a busy machine is slow
     adopt(server).start()
     await server.ready()
     lab = Laboratory(server, rounds, is_batch=is_batch)
