@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from msgspec.structs import replace
-from starlette.types import Scope
 
 from service import logs
 from service.authorising import Guard
@@ -40,17 +39,13 @@ class Exchange(Protocol):
 class Hot:
     """What a head asks for: found out once for all requests that come under it."""
 
-    __slots__ = ("_begin", "_scope", "request_id", "route")
+    __slots__ = ("_begin", "request_id", "route", "scope")
 
-    def __init__(self, route: HotRoute, scope: Scope) -> None:
+    def __init__(self, route: HotRoute, scope: dict[str, Any]) -> None:
         self.route = route
+        self.scope = scope  # of which each request has a copy
         self.request_id = given_request_id(scope["headers"])
-        self._scope = scope
         self._begin: Begin | None = None  # not known before who asks may ask
-
-    def scope(self) -> Scope:
-        """Of one more request."""
-        return self._scope.copy()  # type: ignore[attr-defined, no-any-return]  # a dictionary
 
     def begin(self, call: Call, reply: "_Reply") -> None:
         """Let the answer come to the reply; raises `ServiceError`s that are known at once."""
@@ -92,7 +87,7 @@ class ExpressLane:
         route = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
         if route is None or not self._is_plain(dict(headers)):
             return None
-        scope: Scope = {
+        scope: dict[str, Any] = {
             "type": "http",
             "method": "POST",
             "path": route.path,
@@ -108,7 +103,7 @@ class ExpressLane:
         reply = _Reply(self, hot, exchange)
         token = logs.resume(reply.fields)
         try:
-            scope = hot.scope()
+            scope = hot.scope.copy()
             refusal = self._guard.admit(scope)
             reply.fields = logs.context()
             if refusal is None:

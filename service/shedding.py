@@ -62,8 +62,7 @@ class Shedding:
         return self._limit.enter()
 
     def leave(self, entered: float) -> float:
-        """Count it out; the seconds that it took."""
-        self._tally.tell_soon()
+        """Count it out; the seconds that it took, for the tally."""
         return self._limit.leave(entered)
 
     def early_refusal(self, url: bytes, headers: Headers) -> bytes | None:
