@@ -13,7 +13,6 @@ class ManyHistogram(Histogram):
     def observe_many(self, amounts: Sequence[float]) -> None:
         """The same as to observe one after the other."""
         self._sum.inc(sum(amounts))
-        for bucket, count in Counter(
-            bisect_left(self._upper_bounds, each) for each in amounts
-        ).items():
+        counts = Counter(bisect_left(self._upper_bounds, each) for each in amounts)
+        for bucket, count in counts.items():
             self._buckets[bucket].inc(count)

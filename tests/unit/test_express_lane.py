@@ -7,18 +7,22 @@ from typing import Any
 
 import httpx
 import msgspec
+import numpy as np
 import pytest
 
 from service import logs, middleware
 from service.app import create_app
 from service.errors import StorageUnavailable
-from service.express_lane import ExpressLane
+from service.express_lane import ExpressLane, Hot
+from service.keys import RateLimit
 from service.metrics.processes import exposition
+from service.realms import Realm
 from service.rewarding import Rewarding
 from service.selecting import Selecting
 from service.settings import Settings
-from tests.api_tools import CONTEXT, Api, Exchange, behind_layers, running_api
-from tests.storage_tools import sqlite_url
+from tests.api_tools import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
+from tests.key_tools import bearer, make_key
+from tests.storage_tools import migrated, sqlite_url
 
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}, "request_id": "r-1"}
 NAMED = {"X-Request-ID": "mine-1"}
@@ -201,6 +205,53 @@ async def test_a_stranger_is_told_once_that_its_connection_is_closed(tmp_path: P
         async with layers_of(guarded) as http:
             layers = await http.post("/select", json=ROUND)
         assert (layers.status_code, layers.headers["connection"]) == (401, "close")
+
+
+BINARY_URL = b"/select?experiment=doses"
+BINARY = [(b"content-type", b"application/octet-stream")]
+VECTOR = np.array(CONTEXT, dtype="<f4").tobytes()
+
+
+async def answers_under(api: Api, hot: Hot, *bodies: bytes) -> list[tuple[int, bytes, bytes]]:
+    """What requests under one head are answered that come in one turn."""
+    exchanges = [Exchange() for _ in bodies]
+    for body, exchange in zip(bodies, exchanges, strict=True):
+        lane_of(api).take(hot, body, exchange)
+    return [await each.answered for each in exchanges]
+
+
+async def test_all_requests_under_a_head_are_answered_each_by_its_body(api: Api):
+    await api.select()  # or the first would be a task's
+    hot = lane_of(api).find(b"POST", BINARY_URL, BINARY, {"services": api.services})
+    assert hot is not None
+    found = await answers_under(api, hot, VECTOR, VECTOR[:-4], VECTOR, b"")
+    assert [status for status, _, _ in found] == [200, 422, 200, 422]
+    heads = [head for _, head, _ in found]
+    assert len({head.partition(b"x-request-id: ")[2] for head in heads}) == len(heads)
+    decided = [msgspec.json.decode(body)["source"]["decision_id"] for _, _, body in found[::2]]
+    assert len(set(decided)) == 2
+
+
+@pytest.mark.parametrize("query", [b"experiment=", b"experiment=doses&domain=nowhere"])
+async def test_what_is_wrong_with_a_head_is_told_to_all_under_it(api: Api, query: bytes):
+    hot = lane_of(api).find(b"POST", b"/select?" + query, BINARY, {"services": api.services})
+    assert hot is not None
+    assert [status for status, _, _ in await answers_under(api, hot, VECTOR, VECTOR)] == [422, 422]
+
+
+async def test_who_asks_is_asked_for_every_request_under_a_head(tmp_path: Path):
+    url = sqlite_url(tmp_path / "daband.db")
+    await migrated(url)
+    three = RateLimit(per_second=0.001, burst=3)
+    key = await make_key(url, Realm(), rate_limit=three)
+    async with running_api(url, auth="required") as guarded:
+        made = await guarded.http.post("/experiments", json=DOSES, headers=bearer(key))
+        assert made.status_code == 201, made.text
+        headers = [*BINARY, (b"authorization", b"Bearer " + key.encode())]
+        hot = lane_of(guarded).find(b"POST", BINARY_URL, headers, {"services": guarded.services})
+        assert hot is not None
+        found = await answers_under(guarded, hot, VECTOR, VECTOR, VECTOR)
+        assert [status for status, _, _ in found] == [200, 200, 429]
 
 
 async def test_answers_in_a_drain_are_the_last(api: Api):
