@@ -86,10 +86,10 @@ class _Exchange:
         self.response_complete = True
 
     def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
-        """Send it, if the caller is still there."""
-        protocol = self.protocol
+        """Send it, if the caller is still there and has no answer."""
+        protocol, is_answered = self.protocol, self.response_complete
         self.response_complete = True
-        if protocol is None:
+        if protocol is None or is_answered:
             return
         keeps = self.keep_alive and not is_last
         end = b"\r\n" if keeps else b"connection: close\r\n\r\n"

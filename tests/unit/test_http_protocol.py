@@ -551,6 +551,21 @@ async def test_an_answer_to_who_has_left_goes_nowhere():
     assert state.total_requests == 0
 
 
+class Insisting(Lane):
+    """Answers every request twice."""
+
+    async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
+        for _ in range(2):
+            await super()._answer(url, content, exchange)
+
+
+async def test_a_second_answer_to_a_request_is_not_sent():
+    async with connected(App(), LONG, lane=Insisting()) as client:
+        for body in (b"first", b"again"):
+            client.say(posted(body))
+            assert await client.until(body) == echoed(body)
+
+
 async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
     gc.disable()
     try:
