@@ -91,7 +91,7 @@ class Policy:
     ) -> Selection:
         """One arm a row, drawn from exact probabilities by (seed, decision).
 
-        `decisions` are the decisions' ids, or their `draw_key`s as an array where speed matters.
+        `decisions` are the decisions' ids, or their `draw_keys` where speed matters.
         """
         array = self._checked(contexts, eligible)
         if len(decisions) != len(array):

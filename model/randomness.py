@@ -65,13 +65,8 @@ def generator(seed: int, *names: object) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(derived_seed(seed, *names)))
 
 
-def draw_key(decision_id: str) -> int:
-    """The 64-bit key by which a decision's arm is drawn."""
-    return _hashed(decision_id)
-
-
 def draw_keys(decision_ids: Iterable[str]) -> Keys:
-    """`draw_key` of each, (n,)."""
+    """The 64-bit keys by which decisions' arms are drawn, (n,)."""
     hashed = [blake2b(each.encode(), digest_size=8).digest() for each in decision_ids]
     return np.frombuffer(b"".join(hashed), dtype=">u8").astype(np.uint64)
 

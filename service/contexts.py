@@ -94,8 +94,8 @@ def binary_side(
     """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
     if media is MediaType.BYTES and not spec.is_per_arm:
         # As the log keeps it. Whether its numbers are finite, the policy sees of many callers' at once.
-        in_turn = spec.arms if arms is None else in_order(spec, named_arms(spec, arms))
-        return Side(domain, in_turn, _sized(body, spec.context_shape))
+        ordered = spec.arms if arms is None else in_order(spec, named_arms(spec, arms))
+        return Side(domain, ordered, _sized(body, spec.context_shape))
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)

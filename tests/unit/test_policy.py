@@ -7,7 +7,7 @@ import torch
 
 from model.learner import Learner
 from model.policy import Policy
-from model.randomness import KeyedUniforms, draw_key
+from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Floats
 from model.selection import drawn_arms
 from tests.builders import make_rounds, small_config, teach
@@ -200,7 +200,7 @@ def test_number_of_ids_must_be_that_of_contexts(taught):
 
 def test_keys_draw_as_the_ids_they_belong_to():
     policy = trained_policy(epsilon=1.0)
-    keys = np.array([draw_key(name) for name in IDS], dtype=np.uint64)
+    keys = draw_keys(IDS)
     by_key = policy.select_many(batch(policy), Domain.SOURCE, keys)
     by_id = policy.select_many(batch(policy), Domain.SOURCE, IDS)
     np.testing.assert_array_equal(by_key.arms, by_id.arms)
@@ -210,7 +210,7 @@ def test_keys_draw_as_the_ids_they_belong_to():
 def test_logged_decision_can_be_drawn_again_from_its_seed_and_id():
     policy = trained_policy(epsilon=1.0)
     selection = policy.select_many(batch(policy), Domain.SOURCE, IDS)
-    keys = np.array([draw_key(name) for name in IDS], dtype=np.uint64)
+    keys = draw_keys(IDS)
     again = drawn_arms(selection.probabilities, KeyedUniforms(policy.seed, "draw"), keys)
     np.testing.assert_array_equal(again, selection.arms)
 

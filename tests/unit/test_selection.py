@@ -3,14 +3,14 @@ import pytest
 from scipy import stats
 
 from model.learner import Learner
-from model.randomness import KeyedUniforms, draw_key
+from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Integers, Keys
 from model.selection import drawn_arms, entropy, mixed_probabilities
 from tests.builders import make_rounds, small_config
 
 DRAWS = 100_000
 IDS = [f"decision-{i}" for i in range(DRAWS)]
-KEYS = np.array([draw_key(name) for name in IDS], dtype=np.uint64)
+KEYS = draw_keys(IDS)
 
 
 def g_test(arms: Integers, probabilities: Doubles) -> float:
