@@ -6,9 +6,15 @@ import torch
 from model.config import BanditConfig
 from model.learner import Learner, TrainingJob
 from model.simulate import ClusterWorld, world_config
+from service.garbage import leave_the_past_alone
 from tests.builders import make_rounds, play, play_episode, small_config, teach
 
 pytest_plugins = ["tests.fixtures"]
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: to look through it for garbage again and again is a tenth of the time."""
+    leave_the_past_alone()
 
 
 @pytest.fixture(scope="session", autouse=True)

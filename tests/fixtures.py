@@ -2,14 +2,32 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from service.snapshot_bus import RedisOptions
 from tests.servers import PostgresServer, RedisServer, running_server
-from tests.storage_tools import PostgresDatabases, migrated
+from tests.storage_tools import PostgresDatabases, migrated, sqlite_url
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty file to copy: migrating costs more than most tests do."""
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    asyncio.run(migrated(sqlite_url(path)))
+    return path
+
+
+@pytest.fixture
+def url(sqlite_template: Path, tmp_path: Path) -> str:
+    """A SQLite database of its own, migrated and empty."""
+    path = tmp_path / "daband.db"
+    shutil.copy(sqlite_template, path)
+    return sqlite_url(path)
 
 
 @pytest.fixture(scope="session")

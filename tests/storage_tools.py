@@ -18,6 +18,7 @@ from service.storage.database import Database, DatabaseOptions
 from service.storage.event_log import EventLog
 from service.storage.group_commit import CommitOptions
 from service.storage.tables import snapshots
+from tests.measuring import PATIENCE_SECONDS
 
 # The machine may be busy: these tests are about what happens, not about how fast.
 PATIENT = DatabaseOptions(timeout_seconds=30, lock_timeout_seconds=20)
@@ -84,7 +85,7 @@ async def opened_log(
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = 30
+    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = PATIENCE_SECONDS
 ) -> None:
     """Wait until a condition holds, at most so long."""
     deadline = time.monotonic() + seconds

@@ -19,7 +19,8 @@ from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
-from tests.e2e.processes import PATIENCE_SECONDS, Daband, eventually
+from tests.e2e.processes import Daband, eventually
+from tests.measuring import PATIENCE_SECONDS, Stopwatch
 from tests.storage_tools import PATIENT
 
 NAME = "doses"
@@ -106,15 +107,15 @@ class Clients:
         What the clients do not get to waits for them; in the end all of it has been played.
         """
         due: asyncio.Queue[None] = asyncio.Queue()
-        started, count = time.monotonic(), 0
+        watch, count = Stopwatch(), 0
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(self._play_what_is_due(due)) for _ in range(CLIENTS)]
             while not until.is_set():
-                while count < (time.monotonic() - started) * rounds_a_second:
+                while count < watch.seconds() * rounds_a_second:
                     due.put_nowait(None)
                     count += 1
                 await asyncio.sleep(0.02)
-            seconds = time.monotonic() - started
+            seconds = watch.seconds()
             await due.join()
             for client in clients:
                 client.cancel()

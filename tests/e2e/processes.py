@@ -23,10 +23,10 @@ import torch._dynamo  # noqa: F401 - the first training would import it, for sec
 
 from service import cli
 from tests import guard
+from tests.measuring import PATIENCE_SECONDS
 from tests.servers import free_port
 from tests.service_process import clean_environment
 
-PATIENCE_SECONDS = 90.0  # far above what anything takes, for the machine may be busy
 # Read when the libraries are loaded, so in the process that the others are forked from.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 

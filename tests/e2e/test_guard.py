@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.processes import PATIENCE_SECONDS
+from tests.measuring import PATIENCE_SECONDS
 from tests.service_process import ROOT, clean_environment
 
 

@@ -13,7 +13,8 @@ import pytest
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EVENTS_A_ROUND, Clients, History, check, settled, state
-from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
+from tests.e2e.processes import Daband, Server, eventually
+from tests.measuring import PATIENCE_SECONDS
 from tests.servers import PostgresServer, RedisServer
 
 OFFERED_ROUNDS = 80  # a second

@@ -1,7 +1,6 @@
 """Redis may be gone, mute or empty: nobody notices. Postgres gone: refused at once, and back by itself."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled, state
 from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import percentile
+from tests.measuring import Stopwatch, percentile
 from tests.servers import PostgresServer, RedisServer
 
 RATIO = 2.0
@@ -39,9 +38,9 @@ class Pair:
 
     async def select(self, **fields: str) -> tuple[httpx.Response, float]:
         """The answer, and after how many seconds."""
-        started = time.monotonic()
+        watch = Stopwatch()
         answer = await self.http.post("/select", json=SELECT | fields)
-        return answer, time.monotonic() - started
+        return answer, watch.seconds()
 
     async def latencies(self) -> list[float]:
         """Of selects of several clients that then report their rewards; none may fail."""
@@ -130,9 +129,9 @@ async def test_without_postgres_requests_are_refused_at_once_and_served_soon_aft
         playing = asyncio.create_task(clients.play(20))
         await check_refusals(pair)
         await asyncio.to_thread(pair.postgres.start)
-        returned = time.monotonic()
+        since_return = Stopwatch()
         await eventually(lambda: is_answered(pair), pair.server)
-        assert time.monotonic() - returned <= RECOVERY_SECONDS
+        assert since_return.seconds() <= RECOVERY_SECONDS
         await playing
     assert (pair.server.starts, pair.trainer.starts) == (1, 1)
     assert pair.server.is_running

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,6 +14,7 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled
 from tests.e2e.processes import Daband, Server, eventually
+from tests.measuring import Stopwatch
 from tests.servers import PostgresServer
 
 CONTEXT = [1.0, 0.0, -1.0, 0.5]
@@ -63,19 +63,19 @@ class Probe:
 
     async def all_are_refused(self) -> None:
         for call in self.calls():
-            started = time.monotonic()
+            watch = Stopwatch()
             answer = await call()
-            self.slowest = max(self.slowest, time.monotonic() - started)
+            self.slowest = max(self.slowest, watch.seconds())
             assert answer.status_code == 503, answer.text
             assert int(answer.headers["Retry-After"]) >= 1
             assert answer.headers["Content-Type"] == "application/problem+json"
 
     async def recovered_after(self, server: Server) -> float:
         """Seconds until all calls have succeeded, one after the other."""
-        started = time.monotonic()
+        watch = Stopwatch()
         for call in self.calls():
             await eventually(partial(succeeds, call), server)
-        return time.monotonic() - started
+        return watch.seconds()
 
     async def send_again(self, server: Server) -> None:
         """The requests that were refused, under their ids, until they are answered as callers are told to."""

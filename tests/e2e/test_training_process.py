@@ -11,7 +11,8 @@ import pytest
 
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EXPERIMENT, Clients, History, check, settled, state
-from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
+from tests.e2e.processes import Daband, Server, eventually
+from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import sqlite_url
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1, "STORAGE_TIMEOUT_SECONDS": 5}

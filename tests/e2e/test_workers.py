@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -12,8 +11,8 @@ from service.client import AsyncClient, Retries, Round
 from service.schemas import Selected
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EXPERIMENT, NAME, Clients, History, check, settled
-from tests.e2e.processes import PATIENCE_SECONDS, Daband, Server, eventually
-from tests.measuring import percentile
+from tests.e2e.processes import Daband, Server, eventually
+from tests.measuring import PATIENCE_SECONDS, Stopwatch, percentile
 
 REWARDS = 120  # so that one may come late
 VISIBLE_SECONDS = 1.0
@@ -40,13 +39,13 @@ async def visible_after(teller: AsyncClient, all_of_them: list[AsyncClient]) -> 
     assert decision is not None
     before = [await each.select(NAME, Round(source=CONTEXT)) for each in all_of_them]
     await teller.reward(decision.decision_id, 1.0)
-    started = time.monotonic()
+    watch = Stopwatch()
     seen = (
         sees_another_score(each, known, decision.arm)
         for each, known in zip(all_of_them, before, strict=True)
     )
     await asyncio.wait_for(asyncio.gather(*seen), PATIENCE_SECONDS)
-    return time.monotonic() - started
+    return watch.seconds()
 
 
 async def sees_another_score(client: AsyncClient, before: Selected, arm: str) -> None:

@@ -1,6 +1,5 @@
 """Storage and the app on real databases; the same tests run on SQLite and on Postgres."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,17 +18,9 @@ from tests.storage_tools import (
     PATIENT_COMMIT,
     Backend,
     PostgresDatabases,
-    migrated,
     running,
     sqlite_url,
 )
-
-
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "template.db"
-    asyncio.run(migrated(sqlite_url(path)))
-    return path
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

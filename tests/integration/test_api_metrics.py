@@ -1,7 +1,6 @@
 """What the service does shows in its metrics, and nothing that names a caller or a context."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,6 @@ from tests.storage_tools import eventually
 
 MANY, BATCH = 10_000, 1000
 DOMAIN = {"experiment": "doses", "domain": "source"}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'daband.db'}"
 
 
 def value(api: Api, name: str, labels: dict[str, str]) -> float | None:

@@ -207,5 +207,5 @@ async def _folded(url: str, name: str) -> dict[str, int]:
         async def is_folded() -> bool:
             return (await counts())["folded_rewards"] == ROUNDS
 
-        await eventually(is_folded, seconds=60)
+        await eventually(is_folded)
         return await counts()

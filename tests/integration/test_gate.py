@@ -1,6 +1,5 @@
 """The gate in the service: refused encoders are kept and never served; people may promote."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,11 +24,6 @@ from tests.storage_tools import eventually, flip_a_bit
 # No encoder has this effective rank, so that every one is refused.
 STRICT = {**DOSES["config"], "gate_rank": 100.0}
 MANUAL = {**TAUGHT["config"], "gate": "manual"}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'daband.db'}"
 
 
 async def listed(api: Api) -> list[dict[str, Any]]:

@@ -90,7 +90,7 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(
 ):
     async with postgres_databases.fresh(is_migrated=False) as url:
         async with its_turn(url), two_migrations(url) as processes:
-            await eventually(partial(do_both_wait, url, processes), seconds=60)
+            await eventually(partial(do_both_wait, url, processes))
         said = sorted([(await each.communicate())[0].splitlines()[-1] for each in processes])
         assert [each.returncode for each in processes] == [0, 0]
     head = migrate.head()

@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +25,6 @@ CALLERS_SPAN = "00f067aa0ba902b7"
 def collector() -> Iterator[Collector]:
     with collecting() as running:
         yield running
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'daband.db'}"
 
 
 async def create(api: Api) -> None:

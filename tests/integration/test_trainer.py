@@ -3,7 +3,6 @@
 import hashlib
 import logging
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,6 @@ from tests.storage_tools import eventually, flip_a_bit
 
 EPISODE = int(DOSES["config"]["episode_length"])
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'daband.db'}"
 
 
 async def create(api: Api, **changes: Any) -> None:

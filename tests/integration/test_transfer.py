@@ -2,7 +2,6 @@
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,6 @@ from tests.integration.test_trainer import EPISODE, TRAINING, create, play, sett
 from tests.storage_tools import eventually
 
 CONFIG = {**DOSES["config"], "holdout_share": 0.6}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'daband.db'}"
 
 
 async def transfer(api: Api) -> dict[str, Any]:

@@ -90,7 +90,7 @@ async def _learned(service: Api, name: str, rewards: int) -> None:
         is_newest = served.version == state["policy_version"]
         return bool(state["counts"]["folded_rewards"] >= rewards and is_newest)
 
-    await eventually(is_folded, seconds=60)
+    await eventually(is_folded)
 
 
 async def estimates(service: Api, number: int, path: Path) -> dict[str, Any]:

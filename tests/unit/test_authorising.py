@@ -1,7 +1,6 @@
 """The door of a guarded app: who passes, who is refused and with what."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +11,10 @@ from service.realms import Realm
 from service.storage.keys import Keys
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.key_tools import ALL, bearer, make_key
-from tests.storage_tools import eventually, migrated, sqlite_url
+from tests.storage_tools import eventually
 
 KEYLESS = ("/healthz", "/readyz", "/problems/overloaded", "/docs", "/openapi.json")
 CANARY = "canary-7331"
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> str:
-    found = sqlite_url(tmp_path / "daband.db")
-    await migrated(found)
-    return found
 
 
 @pytest.fixture

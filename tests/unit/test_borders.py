@@ -1,7 +1,6 @@
 """What browsers are told: security headers on every answer, and nothing for other origins."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,7 +10,6 @@ from pydantic import ValidationError
 from service.routes import PAGE_POLICY
 from service.settings import Settings
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.storage_tools import sqlite_url
 
 LAB = "https://lab.example"
 SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
@@ -73,9 +71,8 @@ async def test_the_docs_page_runs_the_one_script_inside_it(api: Api):
 
 
 @pytest.fixture
-async def shared(tmp_path: Path) -> AsyncIterator[Api]:
+async def shared(url: str) -> AsyncIterator[Api]:
     """An app that lets the pages of one origin in."""
-    url = sqlite_url(tmp_path / "daband.db")
     async with running_api(url, cors_origins=f"{LAB}, https://other.example") as running:
         assert (await running.http.post("/experiments", json=DOSES)).status_code == 201
         yield running

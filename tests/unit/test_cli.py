@@ -17,7 +17,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def daband(*arguments: str, **settings: str) -> Result:
-    environment = {f"DABAND_{name}": value for name, value in settings.items()}
+    given = {"STORAGE_TIMEOUT_SECONDS": "30"} | settings  # the machine may be busy
+    environment = {f"DABAND_{name}": value for name, value in given.items()}
     return CliRunner().invoke(app, list(arguments), env=environment)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -22,7 +21,6 @@ from service.selecting import Selecting
 from service.settings import Settings
 from tests.api_tools import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
 from tests.key_tools import bearer, make_key
-from tests.storage_tools import migrated, sqlite_url
 
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}, "request_id": "r-1"}
 NAMED = {"X-Request-ID": "mine-1"}
@@ -195,8 +193,7 @@ async def test_work_that_is_cut_off_is_over(api: Api):
     assert "daband_requests_in_flight 0.0" in lines
 
 
-async def test_a_stranger_is_told_once_that_its_connection_is_closed(tmp_path: Path):
-    url = sqlite_url(tmp_path / "daband.db")
+async def test_a_stranger_is_told_once_that_its_connection_is_closed(url: str):
     async with running_api(url, auth="required") as guarded:
         exchange = taken(guarded)
         status, head, _ = await exchange.answered
@@ -239,9 +236,7 @@ async def test_what_is_wrong_with_a_head_is_told_to_all_under_it(api: Api, query
     assert [status for status, _, _ in await answers_under(api, hot, VECTOR, VECTOR)] == [422, 422]
 
 
-async def test_who_asks_is_asked_for_every_request_under_a_head(tmp_path: Path):
-    url = sqlite_url(tmp_path / "daband.db")
-    await migrated(url)
+async def test_who_asks_is_asked_for_every_request_under_a_head(url: str):
     three = RateLimit(per_second=0.001, burst=3)
     key = await make_key(url, Realm(), rate_limit=three)
     async with running_api(url, auth="required") as guarded:
@@ -262,7 +257,7 @@ async def test_answers_in_a_drain_are_the_last(api: Api):
 
 
 @pytest.mark.parametrize(
-    ("method", "url", "header"),
+    ("method", "asked_url", "header"),
     [
         (b"GET", b"/select", b""),
         (b"POST", b"/select/", b""),
@@ -278,10 +273,10 @@ async def test_answers_in_a_drain_are_the_last(api: Api):
     ],
 )
 async def test_the_layers_are_left_what_is_theirs(
-    api: Api, method: bytes, url: bytes, header: bytes
+    api: Api, method: bytes, asked_url: bytes, header: bytes
 ):
     headers = [(header, b"here")] if header else []
-    assert lane_of(api).find(method, url, headers, {}) is None
+    assert lane_of(api).find(method, asked_url, headers, {}) is None
     assert lane_of(api).find(b"POST", b"/select?" + b"a" * 1000, [], {}) is not None
 
 
