@@ -1,8 +1,10 @@
 """The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
 
-Requests that the event loop reads in one turn are scored together at the end of that turn. On the
-CPU this happens inline (a hand-over to a thread costs more than scoring). A GPU has one thread;
-what comes while it works waits and is joined. A GPU that is lost is replaced by the CPU.
+A GPU has one thread. Requests that the event loop reads in one turn are scored together at the end of that
+turn, and what comes while the thread works waits and is joined. A GPU that is lost is replaced by the CPU.
+
+On the CPU nobody waits: scoring is done where it is asked for (a hand-over to a thread costs more), and
+rounds of many callers are joined before they come here (`turn_selecting`).
 """
 
 import asyncio
@@ -74,10 +76,13 @@ class Scorer:
     ) -> Selection:
         """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
         size = len(contexts)
+        keys = draw_keys(decision_ids)
+        if self._thread is None:
+            self._on_scoring([size])
+            return policy.select_many(contexts, domain, keys, eligible)
         if self._row_count and self._row_count + size > self._max_waiting:
             raise Overloaded
         loop = asyncio.get_running_loop()
-        keys = draw_keys(decision_ids)
         answer: asyncio.Future[Selection] = loop.create_future()
         self._waiting.append(_Waiting(policy, domain, contexts, keys, eligible, answer))
         self._row_count += size
@@ -111,18 +116,18 @@ class Scorer:
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
         self._on_scoring(batches)
-        if self._thread is None or self._placement.device == CPU:
+        if self._placement.device == CPU:  # the GPU is lost
             for group in groups.values():
                 _deliver(group, _scored(group, self._placement.usable(group[0].policy)))
         elif groups:
-            self._in_thread = asyncio.create_task(self._work(self._thread, list(groups.values())))
+            self._in_thread = asyncio.create_task(self._work(list(groups.values())))
 
-    async def _work(self, thread: ThreadPoolExecutor, groups: list[Group]) -> None:
+    async def _work(self, groups: list[Group]) -> None:
         """Score on the device, and again for what has come meanwhile."""
         loop = asyncio.get_running_loop()
         for group in groups:
             policy = self._placement.usable(group[0].policy)
-            results = await loop.run_in_executor(thread, _scored, group, policy)
+            results = await loop.run_in_executor(self._thread, _scored, group, policy)
             if any(map(self._is_lost_by, results)):
                 results = _scored(group, self._placement.usable(policy))
             _deliver(group, results)

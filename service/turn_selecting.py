@@ -3,18 +3,20 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from service import tracing
+from service import eager, tracing
 from service.errors import ServiceError
 from service.policies import Served
 from service.selecting import Answered, Round, Selecting
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Asker(Protocol):
@@ -92,9 +94,10 @@ class TurnSelecting:
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
         for group in _groups(waiting):
-            task = asyncio.create_task(self._decide(group))
-            self._deciding.add(task)
-            task.add_done_callback(self._deciding.discard)
+            rest = eager.begin(self._decide(group))
+            if rest is not None:
+                self._deciding.add(rest)
+                rest.add_done_callback(self._deciding.discard)
 
     async def _decide(self, group: Group) -> None:
         try:
@@ -105,10 +108,7 @@ class TurnSelecting:
             await self._decide_apart(group, error)
             return
         for waiting, answered in zip(group, answers, strict=True):
-            try:
-                waiting.asker.take(answered)
-            except Exception:  # what is wrong with one asker must not keep the others waiting
-                log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
+            _tell(waiting.asker.take, answered)
 
     async def _decide_apart(self, group: Group, error: Exception) -> None:
         """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them.
@@ -121,7 +121,15 @@ class TurnSelecting:
             await asyncio.gather(self._decide(group[:half]), self._decide(group[half:]))
             return
         for waiting in group:
-            waiting.asker.fail(error)
+            _tell(waiting.asker.fail, error)
+
+
+def _tell(asker: Callable[[T], None], said: T) -> None:
+    """Tell an asker; what is wrong with one of them must not keep the others waiting."""
+    try:
+        asker(said)
+    except Exception:
+        log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
 
 
 def _groups(waiting: Group) -> list[Group]:

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,24 @@ def check_is_as_alone(answer: Selection, policy: Any, rows: Any, ids: list[str])
         np.testing.assert_allclose(part, part_alone, rtol=1e-6)
 
 
-async def test_requests_that_wait_together_share_one_pass(policy):
-    scorer = Scorer()
+@pytest.fixture
+async def scorer() -> AsyncIterator[Scorer]:
+    """With a thread of its own, as for a device; the policies' arrays stay on the CPU."""
+    made = Scorer(device="cuda")
+    yield made
+    await made.close()
+
+
+async def test_on_the_cpu_nobody_waits(policy):
+    told: list[list[int]] = []
+    asked = Scorer(on_scoring=told.append).select(policy, Domain.SOURCE, contexts(2), ["a", "b"])
+    with pytest.raises(StopIteration) as over:
+        asked.send(None)
+    check_is_as_alone(over.value.value, policy, contexts(2), ["a", "b"])
+    assert told == [[2]]
+
+
+async def test_requests_that_wait_together_share_one_pass(policy: Any, scorer: Scorer):
     rows = contexts(5)
     asked = [scorer.select(policy, Domain.SOURCE, rows[i : i + 1], [f"d-{i}"]) for i in range(5)]
     answers = await asyncio.gather(*asked)
@@ -70,8 +87,8 @@ async def test_every_row_is_drawn_with_its_own_id(policy):
     check_is_as_alone(answer, policy, rows, ids)
 
 
-async def test_policies_are_not_mixed(policy):
-    scorer, other = Scorer(), learned_policy(seed=2)
+async def test_policies_are_not_mixed(policy: Any, scorer: Scorer):
+    other = learned_policy(seed=2)
     asked = [scorer.select(each, Domain.SOURCE, contexts(1), ["a"]) for each in (policy, other)]
     answers = await asyncio.gather(*asked)
     assert (policy.batches, other.batches) == ([1], [1])
@@ -79,8 +96,7 @@ async def test_policies_are_not_mixed(policy):
         check_is_as_alone(answer, each, contexts(1), ["a"])
 
 
-async def test_domains_and_masks_are_not_mixed(policy):
-    scorer = Scorer()
+async def test_domains_and_masks_are_not_mixed(policy: Any, scorer: Scorer):
     mask = np.array([[True, False, True]])
     answers = await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, contexts(1), ["a"]),
@@ -91,8 +107,7 @@ async def test_domains_and_masks_are_not_mixed(policy):
     assert answers[2].probabilities[0, 1] == 0.0
 
 
-async def test_poisoned_request_fails_alone(policy):
-    scorer = Scorer()
+async def test_poisoned_request_fails_alone(policy: Any, scorer: Scorer):
     poison = np.full((1, 4), np.nan, dtype=np.float32)
     too_wide = np.zeros((1, 5), dtype=np.float32)
     good, bad, wide, other = await asyncio.gather(
@@ -110,8 +125,7 @@ async def test_poisoned_request_fails_alone(policy):
     check_is_as_alone(other, policy, contexts(1), ["d"])
 
 
-async def test_caller_that_went_away_is_not_scored(policy):
-    scorer = Scorer()
+async def test_caller_that_went_away_is_not_scored(policy: Any, scorer: Scorer):
     gone = asyncio.ensure_future(scorer.select(policy, Domain.SOURCE, contexts(4), list("abcd")))
     stays = asyncio.ensure_future(scorer.select(policy, Domain.SOURCE, contexts(1), ["e"]))
     asyncio.get_running_loop().call_soon(gone.cancel)
@@ -120,8 +134,7 @@ async def test_caller_that_went_away_is_not_scored(policy):
     assert policy.batches == [1]
 
 
-async def test_closing_finishes_what_waits(policy):
-    scorer = Scorer()
+async def test_closing_finishes_what_waits(policy: Any, scorer: Scorer):
     asked = asyncio.ensure_future(scorer.select(policy, Domain.SOURCE, contexts(1), ["a"]))
     await asyncio.sleep(0)  # it waits now, and its turn has not come
     assert policy.batches == []
@@ -159,37 +172,26 @@ async def test_caller_that_goes_away_while_a_thread_scores_harms_nobody(policy):
 
 
 async def test_more_than_may_wait_is_refused_at_once(policy):
-    scorer = Scorer(max_waiting=2)
+    scorer = Scorer("cuda", max_waiting=2)
     asked = [scorer.select(policy, Domain.SOURCE, contexts(1), [str(i)]) for i in range(3)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, Overloaded) for answer in answers) == 1
     later = await scorer.select(policy, Domain.SOURCE, contexts(1), ["later"])
     assert later.arms.shape == (1,)
-
-
-async def test_device_with_a_thread_of_its_own_gives_the_same_answers(policy):
-    scorer = Scorer(
-        device="cuda"
-    )  # the thread is the scorer's; the policy's arrays stay on the CPU
-    answers = await asyncio.gather(
-        *(scorer.select(policy, Domain.SOURCE, contexts(1, i), [str(i)]) for i in range(3))
-    )
     await scorer.close()
-    assert policy.batches == [3]
-    for i, answer in enumerate(answers):
-        check_is_as_alone(answer, policy, contexts(1, i), [str(i)])
 
 
 async def test_passes_over_what_waits_are_told(policy):
     told: list[list[int]] = []
-    scorer = Scorer(on_scoring=told.append)
+    scorer = Scorer("cuda", on_scoring=told.append)
     rows, ids = contexts(3), ["a", "b", "c"]
     await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, rows[:2], ids[:2]),
         scorer.select(policy, Domain.SOURCE, rows[2:], ids[2:]),
         scorer.select(policy, Domain.TARGET, rows[:1], ids[:1]),
     )
-    assert told == [[3, 1]]
+    await scorer.close()
+    assert told[0] == [3, 1]
 
 
 class LosingPolicy:
@@ -288,7 +290,7 @@ async def test_contexts_and_not_callers_are_counted_while_a_device_works(policy)
     await scorer.close()
 
 
-async def test_a_failure_of_any_kind_is_its_callers_alone(policy):
+async def test_a_failure_of_any_kind_is_its_callers_alone(policy: Any, scorer: Scorer):
     class Fragile:
         def select_many(self, given: Any, *rest: Any) -> Any:
             if len(given) > 1 or given[0, 0] == 7:
@@ -296,7 +298,7 @@ async def test_a_failure_of_any_kind_is_its_callers_alone(policy):
             return policy.select_many(given, *rest)
 
     fragile: Any = Fragile()
-    scorer, seven = Scorer(), contexts(1)
+    seven = contexts(1)
     seven[0, 0] = 7
     good, bad = await asyncio.gather(
         scorer.select(fragile, Domain.SOURCE, contexts(1), ["a"]),

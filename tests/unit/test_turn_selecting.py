@@ -30,11 +30,34 @@ class Batches:
         self.asked.append((served, ids))
         self.logged_of.append(logs.context())
         self.is_asked.set()
-        await asyncio.sleep(0)
+        await self._wait()
         for name in ids:
             if name in self._refused:
                 raise self._refused[name]
         return [Answered({"request_id": name}, is_replay=False) for name in ids]
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(0)
+
+
+class AtOnce(Batches):
+    """The same without waiting."""
+
+    async def _wait(self) -> None:
+        pass
+
+
+class Asker:
+    """Remembers what it is answered."""
+
+    is_gone = False
+    answered: Any = None
+
+    def take(self, answered: Answered) -> None:
+        self.answered = _named(answered)
+
+    def fail(self, error: Exception) -> None:
+        self.answered = error
 
 
 def turn_of(batches: Batches) -> TurnSelecting:
@@ -59,6 +82,15 @@ async def test_rounds_of_one_turn_are_one_batch():
     assert await ask(turn, "a", "b", "c") == ["a", "b", "c"]
     assert await ask(turn, "d") == ["d"]
     assert batches.asked == [(ONE, ["a", "b", "c"]), (ONE, ["d"])]
+
+
+async def test_what_waits_for_nothing_is_answered_in_its_turn():
+    turn, askers = turn_of(AtOnce()), [Asker(), Asker()]
+    for number, asker in enumerate(askers):
+        turn.join(ONE, Round(str(number), (), True), asker)
+    await asyncio.sleep(0)
+    assert [asker.answered for asker in askers] == ["0", "1"]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_policies_are_apart_and_so_are_new_requests_and_named_ones():
@@ -157,3 +189,15 @@ async def test_an_asker_that_breaks_does_not_keep_the_others_waiting(
     turn.join(ONE, Round("broken", (), is_new=True), Broken())
     assert await ask(turn, "a", "b") == ["a", "b"]
     assert [record.action for record in caplog.records] == ["answer_unsent"]  # type: ignore[attr-defined]
+
+
+async def test_a_batch_whose_asker_cannot_be_told_of_its_failure_does_not_keep_the_next_waiting():
+    class Broken(Asker):
+        def fail(self, error: Exception) -> None:
+            raise OSError
+
+    turn, other = turn_of(AtOnce(a=StorageUnavailable())), Asker()
+    turn.join(ONE, Round("a", (), True), Broken())
+    turn.join(OTHER, Round("b", (), True), other)
+    await asyncio.sleep(0)
+    assert other.answered == "b"
