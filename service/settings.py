@@ -123,7 +123,7 @@ class Settings(BaseSettings):
         4096,
         ge=1,
         le=1_000_000,
-        description="contexts that may wait to be scored, and events to be written",
+        description="contexts that may wait for a GPU, and events to be written",
     )
     header_timeout_seconds: PositiveSeconds = Field(
         10.0, description="longest time that a request's headers may take to arrive"

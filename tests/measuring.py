@@ -22,7 +22,8 @@ class Stopwatch:
     """Stands still while the host of a virtual machine gives its time to others.
 
     What is promised to happen within seconds is promised of a machine that runs: on a busy host half of
-    the time may be stolen, and nothing in the machine can hurry meanwhile.
+    the time may be stolen, and nothing in the machine can hurry meanwhile. It is stolen in ticks of about
+    10 ms: for seconds, not for the latencies of single calls.
     """
 
     def __init__(self) -> None:

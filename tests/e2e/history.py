@@ -102,7 +102,7 @@ class Clients:
         await asyncio.gather(*(client() for _ in range(clients)))
 
     async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
-        """Rounds at a fixed rate, whether or not they are answered; the rate that was kept.
+        """Rounds at a fixed rate of the machine's own seconds, whether or not they are answered; the rate that was kept.
 
         What the clients do not get to waits for them; in the end all of it has been played.
         """

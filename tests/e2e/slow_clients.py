@@ -20,12 +20,11 @@ import psutil
 from service.client import Client
 from tests import guard
 from tests.api_tools import CONTEXT, DOSES
-from tests.measuring import percentile
+from tests.measuring import PATIENCE_SECONDS, percentile
 from tests.nginx_process import Nginx
 from tests.servers import install_package, running_server
 from tests.service_process import ServiceProcess
 
-PATIENCE_SECONDS = 60.0
 CONNECTIONS = 200
 HEADERS, BODY, READ = "-H", "-B", "-X"
 KINDS = {HEADERS: "headers", BODY: "body", READ: "reading"}

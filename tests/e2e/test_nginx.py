@@ -15,12 +15,12 @@ import pytest
 from service.client import Client, Round
 from service.errors import PayloadTooLarge, UnsupportedMediaType, plain_problem
 from tests.api_tools import CONTEXT, DOSES
+from tests.measuring import PATIENCE_SECONDS
 from tests.nginx_process import Nginx
 from tests.servers import free_port, running_server
 from tests.service_process import ServiceProcess, wait_until
 from tests.storage_tools import eventually
 
-PATIENCE_SECONDS = 60.0
 PROBLEM = "application/problem+json"
 SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 

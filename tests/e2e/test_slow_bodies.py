@@ -11,11 +11,11 @@ import pytest
 from service.client import Client
 from tests.api_tools import DOSES
 from tests.e2e.slow_clients import SELECT
+from tests.measuring import PATIENCE_SECONDS
 from tests.service_process import ServiceProcess
 from tests.storage_tools import eventually
 
 PLACES = 16
-PATIENCE_SECONDS = 60.0
 CONTENT = json.dumps(SELECT).encode()
 HEAD = (
     f"POST /select HTTP/1.1\r\nHost: here\r\nContent-Length: {len(CONTENT)}\r\n"
@@ -82,7 +82,7 @@ async def test_slow_bodies_keep_nobody_out_and_are_answered_when_they_are_there(
         slow = [connection() for _ in range(PLACES)]
         for each in slow:
             each.send(HEAD + CONTENT[:1])
-        await eventually(lambda: in_flight(service) == PLACES, PATIENCE_SECONDS)
+        await eventually(lambda: in_flight(service) == PLACES)
         quick, late = connection(), connection()
         for _ in range(2 * PLACES):
             quick.send(HEAD + CONTENT)
@@ -93,4 +93,4 @@ async def test_slow_bodies_keep_nobody_out_and_are_answered_when_they_are_there(
         for each in slow:
             each.send(CONTENT[1:])
             assert each.status() == 200
-        await eventually(lambda: in_flight(service) == 0, PATIENCE_SECONDS)
+        await eventually(lambda: in_flight(service) == 0)

@@ -15,9 +15,9 @@ from uvicorn.server import ServerState
 from service import http_protocol
 from service.express_lane import Exchange
 from service.http_protocol import Excess, Headers, guarded_protocol
+from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually
 
-PATIENCE_SECONDS = 60.0
 SHORT, LONG = 0.2, 3600.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 

@@ -10,8 +10,8 @@ from service import logs, tracing
 from service.errors import ExperimentPaused, ServiceError, StorageUnavailable
 from service.selecting import Answered, Round
 from service.turn_selecting import TurnSelecting
+from tests.measuring import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 30.0
 ONE: Any = object()  # policies as they are served
 OTHER: Any = object()
 
