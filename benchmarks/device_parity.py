@@ -30,23 +30,32 @@ def main() -> None:
     """Compare all kinds of encoders; exit code 1 if an arm differs that is no tie."""
     if not torch.cuda.is_available():
         sys.exit("no CUDA device: nothing to compare")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {CONTEXTS:,} contexts each")
+    device = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    print(f"{device}, {CONTEXTS:,} contexts each, as of both domains")
     worst = [differences(kind, shape) for kind, shape in KINDS.items()]
     sys.exit(any(worst))
 
 
 def differences(kind: str, shape: tuple[int, ...]) -> int:
     """Rows in which the devices choose different arms that are not tied."""
-    config = BanditConfig(arm_count=10, context_shape=shape, encoder=kind, tower_count=8)
+    config = BanditConfig(
+        arm_count=10,
+        context_shape=shape,
+        encoder=kind,
+        tower_count=8,
+        exclusive_rewards=True,
+        distil_head=True,
+    )
     learner = _taught(config)
     rng, differing, untied = generator(1, "parity"), 0, 0
     host, device = learner.policy(device="cpu"), learner.policy(device="cuda")
     for _ in range(0, CONTEXTS, 10_000):
         contexts = rng.standard_normal((10_000, *shape)).astype(np.float32)
-        ours, theirs = (p.score_many(contexts, Domain.TARGET).ucb for p in (host, device))
-        rows = np.flatnonzero(ours.argmax(1) != theirs.argmax(1))
-        gap = ours[rows].max(1) - ours[rows, theirs[rows].argmax(1)]
-        differing, untied = differing + len(rows), untied + int((gap > CLOSE).sum())
+        for domain in Domain:
+            ours, theirs = (p.score_many(contexts, domain).ucb for p in (host, device))
+            rows = np.flatnonzero(ours.argmax(1) != theirs.argmax(1))
+            gap = ours[rows].max(1) - ours[rows, theirs[rows].argmax(1)]
+            differing, untied = differing + len(rows), untied + int((gap > CLOSE).sum())
     print(f"{kind:9} differing arms {differing:4d}, of which no tie {untied}")
     return untied
 

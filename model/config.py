@@ -132,6 +132,10 @@ class BanditConfig:
         0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)
     )
 
+    distil_head: bool = _field(
+        False, "decide on the target by what the head learned, where rewards are exclusive"
+    )
+
     statistics: StatisticsRule = _field(
         StatisticsRule.REBUILD, "what happens to A and b under a new φ"
     )

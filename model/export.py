@@ -110,7 +110,7 @@ def _policy(
         encoder = build_encoder(config).eval()
     load_state(encoder, arrays, _ENCODER)
     frozen = FrozenEncoder.of(encoder, device)
-    factors = taken_statistics(config, frozen.latent_size, arrays).factors()
+    factors = taken_statistics(config, encoder, arrays).factors()
     confidence = taken_confidence(arrays, frozen.latent_size)
     if arrays:
         raise SnapshotError(f"unknown content: {sorted(arrays)[0]}")

@@ -36,7 +36,12 @@ class Message:
 
 def training_message(job: TrainingJob) -> Message:
     """All that the encoder update depends on."""
-    header = {"kind": "training", "episode": job.data.episode, **_settled(job.config, job.seed)}
+    header = {
+        "kind": "training",
+        "episode": job.data.episode,
+        "seen": job.data.seen,
+        **_settled(job.config, job.seed),
+    }
     arrays = _network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
     for name, sample in (("source", job.data.source), ("target", job.data.target)):
         arrays[f"{name}.contexts"] = _array(sample.contexts)
@@ -51,6 +56,8 @@ def judging_message(job: JudgingJob) -> Message:
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
     arrays |= {"target": _array(job.target), "theta": job.factors.theta}
     arrays["inverse_root"] = job.factors.inverse_root
+    if job.factors.own_target_theta is not None:
+        arrays["target_theta"] = job.factors.own_target_theta
     if job.confidence is not None:
         arrays |= {f"confidence.{name}": each for name, each in job.confidence.arrays().items()}
     return Message(header, arrays)
@@ -95,6 +102,7 @@ def _training_job(message: Message, device: torch.device) -> TrainingJob:
     config, networks = _networks(header, arrays, device)
     data = TrainingSet(
         header["episode"],
+        header["seen"],
         _rounds(arrays, device),
         _sample(arrays, "source", device),
         _sample(arrays, "target", device),
@@ -109,7 +117,7 @@ def _judging_job(message: Message, device: torch.device) -> JudgingJob:
     return JudgingJob(
         networks=networks,
         config=config,
-        factors=Factors(arrays["theta"], arrays["inverse_root"]),
+        factors=Factors(arrays["theta"], arrays["inverse_root"], arrays.get("target_theta")),
         confidence=taken_confidence(arrays, networks.encoder.latent_size),
         version=PolicyVersion(**header["version"]),
         held_out=_rounds(arrays, device),

@@ -63,10 +63,10 @@ class JudgingJob:
         """The judgement."""
         source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
         target = self.networks.encode(self.target, Domain.TARGET)
-        arms, rewards, theta = self.held_out.arms, self.held_out.rewards, self.factors.theta
-        report = transfer_report(source, target, theta, arms, rewards, self.seed)
-        predicted = source.double().cpu().numpy() @ theta.T
-        wanted = target.double().cpu().numpy() @ theta.T
+        arms, rewards = self.held_out.arms, self.held_out.rewards
+        report = transfer_report(source, target, self.factors, arms, rewards, self.seed)
+        predicted = source.double().cpu().numpy() @ self.factors.theta.T
+        wanted = target.double().cpu().numpy() @ self.factors.target_theta.T
         signs = Signs(
             domain_accuracy=report.domain_accuracy,
             raw_domain_accuracy=self._raw_accuracy(),

@@ -39,9 +39,10 @@ def latent_map(learner: Learner) -> LatentMap:
     }
     both = np.concatenate(list(latents.values()))
     is_target = np.repeat([False, True], [len(latents[domain]) for domain in Domain])
-    scores = both @ learner.statistics.factors().theta.T
+    factors = learner.statistics.factors()
+    arms = [(some @ factors.theta_of(domain).T).argmax(axis=1) for domain, some in latents.items()]
     points, explained = _projected(both)
-    return LatentMap(points, is_target, np.asarray(scores.argmax(axis=1)), explained)
+    return LatentMap(points, is_target, np.concatenate(arms), explained)
 
 
 def _projected(latents: Doubles) -> tuple[Doubles, float]:

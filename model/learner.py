@@ -8,7 +8,6 @@ elsewhere while folding goes on), and `conclude` makes its outcome part of the s
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import torch
@@ -21,7 +20,8 @@ from model.judging import LEAST, MOST, JudgingJob
 from model.linucb import LinUCB
 from model.networks import Networks
 from model.policy import Policy, PolicyVersion
-from model.replay import HeldOutRounds, Reservoir, RoundBatch, RoundWindow
+from model.rebuilding import EncodedRounds, empty_statistics, encode_rounds, rebuilt_statistics
+from model.replay import HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import (
     Domain,
     Doubles,
@@ -39,18 +39,7 @@ from model.stepping import Moments
 from model.training import Trained, TrainingSet, train_episode
 from model.transfer import TransferReport, effective_rank
 
-
-@dataclass(frozen=True, slots=True)
-class EncodedRounds:
-    """Rounds with their latents (n, d) under one encoder."""
-
-    rounds: RoundBatch
-    latents: torch.Tensor
-
-    @classmethod
-    def under(cls, networks: Networks, rounds: RoundBatch) -> Self:
-        """Each round under its own domain's normalisation."""
-        return cls(rounds, encode_rounds(networks, rounds))
+_DISTILLED = 2048  # target contexts for which θ says what the head says
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,9 @@ class TrainingJob:
             self.networks, self.moments, self.data, self.config, self.seed, self.theta
         )
         encoded = EncodedRounds.under(trained.networks, self.data.rounds)
-        verdict = self._verdict(trained, encoded.latents)
+        if trained.losses and is_finite(encoded.latents):
+            self._distil(trained.networks, encoded.latents)
+        verdict = self._verdict(trained, encoded)
         return Outcome(
             self.data.episode,
             trained.networks,
@@ -95,7 +86,16 @@ class TrainingJob:
             encoded,
         )
 
-    def _verdict(self, trained: Trained, latents: torch.Tensor) -> Verdict:
+    def _distil(self, networks: Networks, rounds: torch.Tensor) -> None:
+        """Put what the head has learned into θ, as it is for latents of the rounds and of the target."""
+        if networks.distilled is None:
+            return
+        target = networks.encode(self.data.target.contexts[-_DISTILLED:], Domain.TARGET)
+        groups = [(z, networks.served_prediction(z)) for z in (rounds, target) if len(z)]
+        networks.distilled.fit(groups, self.data.seen, self.config.ridge)
+
+    def _verdict(self, trained: Trained, encoded: EncodedRounds) -> Verdict:
+        latents = encoded.latents
         values = (*trained.networks.state_dict().values(), *trained.moments.values())
         if not is_finite(*values):
             return refused("training diverged: parameters are not finite")
@@ -104,7 +104,8 @@ class TrainingJob:
         rounds, config = self.data.rounds, self.config
         theta = self.theta
         if config.statistics is StatisticsRule.REBUILD:
-            theta = rebuilt_statistics(latents, rounds, config).factors().theta
+            statistics = rebuilt_statistics(encoded, trained.networks, self.data.seen, config)
+            theta = statistics.factors().theta
         judged = rounds.is_held_out & ~rounds.is_target
         held_out = rounds.rows(judged)
         after = latents[torch.from_numpy(judged).to(latents.device)]
@@ -130,9 +131,7 @@ class Learner:
         self.moments: Moments = {}
         self._confidence: Confidence | None = None
         self._to_judge: tuple[Doubles, HeldOut, Doubles] | None = None
-        self.statistics = LinUCB(
-            config.model_count, self.networks.encoder.latent_size, config.ridge
-        )
+        self.statistics = empty_statistics(self.networks, config)
         self.window = RoundWindow(config.rebuild_window, config.context_shape, self.device)
         self.contexts = {
             domain: Reservoir(
@@ -253,13 +252,16 @@ class Learner:
         if encoded is None or not self.window.holds(encoded.rounds):
             encoded = EncodedRounds.under(networks, self.window.batch())
         if self.config.statistics is StatisticsRule.REBUILD:
-            self.statistics = rebuilt_statistics(encoded.latents, encoded.rounds, self.config)
+            self.statistics = self._rebuilt(encoded)
         self._to_judge = self._judged(encoded)
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
         encoded = EncodedRounds.under(self.networks, self.window.batch())
-        self.statistics = rebuilt_statistics(encoded.latents, encoded.rounds, self.config)
+        self.statistics = self._rebuilt(encoded)
+
+    def _rebuilt(self, encoded: EncodedRounds) -> LinUCB:
+        return rebuilt_statistics(encoded, self.networks, self.window.count, self.config)
 
     @property
     def confidence(self) -> Confidence | None:
@@ -310,7 +312,8 @@ class Learner:
         rounds, latents = encoded.rounds, _doubles(encoded.latents)
         held_out = np.flatnonzero(rounds.is_held_out & ~rounds.is_target)[-2 * MOST_LATENTS :]
         source = latents[~rounds.is_held_out & ~rounds.is_target][-MOST_LATENTS:]
-        predicted = latents[held_out] @ self.statistics.factors().theta.T
+        # By the θ of the target, whose decisions are to be trusted or not.
+        predicted = latents[held_out] @ self.statistics.factors().target_theta.T
         judged = HeldOut(
             latents[held_out], predicted, rounds.arms[held_out], rounds.rewards[held_out]
         )
@@ -342,7 +345,7 @@ class Learner:
     def _begin_episode(self) -> None:
         self.episode += 1
         source, target = (self.contexts[domain].sample() for domain in Domain)
-        data = TrainingSet(self.episode, self.window.batch(), source, target)
+        data = TrainingSet(self.episode, self.window.count, self.window.batch(), source, target)
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
 
@@ -410,28 +413,3 @@ def _checked_arm(arm: object, arm_count: int) -> int:
 
 def _doubles(latents: torch.Tensor) -> Doubles:
     return np.asarray(latents.double().cpu().numpy())
-
-
-def encode_rounds(networks: Networks, rounds: RoundBatch) -> torch.Tensor:
-    """Latents of rounds (n, d), each under its own domain's normalisation."""
-    latents = rounds.contexts.new_zeros(len(rounds), networks.encoder.latent_size)
-    for domain in Domain:
-        rows = torch.from_numpy(rounds.is_target == (domain is Domain.TARGET)).to(latents.device)
-        latents[rows] = networks.encode(rounds.contexts[rows], domain)
-    return latents
-
-
-def rebuilt_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
-    """(A, b) of all the rounds at once."""
-    if latents.device.type == "cpu":
-        return LinUCB.rebuilt(
-            latents.numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge
-        )
-    wide = latents.double()
-    models = torch.from_numpy(rounds.arms).to(wide.device)
-    weights = torch.nn.functional.one_hot(models, config.model_count).double()  # (n, M)
-    gram = torch.stack([(wide * column[:, None]).T @ wide for column in weights.T])
-    rewards = torch.from_numpy(rounds.rewards).to(wide.device)
-    b = (weights * rewards[:, None]).T @ wide
-    counts = np.bincount(rounds.arms, minlength=config.model_count)
-    return LinUCB.of_sums(gram.cpu().numpy(), b.cpu().numpy(), counts, config.ridge)

@@ -9,7 +9,7 @@ import torch
 
 from model.arrays import Array, array_on, arrays_on
 from model.linucb import Factors
-from model.rounds import Floats
+from model.rounds import Domain, Doubles, Floats
 
 # From latents (n, d) to mean, bonus and UCB (n, M): three arrays, or on a device one tensor (3, n, M).
 LinearScores = Callable[[Array], Any]
@@ -17,8 +17,30 @@ LinearScores = Callable[[Array], Any]
 log = logging.getLogger(__name__)
 
 
-def linear_scores(factors: Factors, alpha: float, device: torch.device) -> LinearScores:
-    """The scores under θ and αL⁻¹, on this device."""
+def linear_scores(
+    factors: Factors, alpha: float, device: torch.device
+) -> dict[Domain, LinearScores]:
+    """The scores of a domain's latents, on this device."""
+    source = target = _of_source(factors, alpha, device)
+    if factors.own_target_theta is not None:
+        target = _of_target(source, factors.own_target_theta, device)
+    return {Domain.SOURCE: source, Domain.TARGET: target}
+
+
+def _of_target(source: LinearScores, theta: Doubles, device: torch.device) -> LinearScores:
+    """The source's bonus on means of their own."""
+    narrow = theta.T.astype(np.float32)
+    weights: Array = narrow if device.type == "cpu" else array_on(device, narrow)
+
+    def scores(latents: Array) -> tuple[Array, Array, Array]:
+        mean, bonus = latents @ weights, source(latents)[1]
+        return mean, bonus, mean + bonus
+
+    return scores if device.type == "cpu" else lambda latents: torch.stack(scores(latents))
+
+
+def _of_source(factors: Factors, alpha: float, device: torch.device) -> LinearScores:
+    """The scores under θ and αL⁻¹."""
     models, size = factors.theta.shape
     joined = _joined(factors, alpha)
     weights: Array = joined if device.type == "cpu" else array_on(device, joined)

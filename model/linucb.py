@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from model.packed_sums import PackedSums
-from model.rounds import Doubles, Floats, Integers
+from model.rounds import Domain, Doubles, Floats, Integers
 
 
 class NotPositiveDefiniteError(ArithmeticError):
@@ -21,20 +21,37 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖."""
+    """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖.
+
+    `own_target_theta` is the target's where it has one of its own (see `distilling`).
+    """
 
     theta: Doubles
     inverse_root: Doubles
+    own_target_theta: Doubles | None = None
+
+    @property
+    def target_theta(self) -> Doubles:
+        """The θ that decides on the target, (M, d)."""
+        return self.theta if self.own_target_theta is None else self.own_target_theta
+
+    def theta_of(self, domain: Domain) -> Doubles:
+        """The θ that decides on a domain, (M, d)."""
+        return self.target_theta if domain is Domain.TARGET else self.theta
 
 
 class LinUCB:
-    """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model."""
+    """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model.
+
+    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `distilling`).
+    """
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
         self.ridge = ridge
         self._sums = PackedSums(model_count, latent_size)
         self.counts: Integers = np.zeros(model_count, dtype=np.int64)
         shape = (model_count, latent_size)
+        self.target_shift: Doubles | None = None
         self._factors = Factors(np.zeros(shape), np.zeros((*shape, latent_size)))
         self._factored_counts: Integers = np.full(model_count, -1)  # none is factored yet
 
@@ -73,16 +90,26 @@ class LinUCB:
         return cls.of_sums(gram, b, np.bincount(models, minlength=model_count), ridge)
 
     @classmethod
-    def of_sums(cls, gram: Doubles, b: Doubles, counts: Integers, ridge: float) -> Self:
+    def of_sums(
+        cls,
+        gram: Doubles,
+        b: Doubles,
+        counts: Integers,
+        ridge: float,
+        target_shift: Doubles | None = None,
+    ) -> Self:
         """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
         built = cls(len(b), b.shape[1], ridge)
         built._sums, built.counts = PackedSums.of(gram, b), counts
+        built.target_shift = target_shift
         return built
 
     def merged(self, other: "LinUCB") -> Self:
         """The statistics of two disjoint parts of a log together: sums add up."""
         if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
             raise ValueError("merge: the two states differ in shape or ridge")
+        if self.target_shift is not None or other.target_shift is not None:
+            raise ValueError("merge: what a head has learned does not add up")
         return self.of_sums(
             self.gram + other.gram, self.b + other.b, self.counts + other.counts, self.ridge
         )
@@ -97,13 +124,17 @@ class LinUCB:
             inverse_root = self._factors.inverse_root.copy(order="K")
             found = self._factored(stale)
             theta[stale], inverse_root[stale] = found.theta, found.inverse_root
-            self._factors = Factors(theta, inverse_root)
+            own = self._factors.own_target_theta
+            if own is not None:
+                own = own.copy()
+                own[stale] = found.target_theta
+            self._factors = Factors(theta, inverse_root, own)
         self._factored_counts = self.counts.copy()
         return self._factors
 
     def _factored(self, models: Integers | None) -> Factors:
         """θ and L⁻¹ of some models, of all for none."""
-        A, b = _regularised(self._sums.gram(models), self.ridge), self._sums.b(models)[..., None]
+        A, b = _regularised(self._sums.gram(models), self.ridge), self._sums.b(models)
         try:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
@@ -111,14 +142,24 @@ class LinUCB:
         # By substitution: several times cheaper than an inverse that does not know of the zeros.
         root, unit = torch.from_numpy(L), _unit(L.shape[1])
         inverse_root = torch.linalg.solve_triangular(root, unit, upper=False).numpy()
-        theta = inverse_root.mT @ (inverse_root @ b)
-        theta += inverse_root.mT @ (inverse_root @ (b - A @ theta))  # one step of refinement
-        return Factors(theta[..., 0], inverse_root)
+        theta = _solved(A, inverse_root, b)
+        if self.target_shift is None:
+            return Factors(theta, inverse_root)
+        shift = self.target_shift if models is None else self.target_shift[models]
+        return Factors(theta, inverse_root, _solved(A, inverse_root, b + shift))
 
     def condition_numbers(self) -> Doubles:
         """Condition number of each A, (M,)."""
         values = np.linalg.eigvalsh(self.A)
         return np.asarray(values[:, -1] / values[:, 0])
+
+
+def _solved(A: Doubles, inverse_root: Doubles, b: Doubles) -> Doubles:
+    """A⁻¹b of each model, (M, d)."""
+    column = b[..., None]
+    theta = inverse_root.mT @ (inverse_root @ column)
+    theta += inverse_root.mT @ (inverse_root @ (column - A @ theta))  # one step of refinement
+    return theta[..., 0]
 
 
 def _regularised(gram: Doubles, ridge: float) -> Doubles:

@@ -6,14 +6,16 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from model.config import BanditConfig
 from model.discriminator import Discriminator
-from model.encoder import Encoder
+from model.distilling import Distilled, is_distilled
+from model.encoder import TINY, Encoder
 from model.encoder_kinds import build_encoder
 from model.first_weights import first_weights
 from model.rounds import Domain
-from model.towers import TowerLinear, by_tower
+from model.towers import TowerLinear, by_tower, tower_norms
 
 # Contexts encoded at once. On a CPU an image takes half the time among 64 that it takes among
 # 1,024: what lies between two layers then stays in the caches.
@@ -46,8 +48,9 @@ class Head(nn.Module):
         return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Expected rewards, the mean over the towers, (n, M)."""
-        return self.predicted(latents).mean(dim=1)
+        """Expected rewards, the mean over the towers by what each weighs in the latents, (n, M)."""
+        weights = functional.normalize(tower_norms(latents, self.towers), p=1.0, dim=1, eps=TINY)
+        return (weights[:, None] @ self.predicted(latents))[:, 0]
 
 
 class SlowCopy(nn.Module):
@@ -102,6 +105,9 @@ class Networks(nn.Module):
             towers = self.encoder.towers
             self.head = Head(size, config.model_count, config.exclusive_rewards, towers)
             self.discriminator = Discriminator(size, towers=towers)
+        self.distilled = (
+            Distilled(size, config.model_count) if is_distilled(self.encoder, config) else None
+        )
         self.teacher = self._slow_copy(config.consistency_weight > 0)
         self.average = self._slow_copy(config.average_decay > 0)
 
@@ -135,6 +141,12 @@ class Networks(nn.Module):
         if len(target) and self.served.towers > 1:
             latents = self.encode(target, Domain.TARGET)
             self.served.weigh(self.served_head.predicted(latents), torch.cat([source, target]))
+
+    @torch.no_grad()
+    def served_prediction(self, latents: Tensor) -> Tensor:
+        """What the served head expects of served latents, (n, M)."""
+        expected: Tensor = self.served_head(latents)
+        return expected
 
     def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
         is_possible = self.encoder.is_learned

@@ -182,7 +182,7 @@ class Policy:
         """Scores, each (n, K), and φ, for numpy arrays and torch tensors alike."""
         rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
         latents = self._forward[domain](rows)  # (n or n·K, d)
-        scores = self._linear_scores(latents)
+        scores = self._linear_scores[domain](latents)
         if self._is_joint:
             leading = contexts.shape[:2]
             if self._on_cpu:

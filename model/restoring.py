@@ -10,7 +10,8 @@ from torch import nn
 
 from model.confidence import Confidence
 from model.config import BanditConfig, digest_of
-from model.encoder import FrozenEncoder
+from model.distilling import is_distilled
+from model.encoder import Encoder, FrozenEncoder
 from model.learner import Learner, TrainingJob
 from model.linucb import LinUCB, NotPositiveDefiniteError
 from model.networks import Networks
@@ -38,9 +39,9 @@ def restore(
     learner.uploaded_count = header.counts["uploaded_contexts"]
     load_state(learner.networks, arrays)
     learner.moments = taken_moments(learner.networks, arrays)
-    size = learner.networks.encoder.latent_size
-    learner.statistics = taken_statistics(learner.config, size, arrays)
-    learner.confidence = taken_confidence(arrays, size)
+    encoder = learner.networks.encoder
+    learner.statistics = taken_statistics(learner.config, encoder, arrays)
+    learner.confidence = taken_confidence(arrays, encoder.latent_size)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
     if arrays:
@@ -53,7 +54,7 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     header, arrays = opened(content)
     config, networks = _config(header), _networks(header, arrays)
     encoder = FrozenEncoder.of(networks.served, torch.device(device))
-    statistics = taken_statistics(config, encoder.latent_size, arrays)
+    statistics = taken_statistics(config, networks.encoder, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
     confidence = taken_confidence(arrays, encoder.latent_size)
     return Policy(config, header.seed, encoder, statistics.factors(), names, confidence)
@@ -154,17 +155,20 @@ def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
         raise SnapshotError(f"confidence: {error}") from error
 
 
-def taken_statistics(config: BanditConfig, latent_size: int, arrays: Arrays) -> LinUCB:
-    """(A, b), positive definite."""
-    shape = (config.model_count, latent_size)
-    gram = _taken(arrays, "statistics.gram", np.empty((*shape, latent_size)))
+def taken_statistics(config: BanditConfig, encoder: Encoder, arrays: Arrays) -> LinUCB:
+    """(A, b) over the encoder's latents, positive definite."""
+    shape = (config.model_count, encoder.latent_size)
+    gram = _taken(arrays, "statistics.gram", np.empty((*shape, encoder.latent_size)))
     b = _taken(arrays, "statistics.b", np.empty(shape))
     counts = _taken(arrays, "statistics.counts", np.empty(shape[:1], dtype=np.int64))
     if not np.array_equal(gram, gram.mT):
         raise SnapshotError("A is not symmetric")
     if (counts < 0).any():
         raise SnapshotError("statistics: negative count")
-    statistics = LinUCB.of_sums(gram, b, counts, config.ridge)
+    shift = None
+    if is_distilled(encoder, config):
+        shift = _taken(arrays, "statistics.target_shift", np.empty(shape))
+    statistics = LinUCB.of_sums(gram, b, counts, config.ridge, shift)
     try:
         statistics.factors()
     except NotPositiveDefiniteError as error:
@@ -212,6 +216,13 @@ class _Loader:
         """θ at the beginning of the pending update."""
         return _taken(self._arrays, "pending.theta", like)
 
+    def seen(self, most: int) -> int:
+        """How many rounds there had been at the beginning of the pending update; at most so many."""
+        seen = int(_taken(self._arrays, "pending.seen", np.zeros((), dtype=np.int64)))
+        if not 0 <= seen <= most:
+            raise SnapshotError("out of range: pending.seen")
+        return seen
+
     def _contexts(self, prefix: str, references: Integers) -> torch.Tensor:
         name = f"{prefix}.contexts"
         if name not in self._arrays and self._lookup:
@@ -232,8 +243,12 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
     for domain, reservoir in learner.contexts.items():
         reservoir.load(loader.sample(f"contexts.{domain}"), header.counts[f"{domain}_contexts"])
     if header.pending_episode:
+        seen = header.counts["window"]
+        if learner.networks.distilled is not None:  # to whom alone it matters
+            seen = loader.seen(seen)
         data = TrainingSet(
             header.pending_episode,
+            seen,
             loader.rounds("pending.rounds"),
             loader.sample("pending.source"),
             loader.sample("pending.target"),

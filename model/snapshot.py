@@ -164,6 +164,8 @@ def _memory_arrays(learner: Learner) -> Arrays:
         "statistics.counts": statistics.counts,
         **_columns("window", learner.window.batch()),
     }
+    if statistics.target_shift is not None:
+        arrays["statistics.target_shift"] = statistics.target_shift
     for domain, reservoir in learner.contexts.items():
         arrays[f"contexts.{domain}.references"] = np.array(reservoir.references, dtype=np.int64)
     if learner.pending:
@@ -172,6 +174,8 @@ def _memory_arrays(learner: Learner) -> Arrays:
         arrays["pending.source.references"] = data.source.references
         arrays["pending.target.references"] = data.target.references
         arrays["pending.theta"] = learner.pending.theta
+        if learner.networks.distilled is not None:
+            arrays["pending.seen"] = np.array(data.seen, dtype=np.int64)
     return arrays
 
 

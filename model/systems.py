@@ -43,6 +43,7 @@ _COMMITTEE: Values = {
     "average_decay": 0.999,
     "view_rounds": True,
     "view_dropout": 0.5,
+    "distil_head": True,
 }
 _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,

@@ -47,6 +47,12 @@ def by_tower(latents: Tensor, towers: int) -> Tensor:
     return parts if towers == 1 else functional.normalize(parts, dim=2, eps=TINY)
 
 
+def tower_norms(latents: Tensor, towers: int) -> Tensor:
+    """What each tower weighs in joined latents (n, T·d), (n, T)."""
+    norms: Tensor = latents.unflatten(1, (towers, -1)).norm(dim=2)
+    return norms
+
+
 def tower_shares(towers: int) -> Tensor:
     """How far each tower takes part in the alignment: not for the first half, then rising in pairs to 1."""
     pairs = torch.arange(towers - 1, -1, -1) // 2

@@ -33,9 +33,10 @@ _UNLABELED = "unlabeled"
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """What an encoder update may see, frozen at its offset in the log."""
+    """What an encoder update may see, frozen at its offset in the log, after `seen` rounds in all."""
 
     episode: int
+    seen: int
     rounds: RoundBatch
     source: ContextSample
     target: ContextSample
@@ -211,8 +212,7 @@ class _Batches:
         latents = networks.encode(contexts, domain)
         if "theta" in self.constants:
             return latents @ self.constants["theta"].T
-        predicted: Tensor = networks.served_head(latents)
-        return predicted
+        return networks.served_prediction(latents)
 
 
 def average_weight(config: BanditConfig, episode: int) -> float:

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from model.discriminator import Discriminator
 from model.first_weights import first_weights
+from model.linucb import Factors
 from model.rounds import Doubles, Integers
 
 _PROBE_STEPS = 200
@@ -59,15 +60,15 @@ class TransferReport:
 
 
 def transfer_report(
-    source: Tensor, target: Tensor, theta: Doubles, chosen: Integers, rewards: Doubles, seed: int
+    source: Tensor, target: Tensor, factors: Factors, chosen: Integers, rewards: Doubles, seed: int
 ) -> TransferReport:
     """Judge latents of held-out source rounds (n, d) against target latents (m, d).
 
-    `theta` (M, d); `chosen` (n,) are the models of the arms that were played for `rewards` (n,).
+    `chosen` (n,) are the models of the arms that were played for `rewards` (n,).
     """
     z_source, z_target = source.double().cpu().numpy(), target.double().cpu().numpy()
-    predicted = (z_source * theta[chosen]).sum(axis=1)
-    scores = torch.from_numpy(z_target @ theta.T)  # (m, M)
+    predicted = (z_source * factors.theta[chosen]).sum(axis=1)
+    scores = torch.from_numpy(z_target @ factors.target_theta.T)  # (m, M)
     accuracy = domain_accuracy(source, target, seed)
     bound = BoundTerms(
         source_regret=source_regret_upper(rewards),

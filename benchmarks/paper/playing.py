@@ -34,14 +34,16 @@ class Run:
     seconds: float = 0.0
     verdicts: list[Verdict] = field(default_factory=list)
     _rule: QuickUCB | None = None
-    _rule_version: int = -1
+    _rule_of: tuple[int, Domain] | None = None
 
-    def rule(self) -> QuickUCB:
-        """The UCB rule under the present encoder."""
+    def rule(self, domain: Domain) -> QuickUCB:
+        """The UCB rule of a domain under the present encoder."""
         learner = self.learner
-        if self._rule is None or self._rule_version != learner.encoder_version:
-            self._rule = QuickUCB(learner.statistics, learner.config.alpha, learner.device)
-            self._rule_version = learner.encoder_version
+        wanted = learner.encoder_version, domain
+        if self._rule is None or self._rule_of != wanted:
+            alpha, device = learner.config.alpha, learner.device
+            self._rule = QuickUCB(learner.statistics, alpha, device, domain)
+            self._rule_of = wanted
         return self._rule
 
 
@@ -87,7 +89,7 @@ def strides(config: BanditConfig, rounds: int) -> list[slice]:
 
 def play_stride(run: Run, contexts: Floats, rewards: Floats, domain: Domain) -> None:
     """Play rounds one by one under one encoder, then the update if it falls due."""
-    learner, rule = run.learner, run.rule()
+    learner, rule = run.learner, run.rule(domain)
     tensor = torch.from_numpy(contexts).to(learner.device)
     latents = learner.networks.encode(tensor, domain).cpu().numpy()
     prepared = rule.prepared(latents)

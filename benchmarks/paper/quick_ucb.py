@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from model.linucb import LinUCB
-from model.rounds import Doubles, Floats, Integers
+from model.rounds import Domain, Doubles, Floats, Integers
 
 LARGE = 512  # latents from here on pay for the way to a GPU
 
 
 class QuickUCB:
-    """θ and A⁻¹ of disjoint arms, started from statistics and then moved one round at a time."""
+    """A domain's θ and A⁻¹ of disjoint arms, started from statistics and then moved one round at a time."""
 
     def __init__(
-        self, statistics: LinUCB, alpha: float, device: torch.device | str = "cpu"
+        self,
+        statistics: LinUCB,
+        alpha: float,
+        device: torch.device | str = "cpu",
+        domain: Domain = Domain.SOURCE,
     ) -> None:
         self.alpha = alpha
         model_count, size = statistics.b.shape
@@ -29,7 +33,8 @@ class QuickUCB:
             factors = statistics.factors()
             roots = torch.from_numpy(factors.inverse_root).to(self.device)
             self.inverse = roots.mT @ roots
-            self.theta = torch.from_numpy(factors.theta).to(self.device, copy=True)
+            theta = torch.from_numpy(factors.theta_of(domain))
+            self.theta = theta.to(self.device, copy=True)
         else:
             unit = torch.eye(size, dtype=torch.float64, device=self.device) / statistics.ridge
             self.inverse = unit.repeat(model_count, 1, 1)

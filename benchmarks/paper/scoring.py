@@ -21,11 +21,12 @@ _AT_ONCE = 2048  # test contexts encoded at once
 
 def by_learner(learner: Learner) -> Choose:
     """The arm with the highest mean under a learner's present encoder."""
-    theta = learner.statistics.factors().theta
+    factors = learner.statistics.factors()
 
     def choose(contexts: Floats, domain: Domain) -> Integers:
         latents = learner.networks.encode(torch.from_numpy(contexts).to(learner.device), domain)
-        return np.asarray((latents.double().cpu().numpy() @ theta.T).argmax(axis=1))
+        means = latents.double().cpu().numpy() @ factors.theta_of(domain).T
+        return np.asarray(means.argmax(axis=1))
 
     return choose
 

@@ -29,6 +29,7 @@ SLOW: tuple[dict[str, float], ...] = (
     {},
     {"consistency_weight": 1.0},
     {"consistency_weight": 1.0, "average_decay": 0.9},
+    {"average_decay": 0.9, "distil_head": True, "exclusive_rewards": True},
 )
 
 

@@ -24,6 +24,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "all loss terms": {"divergence_weight": 1.0, "regression_weight": 0.1},
     "a teacher": {"consistency_weight": 1.0, "view_rounds": True},
     "an average": {"average_decay": 0.99},
+    "a distilled head": {"distil_head": True, "exclusive_rewards": True},
     "the paper's objective": {"objective": "paper", "divergence_weight": 1.0},
     "a context an arm": {"context_kind": "per_arm"},
     "images": {"context_shape": (1, 8, 8), "steps_per_episode": 1},
@@ -89,7 +90,9 @@ def test_a_job_is_not_changed_by_its_answer(good_job: TrainingJob):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-@pytest.mark.parametrize("kind", ["all loss terms", "a teacher", "a context an arm"])
+@pytest.mark.parametrize(
+    "kind", ["all loss terms", "a teacher", "a context an arm", "a distilled head"]
+)
 def test_a_judgement_made_elsewhere_is_the_same(kind: str):
     large = {"rebuild_window": 400, "reservoir_size": 200, "holdout_share": 0.5}
     lenient = {"gate_margin": 1.0, "gate_rank": 1.0}

@@ -6,6 +6,7 @@ The kernel runs in triton's interpreter here; `benchmarks.device_parity` and `be
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from model import linear_scores as linear
 from model.linucb import Factors, LinUCB
+from model.rounds import Domain
 
 CPU = torch.device("cpu")
 KERNEL = "model.fused_scores"
@@ -64,8 +66,24 @@ SHAPES = [(1, 1, 5), (3, 10, 64), (200, 2, 16), (129, 3, 100), (7, 1, 130), (0, 
 def test_one_product_gives_mean_bonus_and_ucb(count: int, models: int, size: int):
     factors = _factors(models, size)
     latents = np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)
-    scores = linear.linear_scores(factors, 0.7, CPU)(latents)
+    by_domain = linear.linear_scores(factors, 0.7, CPU)
+    assert by_domain[Domain.SOURCE] is by_domain[Domain.TARGET]
+    scores = by_domain[Domain.SOURCE](latents)
     np.testing.assert_allclose(scores, _expected(factors, 0.7, latents), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(("count", "models", "size"), SHAPES)
+def test_a_target_with_a_theta_of_its_own_has_the_widths_of_the_source(
+    count: int, models: int, size: int
+):
+    factors = _factors(models, size)
+    other = replace(factors, own_target_theta=factors.theta[:, ::-1].copy())
+    latents = np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)
+    scores = linear.linear_scores(other, 0.7, CPU)
+    expected = _expected(replace(factors, theta=other.target_theta), 0.7, latents)
+    np.testing.assert_allclose(scores[Domain.TARGET](latents), expected, rtol=2e-5, atol=2e-6)
+    expected = _expected(factors, 0.7, latents)
+    np.testing.assert_allclose(scores[Domain.SOURCE](latents), expected, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("count", "models", "size"), SHAPES[:-1])

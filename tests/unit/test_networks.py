@@ -50,7 +50,14 @@ def test_towers_predict_from_their_own_part_of_the_latents():
     moved[:, 2:4] += 1
     changed = (head.predicted(moved) != head.predicted(latents)).any(dim=(0, 2))
     assert changed.tolist() == [False, True, False]
-    torch.testing.assert_close(head(latents), head.predicted(latents).mean(dim=1))
+
+
+def test_towers_count_by_what_they_weigh_in_the_latents():
+    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+    weighed = latents.unflatten(1, (3, 2)) / latents.unflatten(1, (3, 2)).norm(dim=2, keepdim=True)
+    weighed = (weighed * torch.tensor([3.0, 0.0, 1.0])[:, None]).flatten(1)
+    first, _, last = head.predicted(latents).unbind(dim=1)
+    torch.testing.assert_close(head(weighed), 0.75 * first + 0.25 * last)
 
 
 def test_joint_head_is_never_a_softmax():

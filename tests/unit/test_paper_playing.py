@@ -8,7 +8,7 @@ from benchmarks.datasets.simulated import simulated_task
 from benchmarks.datasets.task import TransferTask, one_hot, unsplit_task
 from benchmarks.paper import playing
 from benchmarks.paper.methods import BY_NAME
-from benchmarks.paper.playing import play, strides, visits
+from benchmarks.paper.playing import Run, play, strides, visits
 from benchmarks.paper.quick_ucb import QuickUCB
 from benchmarks.paper.scoring import by_learner, chosen_arms
 from model.config import BanditConfig
@@ -67,6 +67,18 @@ def test_the_rule_leaves_the_statistics_that_it_started_from_alone():
     rule = QuickUCB(statistics, 0.1)
     rule.fold(rule.prepared(np.ones((1, 3), np.float32))[0], 0, 0.0)
     np.testing.assert_array_equal(statistics.factors().theta, theta)
+
+
+def test_a_domain_with_a_theta_of_its_own_is_played_by_it():
+    statistics = LinUCB(2, 3, 1.0)
+    statistics.fold(np.eye(3, dtype=np.float32), np.array([0, 1, 0]), np.ones(3))
+    statistics.target_shift = np.full((2, 3), 0.5)
+    run = Run(Learner(small_config(), seed=0), np.zeros(0))
+    run.learner.statistics = statistics
+    for domain in (Domain.SOURCE, Domain.TARGET, Domain.SOURCE):
+        expected = statistics.factors().theta_of(domain)
+        np.testing.assert_array_equal(run.rule(domain).theta.numpy(), expected)
+    assert run.rule(Domain.SOURCE) is run.rule(Domain.SOURCE)
 
 
 def test_each_sample_is_shown_once_a_pass():

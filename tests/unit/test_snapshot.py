@@ -32,6 +32,8 @@ EVERYTHING = {
     "prediction_weight": 0.1,
     "divergence_weight": 1.0,
     "consistency_weight": 1.0,
+    "distil_head": True,
+    "exclusive_rewards": True,
 }
 
 
@@ -312,6 +314,8 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "no seed": (lambda a, h: h["rng"].pop("seed"), "rng|seed|header"),
     "no window count": (lambda a, h: h["counts"].pop("window"), "count|header"),
     "wrong window count": (lambda a, h: h["counts"].update(window=3), "count|length"),
+    "more rounds seen than there were": (lambda a, h: a["pending.seen"].put(0, 69), "pending.seen"),
+    "rounds seen negative": (lambda a, h: a["pending.seen"].put(0, -1), "pending.seen"),
     "offset a word": (lambda a, h: h.update(offset="far"), "offset|header"),
     "unknown field": (lambda a, h: h.update(colour="red"), "header"),
     "missing field": (lambda a, h: h.pop("platform"), "header"),

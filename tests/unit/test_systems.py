@@ -102,6 +102,15 @@ def test_what_adapts_on_vectors_learns_from_views(name):
     assert config.view_dropout == (0.5 if name.startswith("daband") else 0.1)
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_adapts_on_vectors_decides_on_the_target_by_its_head(name):
+    vectors, images = (
+        system_config(name, arm_count=2, context_shape=shape) for shape in ((4,), (3, 8, 8))
+    )
+    assert vectors.distil_head is name.startswith("daband")
+    assert not images.distil_head
+
+
 def test_own_values_win_over_those_of_the_system():
     assert (
         system_config(

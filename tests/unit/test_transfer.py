@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from model import transfer
+from model.linucb import Factors
 from model.rounds import Doubles
 
 
@@ -142,7 +143,8 @@ def test_bound_counts_the_regression_error_twice():
 
 def report(source: Tensor, target: Tensor, rewards: Doubles) -> transfer.TransferReport:
     theta, chosen = np.eye(3, 4), np.arange(len(rewards)) % 3
-    return transfer.transfer_report(source, target, theta, chosen, rewards, seed=0)
+    factors = Factors(theta, np.zeros((3, 4, 4)), own_target_theta=theta[::-1])
+    return transfer.transfer_report(source, target, factors, chosen, rewards, seed=0)
 
 
 def test_report_holds_each_term_of_the_bound_and_each_validator():
@@ -154,7 +156,7 @@ def test_report_holds_each_term_of_the_bound_and_each_validator():
     assert made.bound.regression_error == pytest.approx(
         np.abs(rewards - predicted).mean(), rel=1e-5
     )
-    best = target.numpy()[:, :3].max(axis=1)
+    best = target.numpy()[:, :3].max(axis=1)  # the same rows in another order have the same best
     assert made.bound.predicted_reward == pytest.approx(np.abs(best).mean(), rel=1e-5)
     assert made.domain_accuracy == transfer.domain_accuracy(source, target, 0)
     assert made.source_rank > made.target_rank

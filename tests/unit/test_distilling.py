@@ -1,0 +1,189 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from model.config import BanditConfig
+from model.distilling import Distilled
+from model.learner import Learner
+from model.linucb import LinUCB
+from model.networks import Networks
+from model.rounds import Domain
+from model.snapshot import state_hash
+from tests.builders import make_rounds, small_config
+
+ARMS, SIZE, RIDGE = 3, 4, 0.5
+DISTILLED: dict[str, Any] = {"distil_head": True, "exclusive_rewards": True}
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def config(**changes: Any) -> BanditConfig:
+    return small_config(**{**DISTILLED, "gate_margin": 1.0, "gate_rank": 1.0, **changes})
+
+
+def with_update_due(**changes: Any) -> Learner:
+    learner = Learner(config(**changes), seed=7)
+    for number, round_ in enumerate(make_rounds(learner.config, 16)):
+        learner.observe_context(-1 - number, Domain.TARGET, -round_.context)
+        learner.observe(round_)
+    assert learner.pending is not None
+    return learner
+
+
+def test_what_is_linear_in_the_latents_is_found():
+    theta, distilled = numbers(ARMS, SIZE, seed=1), Distilled(SIZE, ARMS)
+    groups = [(z, z @ theta.T) for z in (numbers(50, SIZE, seed=2), numbers(7, SIZE, seed=3))]
+    distilled.fit(groups, taught=57, ridge=1e-9)
+    torch.testing.assert_close(distilled.theta, theta)
+    assert int(distilled.taught) == 57
+
+
+def test_few_target_contexts_weigh_as_much_as_many_rounds():
+    rounds, target, distilled = torch.ones(900, 1), torch.ones(3, 1), Distilled(1, 1)
+    groups = [(rounds, torch.zeros(900, 1)), (target, torch.ones(3, 1))]
+    distilled.fit(groups, taught=900, ridge=1e-9)
+    assert float(distilled.theta) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("taught", "seen"), [(0, 60), (45, 60), (60, 60), (1045, 1060)])
+def test_the_head_speaks_for_the_rounds_that_taught_it_and_later_ones_for_themselves(taught, seen):
+    latents, rewards = numbers(60, SIZE), numbers(60, seed=4)
+    models = torch.arange(60) % ARMS
+    distilled = Distilled(SIZE, ARMS)
+    distilled.theta.copy_(numbers(ARMS, SIZE, seed=5))
+    distilled.taught.fill_(taught)
+    shift = distilled.shift(latents, models, rewards, seen, RIDGE)
+    known = 60 - (seen - taught)
+    said = (latents * distilled.theta[models]).sum(dim=1)
+    heard = torch.cat([said[:known], rewards[known:]])
+    for model, theta in enumerate(distilled.theta):
+        own = models == model
+        z = latents[own]
+        A = RIDGE * torch.eye(SIZE, dtype=torch.float64) + z.T @ z
+        found = torch.linalg.solve(A, z.T @ rewards[own] + shift[model])
+        expected = torch.linalg.solve(A, z.T @ heard[own] + RIDGE * theta)
+        torch.testing.assert_close(found, expected)
+        if known == 60:
+            torch.testing.assert_close(found, theta)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"distil_head": False},
+        {"exclusive_rewards": False},
+        {"encoder": "identity"},
+        {"objective": "paper"},
+        {"arm_count": 1},
+        {"context_kind": "per_arm"},
+    ],
+)
+def test_there_is_none_where_no_head_learns_of_several_arms_at_once(changes):
+    assert Networks.initial(config(**changes), 0, torch.device("cpu")).distilled is None
+    assert Networks.initial(config(), 0, torch.device("cpu")).distilled is not None
+
+
+def test_the_target_is_decided_by_what_the_head_says():
+    learner = with_update_due()
+    assert learner.train() is not None
+    networks, factors = learner.networks, learner.statistics.factors()
+    assert networks.distilled is not None
+    assert int(networks.distilled.taught) == 16
+    np.testing.assert_allclose(factors.target_theta, networks.distilled.theta.numpy(), atol=1e-9)
+    contexts = learner.contexts[Domain.TARGET].sample().contexts
+    said = networks.served_head(networks.encode(contexts, Domain.TARGET)).detach().numpy()
+    means = learner.policy().score_many(contexts.numpy(), Domain.TARGET).mean
+    errors = [float(((found - said) ** 2).mean()) for found in (means, np.full_like(said, 1 / 3))]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_the_source_is_decided_as_ever():
+    with_head, without = with_update_due(), with_update_due(distil_head=False)
+    for learner in (with_head, without):
+        learner.train()
+    contexts = without.contexts[Domain.TARGET].sample().contexts.numpy()
+    scores = [each.policy().score_many(contexts, Domain.SOURCE) for each in (with_head, without)]
+    for name in ("mean", "bonus", "ucb"):
+        np.testing.assert_array_equal(getattr(scores[0], name), getattr(scores[1], name))
+    means = [
+        each.policy().score_many(contexts, Domain.TARGET).mean for each in (with_head, without)
+    ]
+    assert np.abs(means[0] - means[1]).max() > 0.01
+
+
+def test_rewards_that_came_while_it_trained_are_heard():
+    learner = with_update_due()
+    assert learner.pending is not None
+    outcome = learner.pending.run()
+    at_once = with_update_due()
+    at_once.conclude(outcome)
+    later = make_rounds(learner.config, 9, seed=1)
+    learner.observe_many(later)
+    learner.conclude(outcome)
+    at_once.observe_many(later)
+    found, expected = (each.statistics.factors().target_theta for each in (learner, at_once))
+    np.testing.assert_allclose(found, expected, atol=1e-6)  # rounds are encoded one by one there
+    assert outcome.networks.distilled is not None
+    assert np.abs(found - outcome.networks.distilled.theta.numpy()).max() > 0.01
+
+
+def test_an_update_without_steps_teaches_nothing():
+    learner = with_update_due(steps_per_episode=0)
+    learner.train()
+    assert learner.networks.distilled is not None
+    assert int(learner.networks.distilled.taught) == 0
+    factors = learner.statistics.factors()
+    np.testing.assert_array_equal(factors.target_theta, factors.theta)
+
+
+def test_the_gate_judges_the_source():
+    with_head, without = with_update_due(), with_update_due(distil_head=False)
+    assert with_head.pending is not None
+    assert without.pending is not None
+    assert with_head.pending.run().verdict == without.pending.run().verdict
+
+
+def test_what_a_head_has_learned_does_not_add_up():
+    state = LinUCB(ARMS, SIZE, RIDGE)
+    other = LinUCB.of_sums(state.gram, state.b, state.counts, RIDGE, np.zeros((ARMS, SIZE)))
+    for first, second in ((state, other), (other, state)):
+        with pytest.raises(ValueError, match=r"^merge: "):
+            first.merged(second)
+
+
+def test_theta_of_the_target_follows_later_rounds_of_some_arms():
+    rng = np.random.default_rng(0)
+    state = LinUCB(ARMS, SIZE, RIDGE)
+    state.target_shift = rng.standard_normal((ARMS, SIZE))
+    for models in (np.arange(30) % ARMS, np.zeros(5, dtype=np.int64)):  # all, then one of them
+        latents = rng.standard_normal((len(models), SIZE)).astype(np.float32)
+        state.fold(latents, models, rng.random(len(models)))
+        factors = state.factors()
+        for theta, b in (
+            (factors.theta, state.b),
+            (factors.target_theta, state.b + state.target_shift),
+        ):
+            expected = np.linalg.solve(state.A, b[..., None])[..., 0]
+            np.testing.assert_allclose(theta, expected, rtol=1e-9)
+    assert factors.theta_of(Domain.SOURCE) is factors.theta
+    assert factors.theta_of(Domain.TARGET) is factors.target_theta
+
+
+def test_without_a_head_both_domains_have_one_theta():
+    state = LinUCB(ARMS, SIZE, RIDGE)
+    state.fold(np.ones((1, SIZE), dtype=np.float32), np.array([0]), np.ones(1))
+    assert state.factors().target_theta is state.factors().theta
+    state.fold(np.ones((1, SIZE), dtype=np.float32), np.array([1]), np.ones(1))
+    assert state.factors().target_theta is state.factors().theta
+
+
+def test_equal_folds_have_equal_hashes():
+    first, second = with_update_due(), with_update_due()
+    for learner in (first, second):
+        learner.train()
+    assert state_hash(first) == state_hash(second)
