@@ -10,7 +10,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from service.storage.database import Database
-from service.storage.migrate import take_turn
+from service.storage.migrate import comparing, take_turn
 from service.storage.tables import metadata
 
 
@@ -20,8 +20,7 @@ def run(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=metadata,
-        compare_type=True,
-        compare_server_default=True,
+        **comparing(connection),
         render_as_batch=connection.dialect.name == "sqlite",
         transactional_ddl=True,
     )

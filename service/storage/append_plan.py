@@ -37,12 +37,14 @@ class AppendCall(NamedTuple):
     """The events of one caller: all of one experiment, all or none written.
 
     With an `epoch`, they are refused once another trainer has taken the experiment over. `on_sent` is
-    told when they are with the database, which now works alone; again if it has to try again.
+    told when they are with the database, which now works alone; again if it has to try again. Where
+    nobody waits for what was written (`is_awaited`), the answer may be empty.
     """
 
     events: tuple[NewEvent, ...]
     epoch: int | None = None
     on_sent: Callable[[], None] | None = None
+    is_awaited: bool = True
 
     @property
     def experiment_id(self) -> str:

@@ -97,7 +97,8 @@ class EventLog:
 
         A crash of the process before that loses them; `on_failure` is told what else does.
         """
-        self._group.submit_later(AppendCall(tuple(new_events)), len(new_events), on_failure)
+        call = AppendCall(tuple(new_events), is_awaited=False)
+        self._group.submit_later(call, len(new_events), on_failure)
 
     async def read(
         self, experiment_id: str, after: int, limit: int, up_to: int | None = None

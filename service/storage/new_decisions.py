@@ -6,7 +6,6 @@ four or five is what most selects wait for.
 """
 
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import asyncpg
@@ -58,15 +57,24 @@ def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
 async def append_new_decisions(
     connection: asyncpg.Connection, calls: Sequence[AppendCall]
 ) -> list[list[Appended]] | None:
-    """What each call is answered, once durable; none, and nothing written, if the experiment takes no decisions."""
+    """What each call that is awaited is answered, once durable.
+
+    None, and nothing written, if the experiment takes no decisions.
+    """
     events = [event for call in calls for event in call.events]
     columns: list[list[Any]] = [[getattr(event, name) for event in events] for name in _VARYING]
     row = await connection.fetchrow(APPEND, calls[0].experiment_id, len(events), *columns)
     if row is None:
         return None
     head, moment = row
-    numbers = count(head + 1)
-    return [
-        [Appended(numbered(event, next(numbers), moment), created=True) for event in call.events]
-        for call in calls
-    ]
+    answers: list[list[Appended]] = []
+    for call in calls:
+        asked = call.events if call.is_awaited else ()
+        answers.append(
+            [
+                Appended(numbered(event, offset, moment), created=True)
+                for offset, event in enumerate(asked, head + 1)
+            ]
+        )
+        head += len(call.events)
+    return answers

@@ -93,7 +93,7 @@ experiments = sa.Table(
 events = sa.Table(
     "events",
     metadata,
-    _of_experiment(),
+    _of_experiment(),  # on Postgres without the foreign key: migration 0005
     sa.Column("event_offset", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("event_key", sa.String(255), nullable=False),

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.errors import ExperimentPaused, InvalidRequest, UnknownExperiment
 from service.records import Domain, Experiment, NewEvent, Status, StoredEvent, uuid7
 from service.storage.append_plan import AppendCall
+from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.event_writer import EventWriter
 from service.storage.experiments import Experiments
@@ -48,6 +49,23 @@ async def test_they_are_read_as_they_were_appended(
         assert all(getattr(stored, name) == getattr(asked, name) for name in kept)
         assert stored.created_at >= read[0].created_at
     assert await event_log.head(experiment.experiment_id) == count + 1
+
+
+async def test_who_does_not_wait_takes_a_place_and_gets_no_answer(
+    database: Database, event_log: EventLog, experiment: Experiment
+):
+    events = [new_decision(experiment) for _ in range(6)]
+    calls = [
+        AppendCall(tuple(events[:2])),
+        AppendCall(tuple(events[2:5]), is_awaited=False),
+        AppendCall(tuple(events[5:])),
+    ]
+    answers = await EventWriter(database).write(calls)
+    read = await log_of(event_log, experiment)
+    assert [each.event_key for each in read] == [each.event_key for each in events]
+    for answer, expected in ((answers[0], read[:2]), (answers[2], read[5:])):
+        assert isinstance(answer, list)
+        assert [each.event for each in answer] == expected
 
 
 async def test_many_callers_share_a_statement_and_each_has_its_own(
