@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,9 @@ from torch import Tensor
 
 from model.config import BanditConfig
 from model.distilling import Distilled
+from model.latent_map import latent_map
 from model.learner import Learner
-from model.linucb import LinUCB
+from model.linucb import Factors, LinUCB
 from model.networks import Networks
 from model.rounds import Domain
 from model.snapshot import state_hash
@@ -130,6 +132,59 @@ def test_rewards_that_came_while_it_trained_are_heard():
     np.testing.assert_allclose(found, expected, atol=1e-6)  # rounds are encoded one by one there
     assert outcome.networks.distilled is not None
     assert np.abs(found - outcome.networks.distilled.theta.numpy()).max() > 0.01
+
+
+@pytest.fixture
+def judged() -> Learner:
+    """A learner with enough held out to judge its target by."""
+    learner = Learner(config(holdout_share=0.5, rebuild_window=200, reservoir_size=200), seed=7)
+    for number, round_ in enumerate(make_rounds(learner.config, 160)):
+        learner.observe_context(-1 - number, Domain.TARGET, -round_.context)
+        learner.observe(round_)
+        learner.train()
+    return learner
+
+
+def for_arm_one(learner: Learner) -> Factors:
+    """Factors whose target θ rates the second arm best or worst."""
+    theta = np.zeros((ARMS, SIZE))
+    theta[1] = 1000.0
+    return replace(learner.statistics.factors(), own_target_theta=theta)
+
+
+def best_arms(learner: Learner, contexts: Tensor, domain: Domain, factors: Factors) -> list[int]:
+    latents = learner.networks.encode(contexts, domain).double().numpy()
+    arms: list[int] = (latents @ factors.theta_of(domain).T).argmax(axis=1).tolist()
+    return arms
+
+
+def test_the_target_is_trusted_by_its_theta(judged: Learner):
+    assert judged._to_judge is not None
+    held_out = judged._to_judge[1]
+    expected = held_out.latents @ judged.statistics.factors().target_theta.T
+    np.testing.assert_array_equal(held_out.predicted, expected)
+
+
+def test_the_target_is_judged_by_its_theta(judged: Learner):
+    job, factors = judged.judging(), for_arm_one(judged)
+    assert job is not None
+    source = best_arms(judged, job.held_out.contexts, Domain.SOURCE, factors)
+    target = best_arms(judged, job.target, Domain.TARGET, factors)
+    shares = [np.bincount(arms, minlength=ARMS) / len(arms) for arms in (source, target)]
+    distance = np.abs(shares[0] - shares[1]).sum() / 2
+    assert replace(job, factors=factors).run().signs.share_distance == pytest.approx(distance)
+    assert job.run().signs.share_distance != pytest.approx(distance)
+
+
+def test_the_target_is_shown_by_its_theta(judged: Learner, monkeypatch: pytest.MonkeyPatch):
+    before, factors = judged.statistics.factors(), for_arm_one(judged)
+    monkeypatch.setattr(judged.statistics, "factors", lambda: factors)
+    shown = latent_map(judged)
+    for domain in Domain:
+        contexts = judged.contexts[domain].sample().contexts
+        arms = best_arms(judged, contexts, domain, factors)
+        assert shown.arms[shown.is_target == (domain is Domain.TARGET)].tolist() == arms
+    assert arms != best_arms(judged, contexts, Domain.TARGET, before)
 
 
 def test_an_update_without_steps_teaches_nothing():
