@@ -20,7 +20,13 @@ from model.judging import LEAST, MOST, JudgingJob
 from model.linucb import LinUCB
 from model.networks import Networks
 from model.policy import Policy, PolicyVersion
-from model.rebuilding import EncodedRounds, empty_statistics, encode_rounds, rebuilt_statistics
+from model.rebuilding import (
+    EncodedRounds,
+    empty_statistics,
+    encode_rounds,
+    rebuilt_statistics,
+    summed_statistics,
+)
 from model.replay import HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import (
     Domain,
@@ -69,14 +75,14 @@ class TrainingJob:
     seed: int
 
     def run(self) -> Outcome:
-        """Train, rebuild on the training set and pass the gate."""
+        """Train, distil the head, rebuild on the training set and pass the gate."""
         trained = train_episode(
             self.networks, self.moments, self.data, self.config, self.seed, self.theta
         )
         encoded = EncodedRounds.under(trained.networks, self.data.rounds)
         if trained.losses and is_finite(encoded.latents):
             self._distil(trained.networks, encoded.latents)
-        verdict = self._verdict(trained, encoded)
+        verdict = self._verdict(trained, encoded.latents)
         return Outcome(
             self.data.episode,
             trained.networks,
@@ -94,8 +100,7 @@ class TrainingJob:
         groups = [(z, networks.served_prediction(z)) for z in (rounds, target) if len(z)]
         networks.distilled.fit(groups, self.data.seen, self.config.ridge)
 
-    def _verdict(self, trained: Trained, encoded: EncodedRounds) -> Verdict:
-        latents = encoded.latents
+    def _verdict(self, trained: Trained, latents: torch.Tensor) -> Verdict:
         values = (*trained.networks.state_dict().values(), *trained.moments.values())
         if not is_finite(*values):
             return refused("training diverged: parameters are not finite")
@@ -104,8 +109,7 @@ class TrainingJob:
         rounds, config = self.data.rounds, self.config
         theta = self.theta
         if config.statistics is StatisticsRule.REBUILD:
-            statistics = rebuilt_statistics(encoded, trained.networks, self.data.seen, config)
-            theta = statistics.factors().theta
+            theta = summed_statistics(latents, rounds, config).factors().theta
         judged = rounds.is_held_out & ~rounds.is_target
         held_out = rounds.rows(judged)
         after = latents[torch.from_numpy(judged).to(latents.device)]

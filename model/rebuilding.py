@@ -49,7 +49,7 @@ def rebuilt_statistics(
 ) -> LinUCB:
     """(A, b) of rounds under their networks, the newest of `seen`."""
     latents, rounds = encoded.latents, encoded.rounds
-    statistics = _summed(latents, rounds, config)
+    statistics = summed_statistics(latents, rounds, config)
     if networks.distilled is not None:
         models, rewards = (
             torch.from_numpy(column).to(latents.device) for column in (rounds.arms, rounds.rewards)
@@ -59,7 +59,8 @@ def rebuilt_statistics(
     return statistics
 
 
-def _summed(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
+def summed_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
+    """(A, b) of rounds and their latents (n, d) as they are, which is all that the source needs."""
     if latents.device.type == "cpu":
         return LinUCB.rebuilt(
             latents.numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge

@@ -3,8 +3,8 @@
 Revision ID: 0005
 Revises: 0004
 
-The experiment's row is locked by the transaction that appends, so it is there. SQLite keeps the key: there
-it costs next to nothing, and to drop it would be to copy the log.
+The experiment's row is locked by the transaction that appends, so it is there. SQLite keeps the key: to drop
+it would be to copy the log.
 """
 
 from alembic import op
