@@ -9,7 +9,7 @@ from model.simulate import ClusterWorld, world_config
 from service.garbage import leave_the_past_alone
 from tests.builders import make_rounds, play, play_episode, small_config, teach
 
-pytest_plugins = ["tests.fixtures"]
+pytest_plugins = ["pytester", "tests.fixtures", "tests.stolen_time"]
 
 
 def pytest_collection_finish() -> None:

@@ -31,10 +31,13 @@ class Stopwatch:
         self._stolen = _stolen_seconds()
 
     def seconds(self) -> float:
-        """Since it was made. What was stolen is that of the CPU that lost most: any may have been waited for."""
-        passed = time.monotonic() - self._began
+        """Since it was made, without what was lost meanwhile."""
+        return time.monotonic() - self._began - self.lost_seconds()
+
+    def lost_seconds(self) -> float:
+        """What was stolen of the CPU that lost most: any may have been waited for."""
         lost = (now - then for now, then in zip(_stolen_seconds(), self._stolen, strict=True))
-        return passed - max(lost, default=0.0)
+        return max(lost, default=0.0)
 
 
 def _stolen_seconds() -> list[float]:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import psutil
 
 from tests import guard
+from tests.measuring import Stopwatch
 
 START_SECONDS = 60.0
 # Process crashes lose nothing without fsync: only a crash of the machine would.
@@ -63,10 +64,10 @@ class Server(ABC):
 
     def start(self) -> None:
         """Start on the same data and wait until it answers."""
-        deadline = time.monotonic() + START_SECONDS
-        while not self._start_once(deadline):
+        watch = Stopwatch()
+        while not self._start_once(watch):
             # After a kill the old children may still be holding the data folder.
-            assert time.monotonic() < deadline, self._log_path.read_text()
+            assert watch.seconds() < START_SECONDS, self._log_path.read_text()
 
     def stop(self) -> None:
         """Shut down in order."""
@@ -100,10 +101,10 @@ class Server(ABC):
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
-    def _start_once(self, deadline: float) -> bool:
+    def _start_once(self, watch: Stopwatch) -> bool:
         with self._log_path.open("ab") as log:
             self._process = _spawn(self.command(), stdout=log, stderr=log)
-        while self.is_running and time.monotonic() < deadline:
+        while self.is_running and watch.seconds() < START_SECONDS:
             if self.is_answering():
                 return True
             time.sleep(0.01)

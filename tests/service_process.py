@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests import guard
+from tests.measuring import Stopwatch
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 120.0
@@ -24,9 +25,9 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def wait_until(is_so: Callable[[], bool], seconds: float = START_SECONDS) -> None:
     """Wait for what another process does in its own time."""
-    deadline = time.monotonic() + seconds
+    watch = Stopwatch()
     while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert watch.seconds() < seconds, "waited in vain"
         time.sleep(0.02)
 
 
@@ -92,9 +93,9 @@ class ServiceProcess:
 
     def _wait_for_banner(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
+        watch = Stopwatch()
         while (found := BANNER.search(self.stderr)) is None:
-            is_there = self._process.poll() is None and time.monotonic() < deadline
+            is_there = self._process.poll() is None and watch.seconds() < START_SECONDS
             assert is_there, f"{self.stderr}\n{self.stdout}"
             time.sleep(0.02)
         self.url = found[1]

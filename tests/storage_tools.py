@@ -1,7 +1,6 @@
 """Small makers and waiters for the storage tests."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,11 +17,15 @@ from service.storage.database import Database, DatabaseOptions
 from service.storage.event_log import EventLog
 from service.storage.group_commit import CommitOptions
 from service.storage.tables import snapshots
-from tests.measuring import PATIENCE_SECONDS
+from tests.measuring import PATIENCE_SECONDS, Stopwatch
 
 # The machine may be busy: these tests are about what happens, not about how fast.
-PATIENT = DatabaseOptions(timeout_seconds=30, lock_timeout_seconds=20)
-PATIENT_COMMIT = CommitOptions(timeout_seconds=30)
+PATIENT = DatabaseOptions(
+    timeout_seconds=PATIENCE_SECONDS,
+    lock_timeout_seconds=PATIENCE_SECONDS / 2,
+    idle_transaction_timeout_seconds=PATIENCE_SECONDS,
+)
+PATIENT_COMMIT = CommitOptions(timeout_seconds=PATIENCE_SECONDS)
 
 
 def decision(
@@ -88,12 +91,12 @@ async def eventually(
     condition: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = PATIENCE_SECONDS
 ) -> None:
     """Wait until a condition holds, at most so long."""
-    deadline = time.monotonic() + seconds
+    watch = Stopwatch()
     while True:
         holds = condition()
         if await holds if isinstance(holds, Awaitable) else holds:
             return
-        assert time.monotonic() < deadline, "waited in vain"
+        assert watch.seconds() < seconds, "waited in vain"
         await asyncio.sleep(0.01)
 
 

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch._dynamo  # noqa: F401 - the first training would import it, for sec
 
 from service import cli
 from tests import guard
-from tests.measuring import PATIENCE_SECONDS
+from tests.measuring import PATIENCE_SECONDS, Stopwatch
 from tests.servers import free_port
 from tests.service_process import clean_environment
 
@@ -158,8 +157,8 @@ async def eventually(
     condition: Callable[[], Awaitable[bool]], *involved: Daband, seconds: float = PATIENCE_SECONDS
 ) -> None:
     """Wait until a condition holds; fails with the output of those involved."""
-    deadline = time.monotonic() + seconds
+    watch = Stopwatch()
     while not await condition():
         said = "\n".join(f"--- {each.name}\n{each.tail()}" for each in involved)
-        assert time.monotonic() < deadline, f"waited in vain\n{said}"
+        assert watch.seconds() < seconds, f"waited in vain\n{said}"
         await asyncio.sleep(0.02)

@@ -20,7 +20,7 @@ import psutil
 from service.client import Client
 from tests import guard
 from tests.api_tools import CONTEXT, DOSES
-from tests.measuring import PATIENCE_SECONDS, percentile
+from tests.measuring import PATIENCE_SECONDS, Stopwatch, percentile
 from tests.nginx_process import Nginx
 from tests.servers import install_package, running_server
 from tests.service_process import ServiceProcess
@@ -67,9 +67,9 @@ class Attack:
 
     def stand(self) -> None:
         """Wait until nearly all are connected at once."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        watch = Stopwatch()
         while (count := self.connected()) < CONNECTIONS * 9 // 10:
-            assert time.monotonic() < deadline, f"{count} slow connections"
+            assert watch.seconds() < PATIENCE_SECONDS, f"{count} slow connections"
             time.sleep(0.02)
 
     @property

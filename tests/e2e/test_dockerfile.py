@@ -17,6 +17,7 @@ import pytest
 
 from tests import dockerfile, guard
 from tests.dockerfile import ROOT, Instruction
+from tests.measuring import Stopwatch
 from tests.servers import free_port
 from tests.service_process import clean_environment
 
@@ -149,8 +150,8 @@ def test_the_images_command_serves_from_the_wheel(image: Image, tmp_path: Path):
 
 
 def answers(url: str, process: "subprocess.Popen[bytes]") -> bool:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
+    watch = Stopwatch()
+    while process.poll() is None and watch.seconds() < PATIENCE_SECONDS:
         try:
             return httpx.get(url).is_success
         except httpx.TransportError:

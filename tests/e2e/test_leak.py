@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from tests.measuring import PATIENCE_SECONDS, Stopwatch
 from tests.service_process import ServiceProcess
 
 CANARY = 0.8414709848078965
@@ -50,8 +51,8 @@ def play(http: httpx.Client, rounds: range, leaks: bool) -> None:
 
 
 def settled(http: httpx.Client, rewards: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
+    watch = Stopwatch()
+    while watch.seconds() < PATIENCE_SECONDS:
         found: dict[str, Any] = http.get("/experiments/doses/state").json()
         is_folded = found["counts"]["folded_rewards"] == rewards and found["lag"] == 0
         if is_folded and not found["is_training"]:
