@@ -23,6 +23,7 @@ KINDS = {
     "pca-mlp": (32,),
     "committee": (32,),
     "conv": (3, 28, 28),
+    "strided-conv": (3, 28, 28),
 }
 
 
@@ -56,7 +57,7 @@ def differences(kind: str, shape: tuple[int, ...]) -> int:
             rows = np.flatnonzero(ours.argmax(1) != theirs.argmax(1))
             gap = ours[rows].max(1) - ours[rows, theirs[rows].argmax(1)]
             differing, untied = differing + len(rows), untied + int((gap > CLOSE).sum())
-    print(f"{kind:9} differing arms {differing:4d}, of which no tie {untied}")
+    print(f"{kind:12} differing arms {differing:4d}, of which no tie {untied}")
     return untied
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from model.config import BanditConfig
 from model.encoder import Encoder
-from model.image_encoder import Conv
+from model.image_encoder import Conv, StridedConv
 from model.vector_encoders import MLP, Committee, Identity, ProjectedMLP, Projection
 
 # The one place where a kind of encoder is registered.
@@ -13,6 +13,7 @@ ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "pca": Projection,
     "mlp": MLP,
     "conv": Conv,
+    "strided-conv": StridedConv,
     "pca-mlp": ProjectedMLP,
     "committee": Committee,
 }

@@ -1,9 +1,10 @@
-"""The encoder of images: convolutions, each domain normalised by statistics of its own."""
+"""The encoders of images: convolutions, each domain normalised by statistics of its own."""
 
 import copy
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,20 +50,37 @@ class DomainBatchNorm(nn.Module):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A convolution with its norm; a pooled one keeps the larger of each two rows and columns."""
+
+    channels: int
+    kernel: int = 3
+    stride: int = 1
+    is_pooled: bool = False
+
+
 class Conv(Encoder):
     """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised by itself."""
+
+    layers: ClassVar[Sequence[Layer]] = (
+        Layer(32, is_pooled=True),
+        Layer(64, is_pooled=True),
+        Layer(64),
+    )
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
         if len(config.context_shape) != 3:
-            raise ValueError("encoder: conv needs contexts of shape (C, H, W)")
+            raise ValueError(f"encoder: {config.encoder} needs contexts of shape (C, H, W)")
         channels, height, width = config.context_shape
-        sizes = (channels, 32, 64, 64)
+        sizes = [layer.channels for layer in self.layers]
         self.latent_size = config.latent_size
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in pairwise(sizes)
+            nn.Conv2d(a, b.channels, b.kernel, b.stride, padding=b.kernel // 2, bias=False)
+            for a, b in zip([channels, *sizes[:-1]], self.layers, strict=True)
         )
-        self.norms = nn.ModuleList(map(DomainBatchNorm, sizes[1:]))
+        self.norms = nn.ModuleList(map(DomainBatchNorm, sizes))
         self.cells = _cells(height), _cells(width)
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
         self._is_settling = False
@@ -83,16 +101,17 @@ class Conv(Encoder):
         return functional.normalize(self.project(hidden.to(contexts.dtype).flatten(1)), eps=TINY)
 
     def _convolved(self, hidden: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
-        for index, (convolution, norm) in enumerate(
-            zip(self.convolutions, self.norms, strict=True)
+        for layer, convolution, norm in zip(
+            self.layers, self.convolutions, self.norms, strict=True
         ):
             hidden = convolution(hidden)
-            if index < 2 and min(hidden.shape[2:]) > 1:
+            if layer.is_pooled and min(hidden.shape[2:]) > 1:
                 # Before the norm, which then works on a quarter of the cells.
                 hidden = functional.max_pool2d(hidden, 2)
             parts = hidden.split([count for _, count in counts])
             normed = [norm(part, domain) for part, (domain, _) in zip(parts, counts, strict=True)]
-            hidden = functional.relu(torch.cat(normed) if len(normed) > 1 else normed[0])
+            hidden = torch.cat(normed) if len(normed) > 1 else normed[0]
+            hidden = functional.relu(hidden, inplace=True)
         if hidden.shape[2:] != self.cells:
             hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
         return hidden
@@ -125,6 +144,17 @@ class Conv(Encoder):
             return latents.numpy() if device.type == "cpu" else latents
 
         return forward
+
+
+class StridedConv(Conv):
+    """Four convolutions, of which the first two halve rows and columns as they go: half the arithmetic."""
+
+    layers: ClassVar[Sequence[Layer]] = (
+        Layer(32, kernel=5, stride=2),
+        Layer(48, stride=2),
+        Layer(48),
+        Layer(48),
+    )
 
 
 def _cells(side: int) -> int:

@@ -26,7 +26,7 @@ from model.views import random_view
 _STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
-_SHARES_SAMPLE = 4096
+_SHARES_SAMPLE, _SHARES_IMAGES = 4096, 1024  # images take longer to encode
 _SPAN = 10.0  # one part in so many of all steps is averaged while they are few
 _UNLABELED = "unlabeled"
 
@@ -197,10 +197,11 @@ class _Batches:
         if not balances and networks.teacher is None:
             return {}
         shares: dict[str, Tensor] = {}
-        newest = source.newest(_SHARES_SAMPLE)
+        sample = _SHARES_IMAGES if self.target.ndim == 4 else _SHARES_SAMPLE
+        newest = source.newest(sample)
         odds = best_arm_odds(self._predicted(networks, newest, Domain.SOURCE))
         if balances:
-            target = self._predicted(networks, self.target[-_SHARES_SAMPLE:], Domain.TARGET)
+            target = self._predicted(networks, self.target[-sample:], Domain.TARGET)
             shares["share_ratio"] = share_ratio(odds, best_arm_odds(target))
         if networks.teacher is not None:
             (views,) = self._viewed(self.target[None, -_SETTLING:])

@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[int, ...]] = {
     "mlp": (4,),
     "pca-mlp": (4,),
     "conv": (1, 2, 2),
+    "strided-conv": (1, 2, 2),
 }
 contexts_of_four = hnp.arrays(np.float32, (3, 4), elements=FINITE)
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from model.config import BanditConfig
-from model.distilling import Distilled
+from model.distilling import Distilled, Said
 from model.latent_map import latent_map
 from model.learner import Learner
 from model.linucb import Factors, LinUCB
@@ -37,9 +38,21 @@ def with_update_due(**changes: Any) -> Learner:
     return learner
 
 
+def expecting(latents: Tensor, rewards: Tensor) -> Said:
+    """What a committee says, whose scores are linear in nothing."""
+    return Said(latents, rewards, torch.zeros_like(rewards), is_linear=False)
+
+
+def scoring(latents: Tensor, theta: Tensor, offsets: Tensor, sharpness: float = 1.0) -> Said:
+    """What a head of one tower says."""
+    scores = latents @ theta.T + offsets
+    return Said(latents, (sharpness * scores).softmax(dim=1), scores, is_linear=True)
+
+
 def test_what_is_linear_in_the_latents_is_found():
     theta, distilled = numbers(ARMS, SIZE, seed=1), Distilled(SIZE, ARMS)
-    groups = [(z, z @ theta.T) for z in (numbers(50, SIZE, seed=2), numbers(7, SIZE, seed=3))]
+    latents = numbers(50, SIZE, seed=2), numbers(7, SIZE, seed=3)
+    groups = [expecting(z, z @ theta.T) for z in latents]
     distilled.fit(groups, taught=57, ridge=1e-9)
     torch.testing.assert_close(distilled.theta, theta)
     assert int(distilled.taught) == 57
@@ -47,9 +60,51 @@ def test_what_is_linear_in_the_latents_is_found():
 
 def test_few_target_contexts_weigh_as_much_as_many_rounds():
     rounds, target, distilled = torch.ones(900, 1), torch.ones(3, 1), Distilled(1, 1)
-    groups = [(rounds, torch.zeros(900, 1)), (target, torch.ones(3, 1))]
+    groups = [expecting(rounds, torch.zeros(900, 1)), expecting(target, torch.ones(3, 1))]
     distilled.fit(groups, taught=900, ridge=1e-9)
     assert float(distilled.theta) == pytest.approx(0.5)
+
+
+def test_a_theta_of_scores_chooses_as_they_do_where_one_of_rewards_does_not():
+    latents = functional.normalize(numbers(400, SIZE, seed=2))
+    theta = numbers(ARMS, SIZE, seed=1)
+    said = scoring(latents, theta, torch.zeros(ARMS), sharpness=8.0)
+    by_scores, by_rewards = Distilled(SIZE, ARMS), Distilled(SIZE, ARMS)
+    by_scores.fit([said], taught=400, ridge=1e-9)
+    by_rewards.fit([replace(said, is_linear=False)], taught=400, ridge=1e-9)
+    chosen = [(latents @ each.theta.T).argmax(dim=1) for each in (by_scores, by_rewards)]
+    assert torch.equal(chosen[0], said.scores.argmax(dim=1))
+    assert not torch.equal(chosen[1], said.scores.argmax(dim=1))
+
+
+def test_a_theta_of_scores_expects_what_the_head_does_of_the_arms_it_chooses():
+    latents = functional.normalize(numbers(300, SIZE, seed=2) + 2.0)
+    said = scoring(latents, numbers(ARMS, SIZE, seed=1), numbers(ARMS, seed=3), sharpness=8.0)
+    groups = [
+        replace(
+            said, **{name: getattr(said, name)[rows] for name in ("latents", "expected", "scores")}
+        )
+        for rows in (slice(0, 290), slice(290, 300))
+    ]
+    distilled = Distilled(SIZE, ARMS)
+    distilled.fit(groups, taught=300, ridge=1e-9)
+    found = expected = torch.zeros(())
+    for group in groups:
+        best, arms = (group.latents @ distilled.theta.T).max(dim=1)
+        found = found + best.mean()
+        expected = expected + group.expected.gather(1, arms[:, None]).mean()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0])
+def test_a_head_that_tells_no_arm_from_another_expects_the_same_of_all(offset):
+    latents = functional.normalize(numbers(50, SIZE, seed=2) + 2.0)
+    said = scoring(latents, torch.zeros(ARMS, SIZE).double(), torch.full((ARMS,), offset))
+    distilled = Distilled(SIZE, ARMS)
+    distilled.fit([said], taught=50, ridge=1e-9)
+    assert distilled.theta.isfinite().all()
+    assert (distilled.theta == distilled.theta[:1]).all()
+    assert float((latents @ distilled.theta[0]).mean()) == pytest.approx(1 / ARMS, rel=0.05)
 
 
 @pytest.mark.parametrize(("taught", "seen"), [(0, 60), (45, 60), (60, 60), (1045, 1060)])

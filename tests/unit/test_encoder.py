@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from model.encoder import Encoder, FrozenEncoder
 from model.encoder_kinds import ENCODERS, build_encoder
@@ -22,8 +23,9 @@ from tests.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
 VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]
+IMAGE_KINDS = ["conv", "strided-conv"]
 CASES: list[tuple[str, tuple[int, ...]]] = [(kind, (4,)) for kind in VECTOR_KINDS]
-CASES += [(kind, (3, 8, 8)) for kind in [*VECTOR_KINDS, "conv"]]
+CASES += [(kind, (3, 8, 8)) for kind in [*VECTOR_KINDS, *IMAGE_KINDS]]
 
 
 def built(kind: str, shape: tuple[int, ...] = (4,), **changes: Any) -> Encoder:
@@ -79,7 +81,7 @@ def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", "conv"])
+@pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", *IMAGE_KINDS])
 def test_frozen_function_does_not_follow_the_network(kind):
     encoder, contexts = built(kind, (3, 8, 8)), contexts_of((3, 8, 8))
     frozen = FrozenEncoder.of(encoder, CPU)
@@ -262,8 +264,9 @@ def test_evaluation_leaves_batch_statistics_alone():
     assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
-def test_conv_sees_a_domain_through_its_own_statistics():
-    encoder = built("conv", (3, 8, 8)).train()
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+def test_conv_sees_a_domain_through_its_own_statistics(kind):
+    encoder = built(kind, (3, 8, 8)).train()
     images = torch.randn(16, 3, 8, 8)
     for _ in range(60):
         encoder(images, Domain.SOURCE)
@@ -274,10 +277,21 @@ def test_conv_sees_a_domain_through_its_own_statistics():
     assert (source * encoder(5 * images, Domain.SOURCE)).sum(1).min() < 0.99
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 5), (1, 16, 9)])
-def test_conv_takes_images_of_any_size(shape):
-    latents = built("conv", shape)(torch.randn(2, *shape), Domain.SOURCE)
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 5), (1, 16, 9), (3, 70, 33)])
+def test_conv_takes_images_of_any_size(kind, shape):
+    latents = built(kind, shape)(torch.randn(2, *shape), Domain.SOURCE)
     assert latents.shape == (2, 4)
+
+
+def test_strides_take_half_the_arithmetic_of_pools():
+    shape = (3, 28, 28)
+    products = []
+    for kind in IMAGE_KINDS:
+        with FlopCounterMode(display=False) as counter:
+            built(kind, shape)(torch.zeros(1, *shape), Domain.SOURCE)
+        products.append(counter.get_total_flops())
+    assert products[1] < 0.55 * products[0]
 
 
 def test_projection_is_fitted_again_only_for_twice_the_contexts():

@@ -20,6 +20,7 @@ SETUPS = {
     "mlp": {},
     "pca-mlp": {"encoder": "pca-mlp"},
     "conv": {"context_shape": (3, 8, 8)},
+    "strided conv": {"context_shape": (3, 8, 8), "encoder": "strided-conv"},
     "per arm": {"context_kind": "per_arm"},
     "per arm images": {"context_kind": "per_arm", "context_shape": (3, 8, 8)},
 }

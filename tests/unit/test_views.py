@@ -74,6 +74,38 @@ def test_image_view_changes_gain_and_sign_of_some_images():
     assert (agreement > 0.2).any()
 
 
+def test_pixels_are_moved_by_noise_of_its_own_each():
+    noise = views._noise(torch.zeros(50, 3, 9, 7), seeded())
+    assert noise.shape == (50, 3, 9, 7)
+    assert float(noise.mean()) == pytest.approx(0.0, abs=0.03)
+    assert float(noise.std()) == pytest.approx(1.0, abs=0.02)
+    assert noise.unique().numel() == 256
+    apart = noise.flatten()[:-1] * noise.flatten()[1:]
+    assert float(apart.mean()) == pytest.approx(0.0, abs=0.03)
+
+
+def test_an_image_view_is_a_moved_image_with_gain_bias_and_noise(monkeypatch: pytest.MonkeyPatch):
+    images = torch.randn(4, 3, 8, 8, generator=seeded(9))
+    moved = views._moved(images, seeded())
+    gain, noise = torch.randn(4, 3, 8, 8), torch.randn(4, 3, 8, 8)
+    monkeypatch.setattr(views, "_moved", lambda *_: moved.clone())
+    monkeypatch.setattr(views, "_gain", lambda *_: gain)
+    monkeypatch.setattr(views, "_noise", lambda *_: noise)
+    bias = 0.3 * views._spread(images, seeded(), 4, 3, 1, 1)
+    middle = moved.mean(dim=(2, 3), keepdim=True)
+    expected = (moved - middle) * gain + middle + bias + 0.05 * noise
+    torch.testing.assert_close(image_view(images, seeded()), expected)
+
+
+def test_every_image_of_many_has_its_own_view():
+    images = torch.randn(1, 1, 6, 6, generator=seeded(9)).expand(
+        2 * views._IMAGES_AT_ONCE + 3, -1, -1, -1
+    )
+    seen = random_view(images, seeded(), 0.1)
+    assert seen.shape == images.shape
+    assert len(seen.flatten(1).unique(dim=0)) == len(images)
+
+
 @pytest.mark.parametrize("size", [(28, 28), (5, 9), (1, 4)])
 def test_gains_are_interpolated_between_points_at_the_corners(size):
     gains = torch.randn(4, 2, 3, 3)
