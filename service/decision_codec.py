@@ -6,20 +6,23 @@ order.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from operator import add
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from model.rounds import Domain, Floats, Selection
+from model.selection import entropy
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
 
 CONTEXT_TYPE = np.dtype("<f4")
-MAX_FIELDS = 64  # of a type that has an experiment's arms as fields
+MAX_FIELDS = (
+    64  # of a type that has an experiment's arms as fields; more arms take much memory to remember
+)
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):
@@ -34,6 +37,16 @@ class DecisionPayload(Struct, frozen=True, gc=False):
     def probability(self, arm: str) -> float:
         """The probability with which an arm was to be chosen."""
         return self.probabilities[self.arms.index(arm)]
+
+
+class _Written(Struct, frozen=True, gc=False):
+    """A `DecisionPayload` as it is written: what many decisions have in common is text already."""
+
+    arms: Raw
+    probabilities: Raw
+    mean: list[float]
+    bonus: list[float]
+    encoder_version: int
 
 
 class _Shares(msgspec.Struct, frozen=True, gc=False):
@@ -63,15 +76,41 @@ class DecisionOrigin(Struct, frozen=True, gc=False):
     request_id: str
     request_hash: str
     policy_version: int
-    encoder_version: int
     is_new: bool = False
 
 
+class Odds(Struct, frozen=True, gc=False):
+    """Probabilities of arms: their entropy, and both as the log (`arms`, `listed`) and callers (`named`) read them."""
+
+    entropy: float
+    arms: Raw
+    listed: Raw
+    named: Raw
+
+
+def odds(arms: tuple[str, ...], probabilities: tuple[float, ...]) -> Odds:
+    """Without ties there is one set of probabilities for each arm that can be the best: they are remembered."""
+    return (_remembered_odds if len(arms) <= MAX_FIELDS else _new_odds)(arms, probabilities)
+
+
+def _new_odds(arms: tuple[str, ...], probabilities: tuple[float, ...]) -> Odds:
+    named = dict(zip(arms, probabilities, strict=True))
+    texts = (Raw(_encode(each)) for each in (arms, probabilities, named))
+    return Odds(entropy(np.array(probabilities)), *texts)
+
+
+_remembered_odds = lru_cache(maxsize=1024)(_new_odds)
+
+
 class Chosen(Struct, frozen=True, gc=False):
-    """The arm, and what the policy said of each that was eligible."""
+    """The arm, and what the policy said of each that was eligible, in the order of `arms`."""
 
     arm: str
-    payload: DecisionPayload
+    arms: tuple[str, ...]
+    odds: Odds
+    mean: list[float]
+    bonus: list[float]
+    encoder_version: int
 
 
 def chosen_arms(
@@ -106,10 +145,9 @@ def _chosen(
     if columns is not None:
         index = columns.index(index)
         probabilities, mean, bonus = ([values[column] for column in columns] for values in numbers)
-    said = DecisionPayload(
-        side.arms, tuple(probabilities), tuple(mean), tuple(bonus), encoder_version
-    )
-    return Chosen(side.arms[index], said)
+    arms = side.arms
+    said = odds(arms, tuple(probabilities))
+    return Chosen(arms[index], arms, said, mean, bonus, encoder_version)
 
 
 def decision_event(
@@ -120,7 +158,15 @@ def decision_event(
         origin.experiment_id,
         EventKind.DECISION,
         decision_id,
-        payload=_encode(chosen.payload),
+        payload=_encode(
+            _Written(
+                chosen.odds.arms,
+                chosen.odds.listed,
+                chosen.mean,
+                chosen.bonus,
+                chosen.encoder_version,
+            )
+        ),
         context=side.content,
         request_id=origin.request_id,
         request_hash=origin.request_hash,
@@ -199,7 +245,7 @@ class DecisionAnswer(Struct, frozen=True, gc=False):
 
     decision_id: str
     arm: str
-    probabilities: dict[str, float] | Struct
+    probabilities: dict[str, float] | Raw
     scores: dict[str, ArmScores] | Struct
 
 
@@ -218,29 +264,25 @@ def by_arm(arms: tuple[str, ...]) -> Callable[..., Struct] | None:
         return None
 
 
-def decision_answer(
-    decision_id: str, arm: str, said: DecisionPayload, of_arms: Callable[..., Struct] | None = None
+def new_answer(
+    decision_id: str, chosen: Chosen, of_arms: Callable[..., Struct] | None = None
 ) -> DecisionAnswer:
-    """The decision as callers see it, the same for a new and for a stored one.
-
-    `of_arms` is `by_arm` of its arms where they will be asked for again.
-    """
-    if of_arms is not None:
-        ucb = map(add, said.mean, said.bonus)
-        scores = map(ArmScores, said.mean, said.bonus, ucb)
-        return DecisionAnswer(decision_id, arm, of_arms(*said.probabilities), of_arms(*scores))
-    rows = zip(said.arms, said.mean, said.bonus, strict=True)
-    return DecisionAnswer(
-        decision_id,
-        arm,
-        dict(zip(said.arms, said.probabilities, strict=True)),
-        {name: ArmScores(mean, bonus, mean + bonus) for name, mean, bonus in rows},
-    )
+    """A decision as its caller sees it; `of_arms` is `by_arm` of its arms where they will be asked for again."""
+    scores = _scores(chosen.mean, chosen.bonus)
+    named = dict(zip(chosen.arms, scores, strict=True)) if of_arms is None else of_arms(*scores)
+    return DecisionAnswer(decision_id, chosen.arm, chosen.odds.named, named)
 
 
 def stored_answer(event: StoredEvent) -> DecisionAnswer:
     """The same of a decision that the log holds."""
-    return decision_answer(event.event_key, _arm(event), payload_of(event))
+    said = payload_of(event)
+    probabilities = dict(zip(said.arms, said.probabilities, strict=True))
+    scores = dict(zip(said.arms, _scores(said.mean, said.bonus), strict=True))
+    return DecisionAnswer(event.event_key, _arm(event), probabilities, scores)
+
+
+def _scores(mean: Sequence[float], bonus: Sequence[float]) -> Iterator[ArmScores]:
+    return map(ArmScores, mean, bonus, map(add, mean, bonus))
 
 
 def _arm(event: StoredEvent) -> str:

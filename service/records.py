@@ -44,6 +44,7 @@ __all__ = [
     "phase_event",
     "utc_now",
     "uuid7",
+    "uuid7s",
 ]
 
 
@@ -76,11 +77,13 @@ def utc_now() -> datetime:
 def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    try:
-        back = _pool.pop()
-    except IndexError:
-        back = _filled()
-    return _front(moment) + back
+    return _front(moment) + _back()
+
+
+def uuid7s(count: int) -> list[str]:
+    """So many at once, which costs half as much."""
+    front = _front(time.time_ns() // 1_000_000)
+    return [front + _back() for _ in range(count)]
 
 
 @lru_cache(maxsize=1)
@@ -94,11 +97,14 @@ _pool: deque[str] = deque()
 os.register_at_fork(after_in_child=_pool.clear)  # or two processes would make the same ids
 
 
-def _filled() -> str:
+def _back() -> str:
     """All of an id after its time; the system is asked for many at once, which costs as much as one."""
-    first, *others = _drawn()
-    _pool.extend(others)
-    return first  # another thread may have taken all the others
+    try:
+        return _pool.pop()
+    except IndexError:
+        *others, first = _drawn()
+        _pool.extend(others)
+        return first  # another thread may have taken all the others
 
 
 def _drawn() -> list[str]:
@@ -109,7 +115,9 @@ def _drawn() -> list[str]:
     texts = np.full((_POOLED_IDS, 22), ord("-"), np.uint8)
     texts[:, :4], texts[:, 5:9], texts[:, 10:] = digits[:, :4], digits[:, 4:8], digits[:, 8:]
     joined = texts.tobytes().decode()
-    return [joined[at : at + 22] for at in range(0, len(joined), 22)]
+    made = (joined[at : at + 22] for at in range(0, len(joined), 22))
+    # The smallest is taken first: ids of one millisecond rise, and an index is filled from its end.
+    return sorted(made, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
@@ -13,7 +13,6 @@ import numpy as np
 from msgspec import Raw, Struct
 
 from model.rounds import Booleans
-from model.selection import entropy
 from service import tracing
 from service.decision_codec import (
     CONTEXT_TYPE,
@@ -24,8 +23,8 @@ from service.decision_codec import (
     by_arm,
     chosen_arms,
     contexts_of,
-    decision_answer,
     decision_event,
+    new_answer,
     stored_answer,
 )
 from service.errors import ExperimentPaused, ServiceError
@@ -34,7 +33,7 @@ from service.json_buffer import JsonBuffer
 from service.metrics import Metrics
 from service.policies import Served
 from service.recent_decisions import Owner, RecentDecisions
-from service.records import Appended, Domain, NewEvent, Status, uuid7
+from service.records import Appended, Domain, NewEvent, Status, uuid7s
 from service.scorer import Scorer
 from service.storage.event_log import EventLog
 
@@ -60,22 +59,24 @@ class Round(Struct, frozen=True, gc=False):
 
     def digest(self) -> str:
         """Equal for equal rounds, however they were sent."""
-        parts: list[bytes] = []
-        for side in self.sides:
-            parts += (_head(side.domain, side.arms, len(side.content)), side.content)
-        return hashlib.sha256(b"".join(parts)).hexdigest()
+        first, *others = self.sides
+        digest = _begun(first.domain, first.arms, len(first.content)).copy()
+        digest.update(first.content)
+        for side in others:
+            digest.update(_head(side.domain, side.arms, len(side.content)))
+            digest.update(side.content)
+        return digest.hexdigest()
 
 
 @lru_cache(maxsize=256)
+def _begun(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> "hashlib._Hash":
+    """What most rounds begin with, for copies to go on from."""
+    return hashlib.sha256(_head(domain, arms, size_bytes))
+
+
 def _head(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> bytes:
     named = "".join(f"{len(arm)}:{arm}" for arm in arms)
     return f"{domain}|{len(arms)}|{named}|{size_bytes // CONTEXT_TYPE.itemsize}|".encode()
-
-
-@lru_cache(maxsize=1024)
-def _entropy(probabilities: tuple[float, ...]) -> float:
-    # Without ties there is one set of probabilities for each arm that can be the best.
-    return entropy(np.array(probabilities))
 
 
 class Answered(Struct, frozen=True, gc=False):
@@ -115,29 +116,29 @@ class Selecting:
         event_log: EventLog,
         recent: RecentDecisions,
         metrics: Metrics,
-        new_id: Callable[[], str] = uuid7,
     ) -> None:
         self._scorer = scorer
         self._event_log = event_log
         self._recent = recent
         self._metrics = metrics
-        self._new_id = new_id
 
     async def select(self, served: Served, rounds: Sequence[Round]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
-        drafts = [draft for round_ in rounds for draft in self._drafts(served, round_)]
+        drafts = _drafts(served, rounds)
         with tracing.span("score", decisions=len(drafts)):
             chosen = await self._score(served, drafts)
         events = [
             decision_event(draft.origin, draft.side, draft.decision_id, each)
             for draft, each in zip(drafts, chosen, strict=True)
         ]
-        are_new = all(round_.is_new for round_ in rounds)
-        if served.spec.is_relaxed and self._event_log.can_lag and are_new:
-            self._append_later(served, events)
+        if all(round_.is_new for round_ in rounds):
+            if served.spec.is_relaxed and self._event_log.can_lag:
+                self._append_later(served, events)
+            elif len(rounds) >= MANY:
+                return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
+            else:
+                await self._event_log.append(events, wants_stored=False)
             decided = [_new(served, *each) for each in zip(drafts, chosen, strict=True)]
-        elif are_new and len(rounds) >= MANY:
-            return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
         else:
             appended = await self._event_log.append(events)
             made = zip(appended, drafts, chosen, strict=True)
@@ -155,7 +156,9 @@ class Selecting:
     ) -> list[Answered]:
         """The answers, once written: under new ids they are known before, and made while the database works."""
         is_sent = asyncio.Event()
-        written = asyncio.create_task(self._event_log.append(events, on_sent=is_sent.set))
+        written = asyncio.create_task(
+            self._event_log.append(events, on_sent=is_sent.set, wants_stored=False)
+        )
         written.add_done_callback(lambda _: is_sent.set())  # or it never came so far
         made = map(partial(_new, served), drafts, chosen)
         decided: list[_Decided] = []
@@ -185,18 +188,6 @@ class Selecting:
             log.error("decisions were answered and could not be written", extra=details)
 
         self._event_log.append_later(events, note_loss)
-
-    def _drafts(self, served: Served, round_: Round) -> list[_Draft]:
-        version = served.policy.version
-        origin = DecisionOrigin(
-            served.experiment.experiment_id,
-            round_.request_id,
-            round_.digest(),
-            version.version,
-            version.encoder_version,
-            round_.is_new,
-        )
-        return [_Draft(origin, side, self._new_id()) for side in round_.sides]
 
     async def _score(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
         """What is chosen for each draft."""
@@ -240,6 +231,21 @@ class Selecting:
             self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
 
 
+def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
+    """The decisions to make, in the order of the rounds and of their sides."""
+    experiment_id, version = served.experiment.experiment_id, served.policy.version.version
+    asked: list[tuple[DecisionOrigin, Side]] = []
+    for round_ in rounds:
+        origin = DecisionOrigin(
+            experiment_id, round_.request_id, round_.digest(), version, round_.is_new
+        )
+        asked += [(origin, side) for side in round_.sides]
+    return [
+        _Draft(origin, side, decision_id)
+        for (origin, side), decision_id in zip(asked, uuid7s(len(asked)), strict=True)
+    ]
+
+
 def _answers(
     served: Served, rounds: Sequence[Round], decided: Sequence[_Decided]
 ) -> list[Answered]:
@@ -266,10 +272,10 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
 
 def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:
     # A call that names its arms may be the only one that ever names these.
-    of_arms = by_arm(served.spec.arms) if chosen.payload.arms is served.spec.arms else None
-    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload, of_arms)
-    spread = _entropy(chosen.payload.probabilities)
-    return _Decided(draft.side.domain, answer, draft.origin.policy_version, spread)
+    of_arms = by_arm(served.spec.arms) if chosen.arms is served.spec.arms else None
+    answer = new_answer(draft.decision_id, chosen, of_arms)
+    policy_version = draft.origin.policy_version
+    return _Decided(draft.side.domain, answer, policy_version, chosen.odds.entropy)
 
 
 def _decided(served: Served, appended: Appended, draft: _Draft, chosen: Chosen) -> _Decided:

@@ -67,7 +67,7 @@ def _decision(
 ) -> NewEvent:
     decision_id = uuid7()
     selection = policy.select_many(context[None], domain, [decision_id])
-    origin = DecisionOrigin(experiment.experiment_id, uuid7(), "hash", policy.version.version, 0)
+    origin = DecisionOrigin(experiment.experiment_id, uuid7(), "hash", policy.version.version)
     side = Side(domain, spec.arms, context.astype("<f4").tobytes())
     (chosen,) = chosen_arms(selection, [side], [None], encoder_version=0)
     return decision_event(origin, side, decision_id, chosen)

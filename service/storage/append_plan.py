@@ -38,13 +38,13 @@ class AppendCall(NamedTuple):
 
     With an `epoch`, they are refused once another trainer has taken the experiment over. `on_sent` is
     told when they are with the database, which now works alone; again if it has to try again. Where
-    nobody waits for what was written (`is_awaited`), the answer may be empty.
+    nobody asks for what the log holds now (`wants_stored`), the answer may be empty.
     """
 
     events: tuple[NewEvent, ...]
     epoch: int | None = None
     on_sent: Callable[[], None] | None = None
-    is_awaited: bool = True
+    wants_stored: bool = True
 
     @property
     def experiment_id(self) -> str:
@@ -63,6 +63,13 @@ class AppendCall(NamedTuple):
             event.kind is EventKind.DECISION and event.has_new_key and event.has_new_request
             for event in self.events
         )
+
+
+def tell_sent(calls: Iterable[AppendCall]) -> None:
+    """Tell those who want to know that the database has their events."""
+    for call in calls:
+        if call.on_sent is not None:
+            call.on_sent()
 
 
 @dataclass(slots=True)

@@ -6,15 +6,18 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from service.errors import StorageUnavailable
 from service.storage.driver_errors import DRIVER_ERRORS, is_transient, translate
+from service.storage.kept_driver import KeptDriver
 
 T = TypeVar("T")
 Connection = AsyncConnection
@@ -68,6 +71,7 @@ class Database:
         # One statement needs no BEGIN and COMMIT of its own on Postgres.
         self._reader = engine if self._is_sqlite else _autocommitting(engine)
         self._writer = engine.execution_options(is_writer=True)
+        self._driver = KeptDriver(engine)
         # SQLite has one writer at a time: waiting here is fair, its busy handler is not.
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
@@ -90,7 +94,8 @@ class Database:
 
     async def read(self, work: Work[T], timeout_seconds: float | None = None) -> T:
         """The result of `work`, each of whose statements sees all that was committed before."""
-        return await self._bounded(self._attempts(self._reader, work), timeout_seconds)
+        once = partial(self._transaction, self._reader, work)
+        return await self._bounded(self._attempts(once), timeout_seconds)
 
     async def write(self, work: Work[T], timeout_seconds: float | None = None) -> T:
         """The result of `work` once its transaction is durable.
@@ -98,7 +103,12 @@ class Database:
         `work` may run more than once: it must only touch the database. On SQLite it has the
         write lock from the start.
         """
-        return await self._bounded(self._attempts(self._writer, work), timeout_seconds)
+        once = partial(self._transaction, self._writer, work)
+        return await self._bounded(self._attempts(once), timeout_seconds)
+
+    async def write_by_driver(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """The same of work that is one statement of Postgres, on the driver's own connection."""
+        return await self._bounded(self._attempts(partial(self._driver.use, work)), None)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
@@ -129,10 +139,14 @@ class Database:
         """Let what runs end, then close all connections; a server that hangs is not waited for."""
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
-        disposal = asyncio.create_task(self._engine.dispose())
+        disposal = asyncio.create_task(self._dispose())
         await asyncio.wait({disposal}, timeout=CLOSE_SECONDS)
         disposal.cancel()
         await asyncio.gather(disposal, return_exceptions=True)
+
+    async def _dispose(self) -> None:
+        await self._driver.close()
+        await self._engine.dispose()
 
     async def _bounded(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
         # The work gets a task of its own. Closing a connection whose server hangs takes seconds,
@@ -156,10 +170,10 @@ class Database:
         if not task.cancelled():
             task.exception()  # mark as seen: the caller may be gone
 
-    async def _attempts(self, engine: AsyncEngine, work: Work[T]) -> T:
+    async def _attempts(self, once: Callable[[], Awaitable[T]]) -> T:
         for retries_left in reversed(range(MAX_RETRIES + 1)):
             try:
-                return await self._transaction(engine, work)
+                return await once()
             except DRIVER_ERRORS as error:
                 if not (retries_left and is_transient(error)):
                     self._on_error("refused")

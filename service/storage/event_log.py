@@ -69,20 +69,22 @@ class EventLog:
         *,
         epoch: int | None = None,
         on_sent: Callable[[], None] | None = None,
+        wants_stored: bool = True,
     ) -> list[Appended]:
         """Write the events of one experiment, all or none; durable when it returns.
 
         One result an event, in their order. An event that was there before comes back as it is
         stored, without its context, and `created` is false. With an `epoch`, the append is
         refused (`StaleEpoch`) once another trainer has taken over. `on_sent` may be told that the
-        events are with the database: a good time for other work.
+        events are with the database: a good time for other work. Without `wants_stored` the results may be
+        left out: events under new ids are what they were.
         """
         if len({event.experiment_id for event in new_events}) > 1:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
         with tracing.span("append", events=len(new_events)):
-            call = AppendCall(tuple(new_events), epoch, on_sent)
+            call = AppendCall(tuple(new_events), epoch, on_sent, wants_stored)
             return await self._group.submit(call, len(new_events))
 
     @property
@@ -97,7 +99,7 @@ class EventLog:
 
         A crash of the process before that loses them; `on_failure` is told what else does.
         """
-        call = AppendCall(tuple(new_events), is_awaited=False)
+        call = AppendCall(tuple(new_events), wants_stored=False)
         self._group.submit_later(call, len(new_events), on_failure)
 
     async def read(

@@ -5,16 +5,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
+import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import ServiceError
 from service.failpoints import Failpoint, reach
 from service.records import Appended, EventKind, StoredEvent, utc_now
-from service.storage.append_plan import AppendCall, AppendPlan
+from service.storage.append_plan import AppendCall, AppendPlan, tell_sent
 from service.storage.append_session import AppendSession, SqlSession
 from service.storage.database import Database
 from service.storage.new_decisions import append_new_decisions, fit_one_statement
-from service.storage.postgres_session import PostgresSession, bare
+from service.storage.postgres_session import PostgresSession
 
 Outcome = list[Appended] | ServiceError
 Begun = Callable[[AsyncConnection], AbstractAsyncContextManager[AppendSession]]
@@ -36,26 +37,26 @@ class EventWriter:
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
-        has_one_statement = not self._is_sqlite and fit_one_statement(calls)
-
-        async def work(connection: AsyncConnection) -> list[Outcome]:
-            if has_one_statement and (written := await _append_new(connection, calls)) is not None:
-                return written
-            async with self._begun(connection) as session:
-                return await _write(session, calls)
-
-        outcomes = await self._database.write(work)
+        outcomes: Sequence[Outcome] | None = None
+        if not self._is_sqlite and fit_one_statement(calls):
+            outcomes = await self._database.write_by_driver(partial(_append_new, calls))
+        if outcomes is None:
+            outcomes = await self._database.write(partial(self._append, calls))
         reach(Failpoint.AFTER_COMMIT)
-        return outcomes
+        return list(outcomes)
+
+    async def _append(
+        self, calls: Sequence[AppendCall], connection: AsyncConnection
+    ) -> list[Outcome]:
+        async with self._begun(connection) as session:
+            return await _write(session, calls)
 
 
 async def _append_new(
-    connection: AsyncConnection, calls: Sequence[AppendCall]
-) -> list[Outcome] | None:
+    calls: Sequence[AppendCall], driver: asyncpg.Connection
+) -> list[list[Appended]] | None:
     reach(Failpoint.BEFORE_INSERT)
-    async with bare(connection) as driver:
-        written = await append_new_decisions(driver, calls)
-    return None if written is None else [*written]
+    return await append_new_decisions(driver, calls)
 
 
 async def _write(session: AppendSession, calls: Sequence[AppendCall]) -> list[Outcome]:
@@ -65,15 +66,9 @@ async def _write(session: AppendSession, calls: Sequence[AppendCall]) -> list[Ou
     outcomes = [_outcome(plan, call) for call in calls]
     if plan.new_events:
         reach(Failpoint.BEFORE_INSERT)
-        await session.insert(plan.new_events, plan.changed.values(), partial(_tell, calls))
+        await session.insert(plan.new_events, plan.changed.values(), partial(tell_sent, calls))
         reach(Failpoint.BEFORE_COMMIT)
     return outcomes
-
-
-def _tell(calls: Sequence[AppendCall]) -> None:
-    for call in calls:
-        if call.on_sent is not None:
-            call.on_sent()
 
 
 def _outcome(plan: AppendPlan, call: AppendCall) -> Outcome:

@@ -5,7 +5,6 @@ SQLAlchemy lends the connection and is passed by: it costs several times what th
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +14,7 @@ from service.storage.append_plan import LockedExperiment
 from service.storage.append_session import Locked, locked
 from service.storage.copied_rows import copied_rows
 from service.storage.event_rows import event_values, in_log_order
+from service.storage.kept_driver import lent_driver
 
 # The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
 COLUMNS = {
@@ -118,14 +118,11 @@ class PostgresSession:
 @asynccontextmanager
 async def bare(lent: AsyncConnection) -> AsyncIterator[asyncpg.Connection]:
     """The driver's own connection, in no transaction; one that is in doubt is not used again."""
-    driver: Any = (await lent.get_raw_connection()).driver_connection
+    borrowed = await lent_driver(lent)
     try:
-        yield driver
+        yield borrowed.driver
     except BaseException:
-        # Postgres undoes what a connection had begun that is gone. To ask it for that would
-        # be to wait for a server that may be the reason why we are here.
-        driver.terminate()
-        await lent.invalidate()
+        await borrowed.discard()
         raise
 
 

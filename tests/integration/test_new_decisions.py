@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import asyncpg
 import pytest
 from msgspec import structs
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,6 +18,7 @@ from service.storage.event_writer import EventWriter
 from service.storage.experiments import Experiments
 from service.storage.new_decisions import MAX_BYTES, fit_one_statement
 from service.storage.postgres_session import COPIED, PostgresSession
+from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
 
 
@@ -57,7 +59,7 @@ async def test_who_does_not_wait_takes_a_place_and_gets_no_answer(
     events = [new_decision(experiment) for _ in range(6)]
     calls = [
         AppendCall(tuple(events[:2])),
-        AppendCall(tuple(events[2:5]), is_awaited=False),
+        AppendCall(tuple(events[2:5]), wants_stored=False),
         AppendCall(tuple(events[5:])),
     ]
     answers = await EventWriter(database).write(calls)
@@ -188,6 +190,24 @@ async def test_much_of_them_is_sent_in_parts(event_log: EventLog, experiment: Ex
     ]
 
 
+@pytest.mark.parametrize("arm", ["a\x1fb", "\x1e", "\x1f", "\x1f\x1e"])
+async def test_arms_that_are_named_like_what_stands_between_them_are_kept(
+    event_log: EventLog, experiment: Experiment, arm: str
+):
+    odd = structs.replace(new_decision(experiment), arm=arm)
+    bare = structs.replace(new_decision(experiment), arm=None, policy_version=None)
+    new = [new_decision(experiment), odd, bare]
+    await event_log.append(new)
+    read = await log_of(event_log, experiment)
+    assert [each.arm for each in read] == ["low", arm, None]
+    assert [each.policy_version for each in read] == [3, 3, None]
+
+
+async def test_one_arm_without_a_name_is_kept(event_log: EventLog, experiment: Experiment):
+    await event_log.append([structs.replace(new_decision(experiment), arm="")])
+    assert [each.arm for each in await log_of(event_log, experiment)] == [""]
+
+
 async def test_callers_are_told_when_the_database_has_many_of_them(
     event_log: EventLog, experiment: Experiment
 ):
@@ -196,3 +216,19 @@ async def test_callers_are_told_when_the_database_has_many_of_them(
     appended = await event_log.append(new, on_sent=told.set)
     assert told.is_set()
     assert len(appended) == 2 * COPIED
+
+
+async def test_callers_are_told_while_postgres_still_works(postgres_url: str):
+    async with opened_log(postgres_url) as event_log:
+        experiment = await Experiments(event_log._database).create("doses", "{}")
+        other = await asyncpg.connect(postgres_url)
+        told = asyncio.Event()
+        async with other.transaction():
+            await other.execute("SELECT FROM experiments FOR UPDATE")
+            new = [new_decision(experiment) for _ in range(2 * COPIED)]
+            appending = asyncio.create_task(event_log.append(new, on_sent=told.set))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await told.wait()
+            assert not appending.done()
+        await other.close()
+        assert len(await appending) == 2 * COPIED

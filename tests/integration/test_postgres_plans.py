@@ -13,7 +13,7 @@ from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.postgres_session import BY_KEYS, BY_REQUESTS, PostgresSession
-from tests.storage_tools import PATIENT, decision, running
+from tests.storage_tools import PATIENT, PATIENT_COMMIT, decision, running
 
 SEARCHES = {"keys": BY_KEYS, "requests": BY_REQUESTS}
 OFTEN = 8  # more than the five times after which Postgres keeps a plan
@@ -33,7 +33,7 @@ async def short_log(postgres_url: str) -> str:
     """A few events, of which Postgres knows how few they are; where they are."""
     database = await Database.open(postgres_url, PATIENT)
     experiment = await Experiments(database).create("doses", "{}")
-    event_log = EventLog(database)
+    event_log = EventLog(database, PATIENT_COMMIT)
     async with running(event_log.run()):
         await event_log.append([decision(experiment) for _ in range(20)])
         await event_log.close()

@@ -1,5 +1,7 @@
 """Decisions become events and come back."""
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
@@ -7,14 +9,16 @@ import pytest
 from model.config import ContextKind
 from model.rounds import Domain, Scores, Selection
 from service.decision_codec import (
+    Chosen,
     DecisionOrigin,
     DecisionPayload,
     Side,
     by_arm,
     chosen_arms,
     chosen_context,
-    decision_answer,
     decision_event,
+    new_answer,
+    odds,
     payload_of,
     propensity,
     stored_answer,
@@ -22,7 +26,8 @@ from service.decision_codec import (
 from service.experiment_spec import ExperimentSpec
 from service.records import NewEvent, StoredEvent, utc_now
 
-ORIGIN = DecisionOrigin("e-1", "r-1", "hash", policy_version=12, encoder_version=3)
+ORIGIN = DecisionOrigin("e-1", "r-1", "hash", policy_version=12)
+ENCODER = 3
 MEAN = np.array([[0.25, 0.5, 0.125]], dtype=np.float32)
 BONUS = np.array([[0.5, 0.25, 0.125]], dtype=np.float32)
 SELECTION = Selection(
@@ -41,7 +46,7 @@ def stored(event: NewEvent) -> StoredEvent:
 
 def made(domain: Domain, contexts: np.ndarray, decision_id: str = "d-1") -> NewEvent:
     side = Side(domain, ARMS, contexts.tobytes())
-    (chosen,) = chosen_arms(SELECTION, [side], [None], ORIGIN.encoder_version)
+    (chosen,) = chosen_arms(SELECTION, [side], [None], ENCODER)
     return decision_event(ORIGIN, side, decision_id, chosen)
 
 
@@ -72,21 +77,48 @@ def test_the_answer_is_that_of_the_design():
     }
 
 
-def test_a_new_decision_is_answered_as_the_stored_one_will_be():
-    event = made(Domain.SOURCE, SHARED)
-    new = decision_answer("d-1", "mid", payload_of(event))
-    assert msgspec.json.encode(new) == msgspec.json.encode(stored_answer(stored(event)))
+MANY_ARMS = tuple(f"arm {number}" for number in range(65))
+
+
+def selection_of(count: int) -> Selection:
+    numbers = np.random.default_rng(count).random((3, 1, count))
+    scores = Scores(numbers[1], numbers[2], numbers[1] + numbers[2])
+    return Selection(np.array([0]), numbers[0] / numbers[0].sum(), scores)
+
+
+@pytest.mark.parametrize("arms", [ARMS, ('"', "é\u2028"), MANY_ARMS])
+def test_a_new_decision_is_written_and_answered_as_the_stored_one_will_be(arms: tuple[str, ...]):
+    side, selection = Side(Domain.SOURCE, arms, SHARED.tobytes()), selection_of(len(arms))
+    (chosen,) = chosen_arms(selection, [side], [None], ENCODER)
+    event = decision_event(ORIGIN, side, "d-1", chosen)
+    probabilities, mean, bonus = (
+        tuple(each[0].tolist())
+        for each in (selection.probabilities, selection.scores.mean, selection.scores.bonus)
+    )
+    said = DecisionPayload(arms, probabilities, mean, bonus, ENCODER)
+    assert payload_of(event) == said
+    assert event.payload == msgspec.json.encode(said)
+    for of_arms in (None, by_arm(arms)):
+        answer = msgspec.json.encode(new_answer("d-1", chosen, of_arms))
+        assert answer == msgspec.json.encode(stored_answer(stored(event)))
+
+
+def test_odds_are_remembered_of_few_arms_alone():
+    for arms, are_remembered in ((ARMS, True), (MANY_ARMS, False)):
+        first, second = (odds(arms, (1 / len(arms),) * len(arms)) for _ in range(2))
+        assert (first is second) is are_remembered
+        assert first.entropy == pytest.approx(math.log(len(arms)))
 
 
 @pytest.mark.parametrize(
     "arms", [ARMS, ("é\u2028", "class", "arm_0"), ("a b", "1", "with-dash"), ("x",)]
 )
 def test_a_type_of_the_arms_is_written_as_dictionaries_are(arms: tuple[str, ...]):
-    numbers = tuple(1 / (number + 3) for number in range(len(arms)))
-    said = DecisionPayload(arms, numbers, numbers, numbers, 1)
+    numbers = [1 / (number + 3) for number in range(len(arms))]
+    chosen = Chosen(arms[0], arms, odds(arms, tuple(numbers)), numbers, numbers, ENCODER)
     fields = by_arm(arms)
     assert fields is not None
-    quick, plain = (decision_answer("d-1", arms[0], said, each) for each in (fields, None))
+    quick, plain = (new_answer("d-1", chosen, each) for each in (fields, None))
     assert not isinstance(quick.scores, dict)
     assert msgspec.json.encode(quick) == msgspec.json.encode(plain)
 
@@ -102,8 +134,8 @@ def test_a_narrowed_selection_keeps_the_chosen_arm():
     side = Side(Domain.SOURCE, ("mid", "high"), SHARED.tobytes())
     (chosen,) = chosen_arms(SELECTION, [side], [[1, 2]], 3)
     assert chosen.arm == "mid"
-    assert chosen.payload.probabilities == (0.5, 0.25)
-    assert (chosen.payload.mean, chosen.payload.bonus) == ((0.5, 0.125), (0.25, 0.125))
+    assert chosen.odds is odds(("mid", "high"), (0.5, 0.25))
+    assert (chosen.mean, chosen.bonus) == ([0.5, 0.125], [0.25, 0.125])
 
 
 def test_the_context_that_the_model_learns_from_comes_back():

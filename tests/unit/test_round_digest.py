@@ -1,0 +1,30 @@
+"""What a log compares to tell the same request from another under its id: it may never change."""
+
+import pytest
+
+from service.decision_codec import Side
+from service.records import Domain
+from service.selecting import Round
+
+ARMS = ("low", "mid")
+SOURCE = Side(Domain.SOURCE, ARMS, bytes(8))
+TARGET = Side(Domain.TARGET, ARMS, b"\x01" * 8)
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ((SOURCE,), "681893633c657bef2f72b8af75c7df54ad666bff2cd2504f3328e5ba8596d942"),
+        ((SOURCE, TARGET), "f733bdf0538fe3874b4716776c54f6afa7d425c5036eb2fcff8ac348549f13fa"),
+    ],
+)
+def test_a_round_is_known_again_by_every_version(sides: tuple[Side, ...], expected: str):
+    assert Round("r-1", sides).digest() == expected
+    assert Round("r-2", sides).digest() == expected  # also what was remembered
+
+
+def test_every_part_of_a_round_counts():
+    longer = Side(Domain.SOURCE, ARMS, bytes(12))
+    other = Side(Domain.SOURCE, ("low", "high"), bytes(8))
+    rounds = [(SOURCE,), (TARGET,), (longer,), (other,), (SOURCE, TARGET), (TARGET, SOURCE)]
+    assert len({Round("r", sides).digest() for sides in rounds}) == len(rounds)
