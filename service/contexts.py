@@ -46,48 +46,6 @@ def sides_of(
     return tuple(sides)
 
 
-def sides_of_many(
-    spec: ExperimentSpec, rounds: Sequence[RoundBody], media: MediaType
-) -> list[tuple[Side, ...]]:
-    """The sides of each of the rounds of a batch."""
-    vectors = _vectors(spec, rounds, media)
-    if vectors is None:
-        return [sides_of(spec, each, media, f"#/rounds/{i}") for i, each in enumerate(rounds)]
-    domains = [Domain.TARGET if each.source is None else Domain.SOURCE for each in rounds]
-    return [
-        (Side(domain, spec.arms, vector),) for domain, vector in zip(domains, vectors, strict=True)
-    ]
-
-
-def _vectors(
-    spec: ExperimentSpec, rounds: Sequence[RoundBody], media: MediaType
-) -> list[bytes] | None:
-    """The contexts of rounds that have one vector each, checked at once, as the log keeps them.
-
-    None where there is anything else to say of a round, or wrong with it: that takes a closer look.
-    """
-    if spec.is_per_arm or len(spec.context_shape) != 1:
-        return None
-    read, (size,) = _numbers_decoder(1, media), spec.context_shape
-    numbers = packed_array("f")
-    for count, each in enumerate(rounds, 1):
-        side = each.target if each.source is None else each.source
-        is_plain = each.eligible_arms is None and (each.source is None or each.target is None)
-        if side is None or not is_plain or side.contexts is not None or side.context is ABSENT:
-            return None
-        try:
-            numbers.extend(read(bytes(side.context)))
-        except (ValueError, RecursionError):
-            return None
-        if len(numbers) != count * size:
-            return None
-    array = np.frombuffer(numbers, dtype=np.float32)
-    if not math.isfinite(np.vdot(array, array)):
-        return None
-    content, width = context_bytes(array), size * CONTEXT_TYPE.itemsize
-    return [content[start : start + width] for start in range(0, len(content), width)]
-
-
 def binary_side(
     spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> Side:

@@ -1,28 +1,29 @@
 """The hot routes: select and reward, one and many."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from fastapi import APIRouter, Query
 
 from service import request_schemas, schemas
+from service.batch_bodies import BatchBody
 from service.bodies import (
     BINARY,
     STRUCTURED,
     MediaType,
     RewardBatchBody,
     RewardBody,
-    SelectBatchBody,
     SelectBody,
     decode,
     media_type,
 )
-from service.contexts import binary_side, sides_of, sides_of_many
+from service.contexts import binary_side, sides_of
 from service.decision_codec import Side
 from service.errors import ServiceError
 from service.invalid import check_identifier
 from service.json_buffer import JsonBuffer
 from service.policies import Served
-from service.records import Domain, uuid7
+from service.records import Domain, uuid7, uuid7s
 from service.rewarding import Outcome
 from service.routes.documentation import body, problems
 from service.routes.hot import Answer, Begin, Call, Header, HotRoute, Reply, begun_by
@@ -168,13 +169,14 @@ async def select_batch(call: Call) -> Answer:
     """Decide many rounds under one policy; all are written or none."""
     services = call.services
     media = media_type(call.header(b"content-type"))
-    asked = decode(call.content, SelectBatchBody, media)
+    asked = BatchBody(call.content, media)
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.realm.full_name(name))
-    sides = sides_of_many(served.spec, asked.rounds, media)
+    sides = asked.sides(served.spec)
+    new_id = iter(uuid7s(len(sides))).__next__
     rounds = [
-        _round(each.request_id, some, f"#/rounds/{index}")
-        for index, (each, some) in enumerate(zip(asked.rounds, sides, strict=True))
+        _round(request_id, some, f"#/rounds/{index}", new_id)
+        for index, (request_id, some) in enumerate(zip(asked.request_ids, sides, strict=True))
     ]
     answered = await services.selecting.select(served, rounds)
     return Answer(_encode(_batch(served, answered)), headers=_headers(answered))
@@ -219,9 +221,14 @@ async def reward_batch(call: Call) -> Answer:
     return Answer(_encode({"rewards": rewards}))
 
 
-def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str = "#") -> Round:
+def _round(
+    request_id: str | None,
+    sides: tuple[Side, ...],
+    pointer: str = "#",
+    new_id: Callable[[], str] = uuid7,
+) -> Round:
     if request_id is None:
-        return Round(uuid7(), sides, is_new=True)
+        return Round(new_id(), sides, is_new=True)
     return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from model.config import ContextKind
 from model.rounds import Domain
-from service import contexts
-from service.bodies import MediaType, SelectBatchBody, SelectBody, decode
-from service.contexts import binary_side, sides_of, sides_of_many
+from service.bodies import MediaType, SelectBody, decode
+from service.contexts import binary_side, sides_of
 from service.decision_codec import Side
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
@@ -174,56 +173,6 @@ def test_raw_rows_of_unnamed_arms_are_refused():
     with pytest.raises(InvalidRequest):
         binary_side(OPEN, Domain.SOURCE, rows, MediaType.BYTES, None)
     assert binary_side(OPEN, Domain.SOURCE, rows, MediaType.BYTES, ["b", "a"]).arms == ("a", "b")
-
-
-ROUNDS = [
-    '{"source": {"context": [1, 2]}}',
-    '{"target": {"context": [3, 4.5]}}',
-    '{"source": {"context": [1e38, -1e38]}}',
-    '{"source": {"context": [1, 2]}, "target": {"context": [3, 4]}}',
-    '{"source": {"context": [1, 2]}, "eligible_arms": ["low"]}',
-    '{"source": {"context": [1e39, 2]}}',
-    '{"source": {"context": [1, 2, 3, 4]}}',
-    '{"source": {"context": []}}',
-    '{"source": {"context": ["1", 2]}}',
-    '{"source": {"context": [true, 2]}}',
-    '{"source": {"context": [[1, 2]]}}',
-    '{"source": {"context": 1}}',
-    '{"source": {"contexts": {"low": [1, 2]}}}',
-    '{"source": {}}',
-    "{}",
-]
-
-
-def outcome_of(make: Any) -> Any:
-    try:
-        found = make()
-    except InvalidRequest as refused:
-        return refused.members["errors"]
-    return [[(each.domain, each.arms, each.content) for each in some] for some in found]
-
-
-@pytest.mark.parametrize("spec", [SHARED, IMAGES, OWN])
-@given(st.lists(st.sampled_from(ROUNDS), min_size=1, max_size=4))
-def test_a_batch_is_read_as_each_of_its_rounds(spec: ExperimentSpec, rounds: list[str]):
-    body = decode(
-        f'{{"experiment": "e", "rounds": [{", ".join(rounds)}]}}'.encode(), SelectBatchBody
-    )
-    alone = outcome_of(
-        lambda: [
-            sides_of(spec, each, MediaType.JSON, f"#/rounds/{index}")
-            for index, each in enumerate(body.rounds)
-        ]
-    )
-    assert outcome_of(lambda: sides_of_many(spec, body.rounds, MediaType.JSON)) == alone
-
-
-def test_plain_rounds_of_a_batch_are_read_at_once(monkeypatch):
-    body = decode(
-        f'{{"experiment": "e", "rounds": [{ROUNDS[0]}, {ROUNDS[1]}]}}'.encode(), SelectBatchBody
-    )
-    monkeypatch.delattr(contexts, "sides_of")  # or the quick way would be gone unnoticed
-    assert len(sides_of_many(SHARED, body.rounds, MediaType.JSON)) == 2
 
 
 def test_a_raw_body_is_kept_as_it_came():
