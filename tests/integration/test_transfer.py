@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from service.storage.transfers import Transfers
-from tests.api_tools import DOSES, Api, running_api
+from tests.api_tools import TAUGHT, Api, running_api
 from tests.integration.test_trainer import EPISODE, TRAINING, create, play, settled
 from tests.storage_tools import eventually
 
-CONFIG = {**DOSES["config"], "holdout_share": 0.6}
+CONFIG = {**TAUGHT["config"], "holdout_share": 0.6}
 
 
 async def transfer(api: Api) -> dict[str, Any]:
