@@ -143,7 +143,8 @@ class Selecting:
             appended = await self._event_log.append(events)
             made = zip(appended, drafts, chosen, strict=True)
             decided = [_decided(served, *each) for each in made]
-        self._note(served, decided)
+        self._remember(served, decided)
+        self._count(served, decided)
         return _answers(served, rounds, decided)
 
     async def _answer_meanwhile(
@@ -171,10 +172,11 @@ class Selecting:
                 answers += map(_encoded, _answers(served, some, new))
                 decided += new
                 await asyncio.sleep(0)  # others have their turn
+            self._remember(served, decided)  # should it fail, the log still holds none of them
             await written
         finally:
             written.cancel()  # if nobody is there to be answered any more
-        self._note(served, decided)
+        self._count(served, decided)
         return answers
 
     def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
@@ -219,16 +221,19 @@ class Selecting:
             refuse_numbers(served.spec.context_shape)
         return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
 
-    def _note(self, served: Served, decided: Sequence[_Decided]) -> None:
-        """Remember whose decisions these are, and count the new ones."""
+    def _remember(self, served: Served, decided: Sequence[_Decided]) -> None:
+        """Whose decisions these are, for their rewards."""
         owner = Owner(served.experiment.experiment_id, served.experiment.name)
-        spreads: defaultdict[Domain, list[float]] = defaultdict(list)
         self._recent.add([each.answer.decision_id for each in decided], owner)
+
+    def _count(self, served: Served, decided: Sequence[_Decided]) -> None:
+        """The new ones."""
+        spreads: defaultdict[Domain, list[float]] = defaultdict(list)
         for each in decided:
             if each.spread is not None:
                 spreads[each.domain].append(each.spread)
         for domain, some in spreads.items():
-            self._metrics.count_decisions(owner.experiment, domain, len(some), sum(some))
+            self._metrics.count_decisions(served.experiment.name, domain, len(some), sum(some))
 
 
 def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
