@@ -20,9 +20,8 @@ from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
 
 CONTEXT_TYPE = np.dtype("<f4")
-MAX_FIELDS = (
-    64  # of a type that has an experiment's arms as fields; more arms take much memory to remember
-)
+# Of a type that has an experiment's arms as fields; what is said of more takes much memory to remember.
+MAX_FIELDS = 64
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):

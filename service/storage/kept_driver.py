@@ -20,7 +20,7 @@ class Lent(NamedTuple):
     driver: asyncpg.Connection
 
     async def discard(self) -> None:
-        """Give it back as one that must not be used again."""
+        """Give it back as one that must not be used again: its place in the pool is free."""
         # Postgres undoes what a connection had begun that is gone. To ask it for that would
         # be to wait for a server that may be the reason why we are here.
         self.driver.terminate()
@@ -48,7 +48,6 @@ class KeptDriver:
             result = await work(lent.driver)
         except BaseException:
             await lent.discard()
-            await lent.connection.close()
             raise
         await self._keep(lent)
         return result
@@ -63,7 +62,6 @@ class KeptDriver:
         lent, self._idle = self._idle, None
         if lent is not None and lent.driver.is_closed():  # by the server, while nobody used it
             await lent.discard()
-            await lent.connection.close()
             lent = None
         return lent or await self._borrowed()
 

@@ -257,6 +257,9 @@ async def test_many_rounds_are_answered_as_they_are_written(api: Api):
     written = [(each.domain, each.request_id, each.event_key, each.arm) for each in events]
     assert told == written
     assert len(answer["rounds"]) == len(MANY_ROUNDS)
+    last = api.services.selecting._recent.owner(told[-1][2])  # earlier ones may be forgotten
+    assert last is not None
+    assert last.experiment == "doses"
     lines = exposition(api.services.metrics.registry).decode().splitlines()
     for domain, count in (("source", len(MANY_ROUNDS)), ("target", len(told) - len(MANY_ROUNDS))):
         name = f'daband_decisions_total{{domain="{domain}",experiment="doses"}}'
