@@ -17,14 +17,15 @@ from service.cross_origin import CrossOrigin
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.express_lane import ExpressLane
-from service.job_runner import JobRunner, ThreadRunner
 from service.key_ring import KeyRing
+from service.learning.job_runner import JobRunner, ThreadRunner
+from service.learning.process_runner import ProcessRunner
+from service.learning.trainer import Trainer, TrainerOptions, TrainerStores
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.placement import Placement
 from service.policies import Policies
 from service.problems import Problems
-from service.process_runner import ProcessRunner
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.request_tally import RequestTally
@@ -64,7 +65,6 @@ from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 from service.supervisor import Supervisor
 from service.target_selecting import TargetSelecting
-from service.trainer import Trainer, TrainerOptions, TrainerStores
 from service.turn_selecting import TurnSelecting
 from service.uploading import Uploading
 

@@ -18,10 +18,10 @@ from service.command_tools import DataDir, Device, run, settings_from
 from service.evaluation_commands import evaluate, log_app, replay_counterfactual
 from service.garbage import leave_the_past_alone
 from service.key_commands import key_app
+from service.learning.replay import ReplayReport
+from service.learning.replay import replay as replay_log
 from service.metrics import Metrics
 from service.readiness import Readiness
-from service.replay import ReplayReport
-from service.replay import replay as replay_log
 from service.serving import SIGNALS, listen, url_of
 from service.serving import serve as serve_here
 from service.settings import Settings, described

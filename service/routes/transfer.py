@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from service import schemas
 from service.experiment_spec import ExperimentSpec
-from service.loading import LearnerStore
+from service.learning.restore import LearnerStore
 from service.realms import public_name
 from service.records import Experiment
 from service.regret import target_regret

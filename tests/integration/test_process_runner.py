@@ -13,8 +13,8 @@ import pytest
 from model.job_codec import Message
 from model.learner import Learner, TrainingJob
 from model.snapshot import state_hash
-from service.message_pipe import send
-from service.process_runner import ATTEMPTS, ProcessRunner, TrainingGivenUp
+from service.learning.pipe import send
+from service.learning.process_runner import ATTEMPTS, ProcessRunner, TrainingGivenUp
 from tests.builders import make_rounds, small_config, teach
 from tests.storage_tools import eventually
 
@@ -74,7 +74,9 @@ def trained_by(runner: ProcessRunner) -> str:
 def processes() -> list[psutil.Process]:
     """The training processes that this one has."""
     return [
-        each for each in psutil.Process().children() if "service.training_process" in each.cmdline()
+        each
+        for each in psutil.Process().children()
+        if "service.learning.training_process" in each.cmdline()
     ]
 
 
@@ -149,7 +151,7 @@ def test_a_job_is_given_up_when_its_process_dies_again_and_again():
 
 def test_a_job_that_fails_is_told_of_in_a_line_that_quotes_nothing():
     answers, theirs = os.pipe()
-    command = [sys.executable, "-m", "service.training_process", "cpu", str(theirs)]
+    command = [sys.executable, "-m", "service.learning.training_process", "cpu", str(theirs)]
     with subprocess.Popen(
         command,
         pass_fds=[theirs],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service import training_process
+from service.learning import training_process
 
 
 class EndError(Exception):

@@ -1,6 +1,6 @@
 """The process that trains: takes jobs at its standard input and answers them, one by one.
 
-Run by `service.process_runner` as `python -m service.training_process DEVICE ANSWERS`, the second
+Run by `service.learning.process_runner` as `python -m service.learning.training_process DEVICE ANSWERS`, the second
 being a file descriptor. It lives as long as its standard input: when the process that started it
 is gone, however that ended, so is this one, in the middle of a job too.
 """
@@ -17,7 +17,7 @@ from typing import IO
 from model.job_codec import Message, answered
 from service import logs
 from service.allocator import give_back
-from service.message_pipe import PipeClosed, receive, send
+from service.learning.pipe import PipeClosed, receive, send
 
 NICENESS = 10  # serving goes first wherever both want a core
 

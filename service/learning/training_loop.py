@@ -16,11 +16,11 @@ from service import tracing
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
-from service.folding import Folder, conclusion
-from service.job_runner import JobRunner
-from service.loading import LearnerStore
+from service.learning.dependencies import Provider
+from service.learning.fold import Folder, conclusion
+from service.learning.job_runner import JobRunner
+from service.learning.restore import LearnerStore
 from service.metrics import Metrics
-from service.providing import Provider
 from service.records import EventKind, Experiment, Lease, NewSnapshot, StoredEvent
 from service.snapshot_bus import SnapshotBus, Topic
 from service.storage.candidates import Candidates

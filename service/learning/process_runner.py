@@ -18,11 +18,11 @@ from typing import IO
 from model.job_codec import Message, judgement_of, judging_message, outcome_of, training_message
 from model.judging import Judgement, JudgingJob
 from model.learner import Outcome, TrainingJob
-from service.message_pipe import PipeClosed, receive, send
+from service.learning.pipe import PipeClosed, receive, send
 
 ATTEMPTS = 3  # deaths in a row at the same job before it is given up
 PAUSE_SECONDS = 0.5  # before another process is started in place of a dead one
-CODE = Path(__file__).parents[1]
+CODE = Path(__file__).parents[2]
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class ProcessRunner:
     def __init__(
         self, device: str, on_death: Callable[[], None], python: str = sys.executable
     ) -> None:
-        self._command = (python, "-P", "-m", "service.training_process", device)
+        self._command = (python, "-P", "-m", "service.learning.training_process", device)
         self._on_death = on_death
         self._child: _Child | None = None
         self._closing = threading.Event()

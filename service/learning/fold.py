@@ -14,8 +14,8 @@ from model.rounds import Domain, Floats
 from model.stepping import Moments
 from service.context_codec import completed, reference, rows_a_part
 from service.experiment_spec import ExperimentSpec
+from service.learning.round_fold import fold_rounds
 from service.records import EventKind, NewEvent, StoredEvent
-from service.round_folding import fold_rounds
 
 CONCLUSIONS = (EventKind.ACTIVATION, EventKind.REFUSAL, EventKind.CANDIDATE)
 

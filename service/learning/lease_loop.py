@@ -5,7 +5,7 @@ import logging
 import time
 
 from service.errors import ServiceError, StaleEpoch, StorageUnavailable, VersionConflict
-from service.leadership import Assignment, Leadership
+from service.learning.training_loop import Assignment, Leadership
 from service.records import Lease, uuid7
 
 RETRY_SECONDS = 0.5

@@ -5,9 +5,9 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from service.errors import StorageUnavailable
-from service.experiment_trainer import ExperimentTrainer
-from service.job_runner import JobRunner
-from service.leadership import Assignment, TrainerOptions, TrainerStores
+from service.learning.job_runner import JobRunner
+from service.learning.lease_loop import ExperimentTrainer
+from service.learning.training_loop import Assignment, TrainerOptions, TrainerStores
 from service.metrics import Metrics
 
 __all__ = ["Trainer", "TrainerOptions", "TrainerStores"]
