@@ -233,6 +233,7 @@ async def running_services(
             uploading=uploading,
             readiness=readiness,
             metrics=metrics,
+            limits=settings.budget_limits,
         )
 
 
@@ -298,7 +299,7 @@ async def _open_stores(
         max_waiting=settings.max_waiting, timeout_seconds=settings.storage_timeout_seconds
     )
     stores = TrainerStores(
-        experiments=Experiments(database),
+        experiments=Experiments(database, settings.quotas),
         event_log=EventLog(database, commit, metrics.observe_append),
         snapshots=Snapshots(database),
         candidates=Candidates(database),

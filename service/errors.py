@@ -111,6 +111,14 @@ class ExperimentExists(ServiceError):
     status = 409
 
 
+class TooManyExperiments(ServiceError):
+    """There are as many experiments as may be: delete one, or have the operator raise the quota."""
+
+    slug = "too-many-experiments"
+    title = "Too many experiments"
+    status = 409
+
+
 class ExperimentPaused(ServiceError):
     """The experiment is paused: it takes rewards, but no new decisions."""
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from service.limits import BudgetLimits
 from service.metrics import Metrics
 from service.policies import Policies
 from service.readiness import Readiness
@@ -42,3 +43,4 @@ class Services:
     uploading: Uploading
     readiness: Readiness
     metrics: Metrics
+    limits: BudgetLimits

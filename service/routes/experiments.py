@@ -33,6 +33,7 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
     """Create an experiment; its name identifies it everywhere."""
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
+    spec.check_budget(services.limits)
     name = caller.realm.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
     return json_answer(_answer(await services.experiments.create(name, spec.to_json())), 201)

@@ -5,8 +5,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import ExperimentExists, UnknownExperiment
-from service.realms import SEPARATOR, Realm
+from service.errors import ExperimentExists, TooManyExperiments, UnknownExperiment
+from service.limits import Quotas
+from service.realms import SEPARATOR, Realm, split
 from service.records import Experiment, Phase, Status, uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, experiments
@@ -29,11 +30,15 @@ COLUMNS = (
 class Experiments:
     """The experiments by full name. The phase is changed by an event (`records.phase_event`)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, quotas: Quotas | None = None) -> None:
         self._database = database
+        self._quotas = quotas or Quotas()
 
     async def create(self, name: str, spec: str, phase: Phase = Phase.ZERO_SHOT) -> Experiment:
-        """A new, active experiment with an empty log; `ExperimentExists` if the name is taken."""
+        """A new, active experiment with an empty log.
+
+        `ExperimentExists` if the name is taken, `TooManyExperiments` beyond a quota.
+        """
         experiment_id = uuid7()
         row = {
             "experiment_id": experiment_id,
@@ -48,10 +53,21 @@ class Experiments:
             # Seen before inserting, so that a broken constraint means a race and is run again.
             if await _find(connection, experiments.c.name == name):
                 raise ExperimentExists
+            await self._check_quotas(connection, split(name)[0])
             await connection.execute(sa.insert(experiments).values(row))
             return await _get(connection, experiments.c.experiment_id == experiment_id)
 
         return await self._database.write(insert)
+
+    async def _check_quotas(self, connection: AsyncConnection, tenant: Realm) -> None:
+        quotas = self._quotas
+        for limit, condition in (
+            (quotas.per_tenant, is_within(tenant)),
+            (quotas.in_all, sa.true()),
+        ):
+            count = sa.select(sa.func.count()).select_from(experiments).where(condition)
+            if (await connection.scalar(count) or 0) >= limit:
+                raise TooManyExperiments(limit=limit)
 
     async def get(self, name: str) -> Experiment:
         """The experiment of this name; `UnknownExperiment` if there is none."""
