@@ -18,13 +18,15 @@ from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.express_lane import ExpressLane
 from service.key_ring import KeyRing
-from service.learning.job_runner import JobRunner, ThreadRunner
+from service.learning.job_queue import JobQueue, QueueOptions
+from service.learning.jobs import JobRunner, ThreadRunner
+from service.learning.options import TrainerOptions, TrainerStores
 from service.learning.process_runner import ProcessRunner
-from service.learning.trainer import Trainer, TrainerOptions, TrainerStores
+from service.learning.trainer import Trainer
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.placement import Placement
-from service.policies import Policies
+from service.policies import Policies, PolicyOptions
 from service.problems import Problems
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
@@ -60,6 +62,7 @@ from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
 from service.storage.history import History
 from service.storage.keys import Keys
+from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
@@ -206,12 +209,17 @@ async def running_services(
             stores.snapshots,
             stores.bus,
             placement,
-            settings.poll_seconds,
-            observer=metrics,
+            PolicyOptions(settings.poll_seconds, settings.policy_memory_bytes),
+            metrics,
         )
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
-            _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
+            # Serving never depends on training: a trainer that dies is begun again.
+            beside = _supervise(stack, metrics, readiness)
+            beside.start_again("trainer", lambda: _trainer(stores, settings, metrics).run())
+            beside.start_again(
+                "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
+            )
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -222,6 +230,7 @@ async def running_services(
             snapshots=stores.snapshots,
             candidates=stores.candidates,
             transfers=stores.transfers,
+            failures=stores.failures,
             history=History(database),
             evaluations=Evaluations(database),
             bus=stores.bus,
@@ -245,7 +254,9 @@ async def running_trainer(
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
-        _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
+        alone = _supervise(stack, metrics, readiness)
+        alone.start("trainer", _trainer(stores, settings, metrics).run())
+        alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         yield
 
 
@@ -305,6 +316,7 @@ async def _open_stores(
         candidates=Candidates(database),
         transfers=Transfers(database),
         leases=Leases(database),
+        failures=LearningFailures(database, settings.learning_pause_seconds),
         bus=bus,
     )
     return stores, database
@@ -328,21 +340,12 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
         metrics.task_deaths.labels(task).inc()
         readiness.fail(task)
 
-    supervisor = Supervisor(on_death, metrics.expect_task)
+    def on_restart(task: str) -> None:
+        metrics.task_deaths.labels(task).inc()
+
+    supervisor = Supervisor(on_death, metrics.expect_task, on_restart)
     stack.push_async_callback(supervisor.close)
     return supervisor
-
-
-def _train(
-    supervisor: Supervisor,
-    stores: TrainerStores,
-    database: Database,
-    settings: Settings,
-    metrics: Metrics,
-) -> None:
-    """Start what works beside serving: the trainer and the evaluations."""
-    supervisor.start("trainer", _trainer(stores, settings, metrics).run())
-    supervisor.start("evaluations", _evaluation_jobs(stores, database, settings).run())
 
 
 def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Trainer:
@@ -351,14 +354,22 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         poll_seconds=settings.poll_seconds,
         lease_seconds=settings.lease_seconds,
         kept_snapshots=settings.kept_snapshots,
+        idle_seconds=settings.learner_idle_seconds,
+        memory_bytes=settings.learner_memory_bytes,
     )
-    return Trainer(stores, options, metrics, _runner(settings, metrics))
+    queue = QueueOptions(deadline_seconds=settings.training_deadline_seconds)
+    jobs = JobQueue(_runners(settings, metrics), queue, metrics.waiting_trainings.set)
+    return Trainer(stores, options, metrics, jobs)
 
 
-def _runner(settings: Settings, metrics: Metrics) -> JobRunner:
-    if settings.trains_in_process:
-        return ProcessRunner(settings.device, metrics.training_process_deaths.inc)
-    return ThreadRunner()
+def _runners(settings: Settings, metrics: Metrics) -> list[JobRunner]:
+    if not settings.trains_in_process:
+        return [ThreadRunner()]
+    memory_bytes, on_death = settings.training_memory_bytes, metrics.training_process_deaths.inc
+    return [
+        ProcessRunner(settings.device, memory_bytes, on_death)
+        for _ in range(settings.training_processes)
+    ]
 
 
 def _evaluation_jobs(

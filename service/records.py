@@ -29,6 +29,8 @@ __all__ = [
     "EvaluationStatus",
     "EventKind",
     "Experiment",
+    "FailureStage",
+    "LearningFailure",
     "Lease",
     "NewEvent",
     "NewSnapshot",
@@ -63,10 +65,19 @@ class EventKind(StrEnum):
 
 
 class Status(StrEnum):
-    """Whether an experiment takes new decisions."""
+    """What an experiment takes: everything, rewards alone, nothing new; or it is being erased."""
 
     ACTIVE = "active"
     PAUSED = "paused"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+
+
+class FailureStage(StrEnum):
+    """Where learning fails: training an encoder, or folding the log, which training waits for."""
+
+    TRAINING = "training"
+    FOLDING = "folding"
 
 
 def utc_now() -> datetime:
@@ -243,6 +254,7 @@ class NewSnapshot:
     state_hash: str
     blob: bytes
     is_pinned: bool = False
+    is_unfinished: bool = False  # an update or a judgement is left to do
     note: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -316,11 +328,25 @@ class Lease:
     experiment_id: str
     holder: str
     epoch: int
-    expires_at: datetime
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line."""
         return {"holder": self.holder, "epoch": self.epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class LearningFailure:
+    """How an experiment's learning fails, how often in a row, and when it is tried again.
+
+    `pause_seconds` are left until then, by the database's clock when it was asked.
+    """
+
+    stage: FailureStage
+    reason: str
+    failures: int
+    since: datetime
+    retry_at: datetime
+    pause_seconds: float
 
 
 class EvaluationStatus(StrEnum):

@@ -144,6 +144,17 @@ class RewardedBatch(Schema):
     rewards: list[RewardOutcome]
 
 
+class Training(Schema):
+    """Whether an encoder is being trained, or why learning fails and when it is tried again."""
+
+    status: Literal["idle", "running", "failing"]
+    stage: Literal["training", "folding"] | None = None
+    reason: str | None = None
+    failures: int | None = None
+    since: datetime | None = None
+    retry_at: datetime | None = None
+
+
 class State(BaseModel):
     """Where an experiment stands; what the trainer notes is passed on as further fields."""
 
@@ -160,6 +171,7 @@ class State(BaseModel):
     folded_offset: int
     lag: int
     snapshot_at: datetime | None
+    training: Training = Training(status="idle")
 
 
 class PhaseChanged(Schema):

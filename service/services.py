@@ -15,6 +15,7 @@ from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.history import History
+from service.storage.learning_failures import LearningFailures
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 from service.target_selecting import TargetSelecting
@@ -32,6 +33,7 @@ class Services:
     snapshots: Snapshots
     candidates: Candidates
     transfers: Transfers
+    failures: LearningFailures
     history: History
     evaluations: Evaluations
     bus: SnapshotBus

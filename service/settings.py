@@ -128,6 +128,33 @@ class Settings(BaseSettings):
         BudgetLimits().update_seconds,
         description="longest estimate of an encoder update, on one core",
     )
+    training_processes: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="processes that train encoders; all but one take short jobs only",
+    )
+    training_deadline_seconds: PositiveSeconds = Field(
+        900.0, description="an encoder update that takes longer is stopped and refused"
+    )
+    learning_pause_seconds: PositiveSeconds = Field(
+        30.0,
+        description="pause after an experiment's first failure to learn; each further one doubles it",
+    )
+    learner_memory_bytes: int = Field(
+        4096 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="memory of all learners in a trainer, by estimate; others wait",
+    )
+    policy_memory_bytes: int = Field(
+        2048 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="memory of all policies in a serving process, by estimate; the one asked for "
+        "least recently makes room",
+    )
+    learner_idle_seconds: PositiveSeconds = Field(
+        30.0, description="a learner leaves memory after so long without events"
+    )
 
     max_body_bytes: int = Field(
         8 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE, description="largest request body"

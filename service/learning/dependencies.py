@@ -11,7 +11,7 @@ from model.learner import Outcome, TrainingJob
 from service.context_codec import completed, part_contexts
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder
-from service.learning.stored_encoders import stored_networks
+from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
 from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog

@@ -1,7 +1,8 @@
-"""Runs training jobs in a process of their own, so that learning never holds up serving.
+"""Runs jobs in a process of their own, under a memory limit and a deadline.
 
-The process is started for the first job and kept for the next ones. When it dies, a new one does
-the job again: a job is a pure function, so nothing is lost but time.
+The process is started for the first job and kept for the next ones. A job that fails or overruns
+ends with its process; the next job gets a fresh one. A process that was killed is replaced once
+and does its job again: a job is a pure function, so nothing is lost but time.
 """
 
 import logging
@@ -9,8 +10,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -18,17 +19,14 @@ from typing import IO
 from model.job_codec import Message, judgement_of, judging_message, outcome_of, training_message
 from model.judging import Judgement, JudgingJob
 from model.learner import Outcome, TrainingJob
+from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
 from service.learning.pipe import PipeClosed, receive, send
 
-ATTEMPTS = 3  # deaths in a row at the same job before it is given up
+ATTEMPTS = 2  # deaths at the same job before it has failed
 PAUSE_SECONDS = 0.5  # before another process is started in place of a dead one
 CODE = Path(__file__).parents[2]
 
 log = logging.getLogger(__name__)
-
-
-class TrainingGivenUp(RuntimeError):  # noqa: N818 - says what became of the job
-    """The training process died at the same job again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +51,27 @@ class ProcessRunner:
     """Runs jobs in a child process; used by one thread, closed by any."""
 
     def __init__(
-        self, device: str, on_death: Callable[[], None], python: str = sys.executable
+        self,
+        device: str,
+        memory_bytes: int,
+        on_death: Callable[[], None],
+        python: str = sys.executable,
     ) -> None:
-        self._command = (python, "-P", "-m", "service.learning.training_process", device)
+        module = "service.learning.training_process"
+        self._command = (python, "-P", "-m", module, device, str(memory_bytes))
         self._on_death = on_death
         self._child: _Child | None = None
         self._closing = threading.Event()
         self._starting = threading.Lock()  # no process is started while or after one is killed
         self._working = threading.Lock()
 
-    def train(self, job: TrainingJob) -> Outcome:
+    def train(self, job: TrainingJob, deadline_seconds: float) -> Outcome:
         """What comes of an encoder update."""
-        return outcome_of(self._done(training_message(job)), job)
+        return outcome_of(self._done(training_message(job), deadline_seconds), job)
 
-    def judge(self, job: JudgingJob) -> Judgement:
+    def judge(self, job: JudgingJob, deadline_seconds: float) -> Judgement:
         """What is to be said of an encoder's transfer."""
-        return judgement_of(self._done(judging_message(job)))
+        return judgement_of(self._done(judging_message(job), deadline_seconds))
 
     def close(self) -> None:
         """Kill the process, in the middle of a job too."""
@@ -76,40 +79,77 @@ class ProcessRunner:
             self._closing.set()
             if self._child is not None:
                 self._child.process.kill()
-        with self._working:  # whoever waits for an answer has noticed
-            if self._child is not None:
-                self._child.bury()
-                self._child = None
+        with self._working:  # the thread that waits for an answer has noticed
+            self._bury()
 
-    def _done(self, message: Message) -> Message:
+    def _done(self, message: Message, deadline_seconds: float) -> Message:
         with self._working:
+            code = 0
             for _ in range(ATTEMPTS):
                 child = self._living()
                 try:
-                    send(child.jobs, message)
-                    return receive(child.answers)
+                    return self._answer(child, message, deadline_seconds)
                 except PipeClosed:
-                    self._mourn(child)
-        raise TrainingGivenUp(TrainingGivenUp.__doc__)
+                    code = self._note_death(child)
+        raise JobFailed(f"its process died (exit code {code})")
+
+    def _answer(self, child: _Child, message: Message, seconds: float) -> Message:
+        with _killed_after(child, seconds) as has_overrun:
+            try:
+                send(child.jobs, message)
+                answer = receive(child.answers)
+            except PipeClosed:
+                if has_overrun():
+                    self._bury()
+                    raise JobOverran(seconds) from None
+                raise
+        if (reason := answer.header.get("failed")) is not None:
+            self._bury()  # what it holds of memory is unknown
+            raise JobFailed(reason)
+        return answer
 
     def _living(self) -> _Child:
         with self._starting:
             if self._closing.is_set():
-                raise TrainingGivenUp("training has ended")
+                raise RunnerClosed(RunnerClosed.__doc__)
             if self._child is None:
                 self._child = _started(self._command)
             return self._child
 
-    def _mourn(self, child: _Child) -> None:
-        """Tell of the death, unless it was us."""
+    def _bury(self) -> None:
+        if self._child is not None:
+            self._child.bury()
+            self._child = None
+
+    def _note_death(self, child: _Child) -> int:
+        """Log and count the death, unless it was us; the exit code."""
         code = child.bury()
         self._child = None
         if self._closing.is_set():
-            raise TrainingGivenUp("training has ended")
+            raise RunnerClosed(RunnerClosed.__doc__)
         self._on_death()
         details = {"action": "training_process_died", "process_id": child.process.pid, "code": code}
         log.error("the training process died", extra=details)
         self._closing.wait(PAUSE_SECONDS)
+        return code
+
+
+@contextmanager
+def _killed_after(child: _Child, seconds: float) -> Iterator[Callable[[], bool]]:
+    """Kill the process unless the block ends in time; what is yielded tells whether that happened."""
+    overrun = threading.Event()
+
+    def kill() -> None:
+        overrun.set()
+        child.process.kill()
+
+    timer = threading.Timer(seconds, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield overrun.is_set
+    finally:
+        timer.cancel()
 
 
 def _started(command: tuple[str, ...]) -> _Child:

@@ -1,24 +1,33 @@
-"""Brings a learner back from storage: the newest good snapshot, with its contexts from the log."""
+"""Brings learners and encoders back from storage, whole or not at all."""
 
 import asyncio
+import hashlib
+import json
 import logging
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from model.learner import Learner
-from model.restoring import restore
+from model.networks import Networks
+from model.restoring import restore, restore_networks
 from model.rounds import Floats, Integers
 from model.snapshot import SnapshotError
+from model.stepping import Moments
 from service.context_codec import contexts_said, part_contexts, place, rows_a_part
 from service.decision_codec import chosen_context
+from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.records import EventKind, Experiment, StoredSnapshot
+from service.records import Candidate, EventKind, Experiment, StoredEvent, StoredSnapshot
+from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
+
+Stored = TypeVar("Stored", StoredSnapshot, Candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +104,37 @@ def _check(stored: StoredSnapshot, head: int) -> None:
         raise SnapshotError("the stored bytes have changed")
     if stored.record.offset > head:
         raise SnapshotError("its offset lies beyond the log")
+
+
+def intact(found: Stored) -> Stored:
+    """What was found, if its bytes are those that were saved; `DamagedSnapshot` otherwise."""
+    if not found.is_intact:
+        raise DamagedSnapshot
+    return found
+
+
+async def stored_networks(
+    event: StoredEvent, snapshots: Snapshots, candidates: Candidates, device: str
+) -> tuple[Networks, Moments]:
+    """What an event of the log goes back to; `DamagedSnapshot` if that is not there as it was."""
+    said = json.loads(event.payload)
+    is_restore = event.kind is EventKind.RESTORE
+    name = "version" if is_restore else "episode"
+    number = int(said[name])
+    try:
+        store = snapshots if is_restore else candidates
+        stored = await store.get(event.experiment_id, number)
+        _check_hash(stored.blob, said["sha256"])
+        return await asyncio.to_thread(restore_networks, stored.blob, device)
+    except (UnknownSnapshot, UnknownCandidate, SnapshotError) as error:
+        raise DamagedSnapshot(
+            f"The {event.kind} at offset {event.offset} needs {name} {number}, which is damaged: "
+            f"{error}. Bring its bytes back from a backup of the database.",
+            **{name: number, "offset": event.offset},
+        ) from error
+
+
+def _check_hash(blob: bytes, logged_hash: str) -> None:
+    # The hash in the log is the one that counts: it cannot have changed with the stored bytes.
+    if hashlib.sha256(blob).hexdigest() != logged_hash:
+        raise SnapshotError("the stored bytes have changed")

@@ -12,7 +12,14 @@ from service.errors import PhaseConflict, RequestConflict
 from service.experiment_spec import Durability, ExperimentSpec
 from service.invalid import refuse
 from service.realms import public_name
-from service.records import Experiment, Phase, SnapshotRecord, Status, phase_event
+from service.records import (
+    Experiment,
+    LearningFailure,
+    Phase,
+    SnapshotRecord,
+    Status,
+    phase_event,
+)
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
@@ -108,10 +115,15 @@ async def change_phase(
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
-    return json_answer(state_answer(experiment, newest[0] if newest else None))
+    failure = await services.failures.get(experiment.experiment_id)
+    return json_answer(state_answer(experiment, newest[0] if newest else None, failure))
 
 
-def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[str, Any]:
+def state_answer(
+    experiment: Experiment,
+    newest: SnapshotRecord | None,
+    failure: LearningFailure | None = None,
+) -> dict[str, Any]:
     """Where an experiment stands; the trainer's notes never hide what is known for certain."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
@@ -129,6 +141,20 @@ def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[
         "folded_offset": folded,
         "lag": experiment.head_offset - folded,
         "snapshot_at": newest.created_at if newest else None,
+        "training": _training(failure, is_running=bool(note.get("is_training"))),
+    }
+
+
+def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str, Any]:
+    if failure is None:
+        return {"status": "running" if is_running else "idle"}
+    return {
+        "status": "failing",
+        "stage": failure.stage.value,
+        "reason": failure.reason,
+        "failures": failure.failures,
+        "since": failure.since,
+        "retry_at": failure.retry_at,
     }
 
 

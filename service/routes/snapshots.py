@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
-from service.learning.stored_encoders import intact
+from service.learning.restore import intact
 from service.realms import public_name
 from service.records import EventKind, SnapshotRecord
 from service.routes import ExperimentDep, ServicesDep, json_answer

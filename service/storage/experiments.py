@@ -1,5 +1,7 @@
 """Experiments: what the caller declared, the phase, the status and the counters."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,7 +12,8 @@ from service.limits import Quotas
 from service.realms import SEPARATOR, Realm, split
 from service.records import Experiment, Phase, Status, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, experiments
+from service.storage.event_rows import chunks
+from service.storage.tables import DatabaseNow, experiments, padded
 
 Row = sa.Row[*tuple[Any, ...]]
 
@@ -25,6 +28,11 @@ COLUMNS = (
     experiments.c.epoch,
     experiments.c.created_at,
 )
+
+
+# A deleted experiment is as unknown as one that never was; its row goes when its log is erased.
+IS_THERE = experiments.c.status != Status.DELETED.value
+MOST_IDS = 1000  # of one query
 
 
 class Experiments:
@@ -65,7 +73,7 @@ class Experiments:
             (quotas.per_tenant, is_within(tenant)),
             (quotas.in_all, sa.true()),
         ):
-            count = sa.select(sa.func.count()).select_from(experiments).where(condition)
+            count = sa.select(sa.func.count()).select_from(experiments).where(condition, IS_THERE)
             if (await connection.scalar(count) or 0) >= limit:
                 raise TooManyExperiments(limit=limit)
 
@@ -81,13 +89,28 @@ class Experiments:
             lambda connection: _get(connection, experiments.c.experiment_id == experiment_id)
         )
 
+    async def get_many(self, experiment_ids: Sequence[str]) -> "list[Experiment]":
+        """Those of these experiments that are there."""
+        found: list[Experiment] = []
+        for some in chunks(experiment_ids, MOST_IDS):
+            query = sa.select(*COLUMNS).where(
+                experiments.c.experiment_id.in_(padded(some)), IS_THERE
+            )
+            rows = await self._database.read(partial(_execute, query))
+            found += [experiment_of(row) for row in rows]
+        return found
+
     async def list(self, realm: Realm | None = None) -> list[Experiment]:
         """All experiments, or those of a realm, the oldest first."""
-        query = sa.select(*COLUMNS).order_by(experiments.c.created_at, experiments.c.experiment_id)
+        query = (
+            sa.select(*COLUMNS)
+            .where(IS_THERE)
+            .order_by(experiments.c.created_at, experiments.c.experiment_id)
+        )
         if realm is not None:
             query = query.where(is_within(realm))
         rows = await self._database.read(lambda connection: connection.execute(query))
-        return [_experiment(row) for row in rows]
+        return [experiment_of(row) for row in rows]
 
     async def set_status(self, name: str, status: Status) -> Experiment:
         """Pause or resume; no decision is written after a pause has returned."""
@@ -99,6 +122,12 @@ class Experiments:
             return await _get(connection, experiments.c.name == name)
 
         return await self._database.write(update)
+
+
+async def _execute(
+    query: sa.Select[*tuple[Any, ...]], connection: AsyncConnection
+) -> Sequence[Row]:
+    return (await connection.execute(query)).all()
 
 
 def is_within(realm: Realm) -> sa.ColumnElement[bool]:
@@ -129,13 +158,15 @@ async def _get(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -
     row = await _find(connection, condition)
     if row is None:
         raise UnknownExperiment
-    return _experiment(row)
+    return experiment_of(row)
 
 
 async def _find(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Row | None:
-    return (await connection.execute(sa.select(*COLUMNS).where(condition))).one_or_none()
+    query = sa.select(*COLUMNS).where(condition, IS_THERE)
+    return (await connection.execute(query)).one_or_none()
 
 
-def _experiment(row: Row) -> Experiment:
+def experiment_of(row: Row) -> Experiment:
+    """The experiment of a row of `COLUMNS`."""
     experiment_id, name, spec, phase, status, *rest = row
     return Experiment(experiment_id, name, spec, Phase(phase), Status(status), *rest)

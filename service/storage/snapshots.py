@@ -183,7 +183,11 @@ async def _insert(
     await connection.execute(
         sa.update(experiments)
         .where(experiments.c.experiment_id == experiment_id)
-        .values(next_version=version + 1)
+        .values(
+            next_version=version + 1,
+            folded_offset=snapshot.offset,
+            is_unfinished=snapshot.is_unfinished,
+        )
     )
 
 

@@ -109,7 +109,7 @@ async def test_a_new_experiment_stands_at_zero(api: Api):
 async def test_state_comes_from_the_newest_snapshot_and_the_log(api: Api, leases: Leases):
     experiment = await api.services.experiments.get("doses")
     await api.decide()
-    lease = await leases.acquire(experiment.experiment_id, "me", 60)
+    lease = await leases.acquire(experiment.experiment_id, "me")
     assert lease is not None
     note = {"counts": {"decisions": 1}, "condition_number": 2.5, "policy_version": "a lie"}
     snapshot = NewSnapshot(1, 3, "sha256:abc", b"state", note=note)

@@ -77,8 +77,8 @@ async def test_of_saves_that_race_one_wins(snapshots: Snapshots, experiment: Exp
 async def test_a_trainer_that_was_stopped_and_woke_up_is_refused(
     snapshots: Snapshots, leases: Leases, experiment: Experiment
 ):
-    old = await leases.acquire(experiment.experiment_id, "old", ttl_seconds=0)
-    new = await leases.acquire(experiment.experiment_id, "new", ttl_seconds=60)
+    old = await leases.acquire(experiment.experiment_id, "old")
+    new = await leases.acquire(experiment.experiment_id, "new")
     assert old is not None
     assert new is not None
     with pytest.raises(StaleEpoch):

@@ -177,7 +177,7 @@ async def furnish(url: str) -> Furniture:
 
 async def save_encoders(api: Api) -> None:
     experiment_id = (await api.services.experiments.get("acme/doses")).experiment_id
-    lease = await Leases(api.services.database).acquire(experiment_id, "me", 60)
+    lease = await Leases(api.services.database).acquire(experiment_id, "me")
     assert lease is not None
     snapshot = NewSnapshot(0, 0, "sha256:0", BLOB)
     await api.services.snapshots.save(

@@ -154,7 +154,7 @@ async def test_a_method_that_means_something_else_is_folded_again_behind_what_se
         served = await settled(api, EPISODE + 3)
         folded = await newest_offset(api)
     monkeypatch.setattr(experiment_spec, "system_config", partial(system_config, view_dropout=0.25))
-    monkeypatch.setattr(training_loop, "PAGE", 4)  # between two pages a trainer may publish
+    monkeypatch.setattr(training_loop, "PAGE_BYTES", 1)  # between two pages a trainer may publish
     async with running_api(url, **TRAINING) as api:
         await play(api, EPISODE, start=100)
         await settled(api, 2 * EPISODE + 3)
@@ -308,7 +308,7 @@ async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(u
         assert stored is not None
         assert hashlib.sha256(stored.blob).hexdigest() == stored.record.sha256
         assert restore_policy(stored.blob).version.offset == stored.record.offset
-        on_the_bus = await api.services.bus.latest("doses")
+        on_the_bus = await api.services.bus.latest(experiment)
         assert on_the_bus is not None
         assert (on_the_bus.version, on_the_bus.blob) == (stored.record.version, stored.blob)
         kinds = [

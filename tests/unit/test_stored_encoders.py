@@ -9,7 +9,7 @@ import pytest
 from model.learner import Learner
 from model.snapshot import to_bytes
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
-from service.learning.stored_encoders import stored_networks
+from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
 from tests.builders import small_config
 
