@@ -38,6 +38,7 @@ from service.routes import (
     decisions,
     evaluations,
     experiments,
+    lifecycle,
     ops,
     snapshots,
     target,
@@ -54,8 +55,10 @@ from service.settings import Settings
 from service.shedding import Shedding
 from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.storage import migrate
+from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
+from service.storage.erasing import Erasing
 from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -125,7 +128,16 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
     app.state.max_upload_bytes = settings.max_upload_bytes
     app.include_router(decisions.router)
     app.include_router(target.hot_router)
-    for module in (target, experiments, snapshots, candidates, transfer, evaluations, ops):
+    for module in (
+        target,
+        experiments,
+        lifecycle,
+        snapshots,
+        candidates,
+        transfer,
+        evaluations,
+        ops,
+    ):
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -220,6 +232,7 @@ async def running_services(
             beside.start_again(
                 "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
             )
+            beside.start_again("erasing", lambda: Erasing(database).run())
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -232,6 +245,7 @@ async def running_services(
             transfers=stores.transfers,
             failures=stores.failures,
             history=History(database),
+            audit=AuditTrail(database),
             evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
@@ -257,6 +271,7 @@ async def running_trainer(
         alone = _supervise(stack, metrics, readiness)
         alone.start("trainer", _trainer(stores, settings, metrics).run())
         alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
+        alone.start("erasing", Erasing(database).run())
         yield
 
 

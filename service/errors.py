@@ -127,6 +127,14 @@ class ExperimentPaused(ServiceError):
     status = 409
 
 
+class ExperimentArchived(ServiceError):
+    """The experiment is archived: it can be read and exported, and takes nothing new."""
+
+    slug = "experiment-archived"
+    title = "Experiment archived"
+    status = 409
+
+
 class RequestConflict(ServiceError):
     """This id was used before with another body; the first one stands."""
 

@@ -22,7 +22,9 @@ import numpy as np
 from model.rounds import Domain, Phase
 
 __all__ = [
+    "Actor",
     "Appended",
+    "AuditRecord",
     "Candidate",
     "Domain",
     "Evaluation",
@@ -332,6 +334,26 @@ class Lease:
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line."""
         return {"holder": self.holder, "epoch": self.epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person or system that acts on an experiment, as it says itself, and the key that it came with."""
+
+    by: str | None = None
+    reason: str | None = None
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """What was done to an experiment beside its log; `name` is the full one it had then."""
+
+    experiment_id: str
+    name: str
+    act: str
+    actor: Actor
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from service.decision_codec import (
     new_answer,
     stored_answer,
 )
-from service.errors import ExperimentPaused, ServiceError
+from service.errors import ExperimentArchived, ExperimentPaused, ServiceError
 from service.invalid import refuse_numbers
 from service.json_buffer import JsonBuffer
 from service.metrics import Metrics
@@ -182,6 +182,8 @@ class Selecting:
     def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
         if served.experiment.status is Status.PAUSED:
             raise ExperimentPaused
+        if served.experiment.status is Status.ARCHIVED:
+            raise ExperimentArchived
         name = served.experiment.name
 
         def note_loss(error: ServiceError) -> None:

@@ -9,6 +9,7 @@ from service.readiness import Readiness
 from service.rewarding import Rewarding
 from service.selecting import Selecting
 from service.snapshot_bus import SnapshotBus
+from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
@@ -35,6 +36,7 @@ class Services:
     transfers: Transfers
     failures: LearningFailures
     history: History
+    audit: AuditTrail
     evaluations: Evaluations
     bus: SnapshotBus
     policies: Policies

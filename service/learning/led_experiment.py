@@ -5,7 +5,13 @@ import logging
 from dataclasses import dataclass
 
 from model.budget import estimated
-from service.errors import ServiceError, StaleEpoch, StorageUnavailable, VersionConflict
+from service.errors import (
+    ServiceError,
+    StaleEpoch,
+    StorageUnavailable,
+    UnknownExperiment,
+    VersionConflict,
+)
 from service.experiment_spec import ExperimentSpec
 from service.learning.job_queue import JobQueue
 from service.learning.jobs import RunnerClosed
@@ -81,7 +87,7 @@ class LedExperiment:
             )
             if lease is not None:
                 await self._lead(lease)
-        except (StaleEpoch, VersionConflict) as error:
+        except (StaleEpoch, VersionConflict, UnknownExperiment) as error:
             self._log("lease_lost", f"leadership ended: {error}")
         except StorageUnavailable:
             self._log("trainer_waits", "storage is away")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.errors import (
+    ExperimentArchived,
     ExperimentPaused,
     InvalidRequest,
     RequestConflict,
@@ -107,8 +108,10 @@ class AppendPlan:
     def add(self, call: AppendCall) -> list[Appended]:
         """What the call is answered, one result an event; raises what it is refused with."""
         experiment = self._experiments.get(call.experiment_id)
-        if experiment is None:
+        if experiment is None or experiment.status is Status.DELETED:
             raise UnknownExperiment
+        if experiment.status is Status.ARCHIVED and call.epoch is None:
+            raise ExperimentArchived
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
         if call.has_new_decisions:

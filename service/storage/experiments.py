@@ -10,10 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.errors import ExperimentExists, TooManyExperiments, UnknownExperiment
 from service.limits import Quotas
 from service.realms import SEPARATOR, Realm, split
-from service.records import Experiment, Phase, Status, uuid7
+from service.records import Actor, Experiment, Phase, Status, uuid7
+from service.storage.audit import write_act
 from service.storage.database import Database
 from service.storage.event_rows import chunks
 from service.storage.tables import DatabaseNow, experiments, padded
+from service.storage.tenants import is_within
 
 Row = sa.Row[*tuple[Any, ...]]
 
@@ -70,7 +72,7 @@ class Experiments:
     async def _check_quotas(self, connection: AsyncConnection, tenant: Realm) -> None:
         quotas = self._quotas
         for limit, condition in (
-            (quotas.per_tenant, is_within(tenant)),
+            (quotas.per_tenant, is_within(experiments.c.name, tenant)),
             (quotas.in_all, sa.true()),
         ):
             count = sa.select(sa.func.count()).select_from(experiments).where(condition, IS_THERE)
@@ -108,37 +110,56 @@ class Experiments:
             .order_by(experiments.c.created_at, experiments.c.experiment_id)
         )
         if realm is not None:
-            query = query.where(is_within(realm))
+            query = query.where(is_within(experiments.c.name, realm))
         rows = await self._database.read(lambda connection: connection.execute(query))
         return [experiment_of(row) for row in rows]
 
-    async def set_status(self, name: str, status: Status) -> Experiment:
-        """Pause or resume; no decision is written after a pause has returned."""
+    async def set_status(self, name: str, status: Status, actor: Actor | None = None) -> Experiment:
+        """Pause, resume or archive; a change is in the audit trail."""
+        if status is Status.DELETED:
+            raise ValueError("an experiment is deleted by `delete`")
 
         async def update(connection: AsyncConnection) -> Experiment:
+            before = await _get(connection, experiments.c.name == name)
+            if before.status is status:
+                return before
             await connection.execute(
                 sa.update(experiments).where(experiments.c.name == name).values(status=status.value)
             )
+            await write_act(connection, before, status.value, actor or Actor())
             return await _get(connection, experiments.c.name == name)
 
         return await self._database.write(update)
+
+    async def delete(self, name: str, actor: Actor | None = None) -> Experiment:
+        """Make an experiment unknown at once; its log is erased later. Its name is free then.
+
+        The trainer that leads it is fenced off.
+        """
+
+        async def mark(connection: AsyncConnection) -> Experiment:
+            found = await _get(connection, experiments.c.name == name)
+            await connection.execute(
+                sa.update(experiments)
+                .where(experiments.c.experiment_id == found.experiment_id)
+                .values(
+                    status=Status.DELETED.value,
+                    name=f"{SEPARATOR}deleted{SEPARATOR}{found.experiment_id}",
+                    epoch=experiments.c.epoch + 1,
+                    lease_holder=None,
+                    lease_expires_at=None,
+                )
+            )
+            await write_act(connection, found, Status.DELETED.value, actor or Actor())
+            return found
+
+        return await self._database.write(mark)
 
 
 async def _execute(
     query: sa.Select[*tuple[Any, ...]], connection: AsyncConnection
 ) -> Sequence[Row]:
     return (await connection.execute(query)).all()
-
-
-def is_within(realm: Realm) -> sa.ColumnElement[bool]:
-    """Whether an experiment is in a realm."""
-    name = experiments.c.name
-    if realm.names is not None:
-        return name.in_(sorted(map(realm.full_name, realm.names)))
-    if not realm.tenant:
-        return sa.not_(name.contains(SEPARATOR))
-    prefix = f"{realm.tenant}{SEPARATOR}"
-    return sa.func.substr(name, 1, len(prefix)) == prefix  # LIKE would not mind upper case
 
 
 async def lock_experiment(
