@@ -20,8 +20,8 @@ from service.express_lane import ExpressLane
 from service.key_ring import KeyRing
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobRunner, ThreadRunner
-from service.learning.options import TrainerOptions, TrainerStores
 from service.learning.process_runner import ProcessRunner
+from service.learning.resources import TrainerOptions, TrainerStores
 from service.learning.trainer import Trainer
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope

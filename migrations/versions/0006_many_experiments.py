@@ -1,4 +1,4 @@
-"""One lease for each trainer, what is due of each experiment, failures of learning, and an audit trail.
+"""One lease for each trainer, what is due of each experiment, failures of learning, an audit trail, and parts of large blobs.
 
 Revision ID: 0006
 Revises: 0005
@@ -52,6 +52,17 @@ def upgrade() -> None:
         ),
     )
     op.create_table(
+        "blob_parts",
+        sa.Column("experiment_id", sa.String(64), nullable=False),
+        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("content", sa.LargeBinary, nullable=False),
+        sa.PrimaryKeyConstraint("experiment_id", "sha256", "number", name="pk_blob_parts"),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.experiment_id"], name="fk_blob_parts_experiment_id"
+        ),
+    )
+    op.create_table(
         "audit",
         sa.Column("audit_id", sa.String(64), nullable=False),
         sa.Column("experiment_id", sa.String(64), nullable=False),
@@ -67,7 +78,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for name in ("audit", "learning_failures", "trainers"):
+    for name in ("audit", "blob_parts", "learning_failures", "trainers"):
         op.drop_table(name)
     for column in ("is_unfinished", "folded_offset"):
         op.drop_column("experiments", column)

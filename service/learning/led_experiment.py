@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 from model.budget import estimated
 from service.errors import (
@@ -13,25 +12,12 @@ from service.errors import (
     VersionConflict,
 )
 from service.experiment_spec import ExperimentSpec
-from service.learning.job_queue import JobQueue
 from service.learning.jobs import RunnerClosed
-from service.learning.options import TrainerOptions, TrainerStores
+from service.learning.resources import TrainerResources
 from service.learning.training_loop import TrainingLoop
-from service.metrics import Metrics
 from service.records import Experiment, FailureStage, Lease
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What all experiments of a trainer share."""
-
-    trainer_id: str
-    stores: TrainerStores
-    options: TrainerOptions
-    metrics: Metrics
-    jobs: JobQueue
 
 
 class LedExperiment:
@@ -41,12 +27,12 @@ class LedExperiment:
     that grows.
     """
 
-    def __init__(self, experiment: Experiment, workshop: Workshop) -> None:
+    def __init__(self, experiment: Experiment, resources: TrainerResources) -> None:
         self.experiment = experiment
         self.learner_bytes = learner_bytes(experiment)
         self.began = 0.0  # when the trainer took it on
-        self._workshop = workshop
-        self._options = workshop.options
+        self._resources = resources
+        self._options = resources.options
         self._loop: TrainingLoop | None = None
         self._must_end = False
         self._idle_since: float | None = None
@@ -82,8 +68,8 @@ class LedExperiment:
     async def run(self) -> None:
         """Lead while there is something to do."""
         try:
-            lease = await self._workshop.stores.leases.acquire(
-                self.experiment.experiment_id, self._workshop.trainer_id
+            lease = await self._resources.stores.leases.acquire(
+                self.experiment.experiment_id, self._resources.trainer_id
             )
             if lease is not None:
                 await self._lead(lease)
@@ -99,15 +85,7 @@ class LedExperiment:
             await self._note_failure(error)
 
     async def _lead(self, lease: Lease) -> None:
-        workshop = self._workshop
-        loop = TrainingLoop(
-            self.experiment,
-            lease,
-            workshop.stores,
-            workshop.options,
-            workshop.metrics,
-            workshop.jobs,
-        )
+        loop = TrainingLoop(self.experiment, lease, self._resources)
         await loop.begin()
         self._loop = loop
         try:
@@ -134,14 +112,14 @@ class LedExperiment:
     async def _release(self, lease: Lease, *, is_unfinished: bool) -> None:
         """Let another trainer begin at once; if that fails the lease ends with this process."""
         try:
-            await self._workshop.stores.leases.release(lease, is_unfinished=is_unfinished)
+            await self._resources.stores.leases.release(lease, is_unfinished=is_unfinished)
         except ServiceError:
             self._log("lease_kept", "the lease could not be released")
 
     async def _note_failure(self, error: Exception) -> None:
         reason = error.detail if isinstance(error, ServiceError) else type(error).__name__
         text = f"Its log could not be folded: {reason}"
-        failures = self._workshop.stores.failures
+        failures = self._resources.stores.failures
         try:
             await failures.record(self.experiment.experiment_id, FailureStage.FOLDING, text)
         except ServiceError:

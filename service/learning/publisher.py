@@ -9,30 +9,24 @@ from model.judging import Judgement
 from model.learner import Learner, Outcome
 from model.snapshot import state_hash, to_bytes
 from service.failpoints import Failpoint, reach
-from service.learning.options import TrainerOptions, TrainerStores
-from service.metrics import Metrics
+from service.learning.resources import TrainerResources
 from service.records import Experiment, Lease, NewSnapshot, SnapshotRecord
 
-# Publishing takes at most one part in so many of a trainer's time: snapshots may be large.
-SHARE_OF_TIME = 10
+# A snapshot that takes longer than this to publish is published less often, in proportion.
+QUICK_SECONDS = 0.2
+PAUSE_FACTOR = 20
 
 
 class Publisher:
     """Writes under the lease's epoch; the database refuses it once another trainer leads."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        lease: Lease,
-        stores: TrainerStores,
-        options: TrainerOptions,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, experiment: Experiment, lease: Lease, resources: TrainerResources) -> None:
         self._experiment = experiment
         self._lease = lease
-        self._stores = stores
-        self._options = options
-        self._metrics = metrics
+        self._stores = resources.stores
+        self._options = resources.options
+        self._metrics = resources.metrics
+        self._pace = resources.pace
         self._version = 0
         self._published_at = 0.0
         self._took_seconds = 0.0
@@ -54,8 +48,8 @@ class Publisher:
             return float("inf")
         options = self._options
         pause = options.publish_seconds if is_changed else options.progress_seconds
-        pause = max(pause, (SHARE_OF_TIME - 1) * self._took_seconds)
-        return self._published_at + pause - now
+        pause = max(pause, PAUSE_FACTOR * (self._took_seconds - QUICK_SECONDS))
+        return max(self._published_at + pause - now, self._pace.seconds_to_free(now))
 
     async def publish(self, learner: Learner, *, is_unfinished: bool) -> None:
         """Save the learner's snapshot and tell the processes that serve."""
@@ -77,6 +71,7 @@ class Publisher:
         reach(Failpoint.AFTER_PUBLISH)
         self._published_at = loop.time()
         self._took_seconds = self._published_at - began
+        self._pace.note(self._published_at, self._took_seconds)
         await self._note(record, float(snapshot.note["condition_number"]))
 
     async def keep_candidate(self, learner: Learner, outcome: Outcome) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from service.errors import ServiceError, StorageUnavailable
 from service.learning.job_queue import JobQueue
-from service.learning.led_experiment import LedExperiment, Workshop
-from service.learning.options import TrainerOptions, TrainerStores
+from service.learning.led_experiment import LedExperiment
+from service.learning.resources import TrainerOptions, TrainerResources, TrainerStores
 from service.metrics import Metrics
 from service.records import Experiment, uuid7
 from service.snapshot_bus import Topic
@@ -32,7 +32,7 @@ class Trainer:
         self._options = options
         self._metrics = metrics
         self._jobs = jobs  # closed when the trainer ends
-        self._workshop = Workshop(uuid7(), stores, options, metrics, jobs)
+        self._resources = TrainerResources(uuid7(), stores, options, metrics, jobs)
         self._led: dict[str, LedExperiment] = {}  # by experiment id
         self._by_name: dict[str, LedExperiment] = {}
         self._waiting: dict[str, LedExperiment] = {}  # by experiment id, the first to come first
@@ -57,13 +57,13 @@ class Trainer:
     async def _renew(self) -> None:
         """A lease that could not be renewed in time may be lost; the epoch keeps that harmless."""
         try:
-            await self._stores.leases.renew(self._workshop.trainer_id, self._options.lease_seconds)
+            await self._stores.leases.renew(self._resources.trainer_id, self._options.lease_seconds)
         except StorageUnavailable:
             self._log_waiting()
 
     async def _retire(self) -> None:
         try:
-            await self._stores.leases.retire(self._workshop.trainer_id)
+            await self._stores.leases.retire(self._resources.trainer_id)
         except ServiceError:
             log.info("the leases could not be released", extra={"action": "lease_kept"})
 
@@ -91,7 +91,7 @@ class Trainer:
                 led.wake()
             else:
                 unknown.append(name)
-        leases, trainer_id = self._stores.leases, self._workshop.trainer_id
+        leases, trainer_id = self._stores.leases, self._resources.trainer_id
         if is_poll:
             self._take(await leases.due(trainer_id))
             self._metrics.set_failing(await self._stores.failures.names())
@@ -104,7 +104,7 @@ class Trainer:
             if led is not None:
                 led.note(experiment)
             elif experiment.experiment_id not in self._waiting:
-                self._waiting[experiment.experiment_id] = LedExperiment(experiment, self._workshop)
+                self._waiting[experiment.experiment_id] = LedExperiment(experiment, self._resources)
 
     def _lead_waiting(self, group: asyncio.TaskGroup) -> None:
         now = asyncio.get_running_loop().time()

@@ -16,12 +16,10 @@ from service.experiment_spec import ExperimentSpec
 from service.failpoints import Failpoint, reach
 from service.learning.dependencies import Provider
 from service.learning.fold import Folder, conclusion
-from service.learning.job_queue import JobQueue
 from service.learning.jobs import JobFailed, JobRunner
-from service.learning.options import TrainerOptions, TrainerStores
 from service.learning.publisher import Publisher
+from service.learning.resources import TrainerResources
 from service.learning.restore import LearnerStore
-from service.metrics import Metrics
 from service.records import (
     EventKind,
     Experiment,
@@ -41,34 +39,26 @@ log = logging.getLogger(__name__)
 class TrainingLoop:
     """Learns one experiment while its lease holds: `begin`, then `step` and `wait` in turn."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        lease: Lease,
-        stores: TrainerStores,
-        options: TrainerOptions,
-        metrics: Metrics,
-        jobs: JobQueue,
-    ) -> None:
+    def __init__(self, experiment: Experiment, lease: Lease, resources: TrainerResources) -> None:
         self._experiment = experiment
         self._lease = lease
-        self._stores = stores
-        self._options = options
-        self._metrics = metrics
-        self._jobs = jobs
+        self._stores = stores = resources.stores
+        self._options = resources.options
+        self._metrics = resources.metrics
+        self._jobs = resources.jobs
         self._spec = ExperimentSpec.of(experiment)
-        self._publisher = Publisher(experiment, lease, stores, options, metrics)
+        self._publisher = Publisher(experiment, lease, resources)
         self._provider = Provider(
             self._spec,
             stores.event_log,
             stores.snapshots,
             stores.candidates,
-            options.device,
+            self._options.device,
             self._trained,
         )
         self._woken = asyncio.Event()
         self._has_news = self._is_behind = True
-        self._page_rows = min(FIRST_ROWS, options.page_rows)
+        self._page_rows = min(FIRST_ROWS, self._options.page_rows)
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
         self._judging: tuple[int, asyncio.Future[Judgement]] | None = None

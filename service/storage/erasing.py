@@ -14,6 +14,7 @@ from service.storage.database import Database
 from service.storage.experiments import COLUMNS, experiment_of
 from service.storage.tables import (
     audit,
+    blob_parts,
     candidates,
     evaluations,
     events,
@@ -24,9 +25,17 @@ from service.storage.tables import (
 )
 
 ERASED = "erased"
-EVENTS_A_STEP = 1000
 TIMEOUT_SECONDS = 10.0
-OTHERS = (snapshots, candidates, transfers, evaluations, learning_failures)
+# What an experiment has left, and how many rows of it are erased in a step: blobs are large.
+ROWS_A_STEP: dict[sa.Table, int] = {
+    events: 1000,
+    blob_parts: 4,
+    snapshots: 4,
+    candidates: 4,
+    transfers: 100,
+    evaluations: 10,
+    learning_failures: 1,
+}
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +74,11 @@ async def _erase_some(connection: AsyncConnection) -> bool:
         # What is freed is overwritten, not only marked as free.
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     experiment = experiment_of(row)
-    if await _erase_events(connection, experiment.experiment_id):
-        return True
-    for table in (*OTHERS, experiments):
-        mine = table.c.experiment_id == experiment.experiment_id
-        await connection.execute(sa.delete(table).where(mine))
+    for table, limit in ROWS_A_STEP.items():
+        if await _erase_rows(connection, table, experiment.experiment_id, limit):
+            return True
+    mine = experiments.c.experiment_id == experiment.experiment_id
+    await connection.execute(sa.delete(experiments).where(mine))
     await write_act(connection, await _as_named(connection, experiment), ERASED, Actor())
     log.info(
         "an experiment was erased",
@@ -87,12 +96,13 @@ async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Expe
     return experiment if name is None else replace(experiment, name=name)
 
 
-async def _erase_events(connection: AsyncConnection, experiment_id: str) -> bool:
-    """Erase the oldest events; whether there were any."""
-    mine = events.c.experiment_id == experiment_id
-    first = await connection.scalar(sa.select(sa.func.min(events.c.event_offset)).where(mine))
-    if first is None:
-        return False
-    old = events.c.event_offset < first + EVENTS_A_STEP
-    await connection.execute(sa.delete(events).where(mine, old))
-    return True
+async def _erase_rows(
+    connection: AsyncConnection, table: sa.Table, experiment_id: str, limit: int
+) -> bool:
+    """Erase some rows of an experiment; whether there were any."""
+    keys = list(table.primary_key.columns)
+    some = sa.select(*keys).where(table.c.experiment_id == experiment_id).limit(limit)
+    rows = [tuple(row) for row in await connection.execute(some)]
+    if rows:
+        await connection.execute(sa.delete(table).where(sa.tuple_(*keys).in_(rows)))
+    return bool(rows)

@@ -213,6 +213,16 @@ snapshots = sa.Table(
     sa.Column("blob", sa.LargeBinary, nullable=False),
 )
 
+# Parts of blobs that are large, by the hash of the whole (see `blobs`).
+blob_parts = sa.Table(
+    "blob_parts",
+    metadata,
+    _of_experiment(),
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+
 evaluations = sa.Table(
     "evaluations",
     metadata,

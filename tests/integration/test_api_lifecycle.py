@@ -111,7 +111,7 @@ async def test_a_deletion_is_confirmed_by_name(api: Api, confirm: str | None):
 async def test_a_deleted_experiment_is_unknown_at_once_and_erased_soon(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(erasing, "EVENTS_A_STEP", 3)
+    monkeypatch.setitem(erasing.ROWS_A_STEP, tables.events, 3)
     decision_id = await api.decide()
     for _ in range(6):
         await api.decide(target={"context": OTHER_CONTEXT})

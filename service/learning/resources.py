@@ -1,7 +1,9 @@
-"""How a trainer works, and what it reads and writes."""
+"""How a trainer works, and what all its experiments share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from service.learning.job_queue import JobQueue
+from service.metrics import Metrics
 from service.snapshot_bus import SnapshotBus
 from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
@@ -10,6 +12,9 @@ from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
+
+# All experiments of a trainer together leave it this many times the seconds that publishing took.
+SHARED_PAUSE_FACTOR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,30 @@ class TrainerStores:
     leases: Leases
     failures: LearningFailures
     bus: SnapshotBus
+
+
+class PublishingPace:
+    """Keeps publishing from taking all of a trainer's time, which may be that of a serving process."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def seconds_to_free(self, now: float) -> float:
+        """Until any experiment may publish."""
+        return self._free_at - now
+
+    def note(self, now: float, seconds: float) -> None:
+        """A snapshot was published just now, which took so long."""
+        self._free_at = now + SHARED_PAUSE_FACTOR * seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerResources:
+    """What all experiments of one trainer share."""
+
+    trainer_id: str
+    stores: TrainerStores
+    options: TrainerOptions
+    metrics: Metrics
+    jobs: JobQueue
+    pace: PublishingPace = field(default_factory=PublishingPace)
