@@ -38,6 +38,7 @@ NO_KEY = (
     "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
     "select --scope reward …`, or listen on 127.0.0.1"
 )
+FOLDING_THREADS = 3
 GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
 
 app = typer.Typer(
@@ -188,8 +189,8 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
     stopped = asyncio.Event()
     readiness.on_failure = stopped.set
     loop = asyncio.get_running_loop()
-    # Folding is bound by the interpreter's lock: more threads would only spread what memory it uses.
-    loop.set_default_executor(ThreadPoolExecutor(1, "daband-folding"))
+    # Few: folding is bound by the interpreter's lock, but a large snapshot must not hold up all others.
+    loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
     for number in SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     metrics = Metrics()

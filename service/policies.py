@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -176,13 +177,21 @@ class Policies:
     async def _take_from_bus(self, name: str) -> None:
         served = self._served[name]
         cached = await self._bus.latest(served.experiment)
-        if cached is None or cached.version <= served.version:
+        if cached is None:
+            await self._look_up({served.experiment.experiment_id: name})
+            return
+        if cached.version <= served.version:
             return
         if (policy := await self._restored(name, cached.blob)) is not None:
             self._swap(served.experiment, Published(policy, utc_now()))
 
     async def _poll(self) -> None:
-        ids = {served.experiment.experiment_id: name for name, served in self._served.items()}
+        await self._look_up(
+            {served.experiment.experiment_id: name for name, served in self._served.items()}
+        )
+
+    async def _look_up(self, ids: Mapping[str, str]) -> None:
+        """See what the database knows of experiments, given by id and name."""
         try:
             found = await self._experiments.get_many(list(ids))
             for experiment in found:
