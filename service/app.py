@@ -74,6 +74,9 @@ from service.target_selecting import TargetSelecting
 from service.turn_selecting import TurnSelecting
 from service.uploading import Uploading
 
+# What publishing may take of a trainer's time, inside a serving process and in one of its own.
+INSIDE_SHARE, ALONE_SHARE = 0.1, 0.5
+
 log = logging.getLogger(__name__)
 
 
@@ -228,7 +231,9 @@ async def running_services(
         if settings.trainer_inside:
             # Serving never depends on training: a trainer that dies is begun again.
             beside = _supervise(stack, metrics, readiness)
-            beside.start_again("trainer", lambda: _trainer(stores, settings, metrics).run())
+            beside.start_again(
+                "trainer", lambda: _trainer(stores, settings, metrics, INSIDE_SHARE).run()
+            )
             beside.start_again(
                 "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
             )
@@ -269,7 +274,7 @@ async def running_trainer(
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
         alone = _supervise(stack, metrics, readiness)
-        alone.start("trainer", _trainer(stores, settings, metrics).run())
+        alone.start("trainer", _trainer(stores, settings, metrics, ALONE_SHARE).run())
         alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         alone.start("erasing", Erasing(database).run())
         yield
@@ -363,7 +368,9 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
     return supervisor
 
 
-def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Trainer:
+def _trainer(
+    stores: TrainerStores, settings: Settings, metrics: Metrics, publish_share: float
+) -> Trainer:
     options = TrainerOptions(
         device=settings.device,
         poll_seconds=settings.poll_seconds,
@@ -371,6 +378,7 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         kept_snapshots=settings.kept_snapshots,
         idle_seconds=settings.learner_idle_seconds,
         memory_bytes=settings.learner_memory_bytes,
+        publish_share=publish_share,
     )
     queue = QueueOptions(deadline_seconds=settings.training_deadline_seconds)
     jobs = JobQueue(_runners(settings, metrics), queue, metrics.waiting_trainings.set)

@@ -1,6 +1,6 @@
 """How a trainer works, and what all its experiments share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from service.learning.job_queue import JobQueue
 from service.metrics import Metrics
@@ -13,8 +13,7 @@ from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 
-# All experiments of a trainer together leave it this many times the seconds that publishing took.
-SHARED_PAUSE_FACTOR = 2
+LONGEST_SHARED_PAUSE_SECONDS = 0.5  # a large snapshot makes its own experiment wait, not all
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class TrainerOptions:
     through the log, every `progress_seconds`. Encoders that follow each other faster than
     `judge_seconds` are not all judged. Learners take `memory_bytes` at most, by estimate: one that
     has been idle for `idle_seconds` leaves memory, and where others wait one that has been there for
-    `tenure_seconds` may have to.
+    `tenure_seconds` may have to. Publishing takes `publish_share` of the time at most.
     """
 
     device: str = "cpu"
@@ -40,6 +39,7 @@ class TrainerOptions:
     tenure_seconds: float = 10.0
     memory_bytes: int = 4 << 30
     page_rows: int = 512
+    publish_share: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,10 @@ class TrainerStores:
 
 
 class PublishingPace:
-    """Keeps publishing from taking all of a trainer's time, which may be that of a serving process."""
+    """Keeps publishing to a share of a trainer's time, which may be that of a serving process."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        self._factor = 1.0 / share - 1.0
         self._free_at = 0.0
 
     def seconds_to_free(self, now: float) -> float:
@@ -68,7 +69,7 @@ class PublishingPace:
 
     def note(self, now: float, seconds: float) -> None:
         """A snapshot was published just now, which took so long."""
-        self._free_at = now + SHARED_PAUSE_FACTOR * seconds
+        self._free_at = now + min(self._factor * seconds, LONGEST_SHARED_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +81,4 @@ class TrainerResources:
     options: TrainerOptions
     metrics: Metrics
     jobs: JobQueue
-    pace: PublishingPace = field(default_factory=PublishingPace)
+    pace: PublishingPace

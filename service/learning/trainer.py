@@ -11,7 +11,12 @@ from collections.abc import Iterable
 from service.errors import ServiceError, StorageUnavailable
 from service.learning.job_queue import JobQueue
 from service.learning.led_experiment import LedExperiment
-from service.learning.resources import TrainerOptions, TrainerResources, TrainerStores
+from service.learning.resources import (
+    PublishingPace,
+    TrainerOptions,
+    TrainerResources,
+    TrainerStores,
+)
 from service.metrics import Metrics
 from service.records import Experiment, uuid7
 from service.snapshot_bus import Topic
@@ -32,7 +37,8 @@ class Trainer:
         self._options = options
         self._metrics = metrics
         self._jobs = jobs  # closed when the trainer ends
-        self._resources = TrainerResources(uuid7(), stores, options, metrics, jobs)
+        pace = PublishingPace(options.publish_share)
+        self._resources = TrainerResources(uuid7(), stores, options, metrics, jobs, pace)
         self._led: dict[str, LedExperiment] = {}  # by experiment id
         self._by_name: dict[str, LedExperiment] = {}
         self._waiting: dict[str, LedExperiment] = {}  # by experiment id, the first to come first
