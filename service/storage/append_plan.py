@@ -13,6 +13,7 @@ from service.errors import (
     InvalidRequest,
     RequestConflict,
     RewardConflict,
+    ServiceError,
     StaleEpoch,
     TargetRewardForbidden,
     UnknownDecision,
@@ -31,6 +32,7 @@ from service.records import (
 Key = tuple[EventKind, str]
 RequestKey = tuple[str, str]  # experiment id, request id
 Decisions = dict[Domain | None, StoredEvent]
+Outcome = list[Appended] | ServiceError
 
 
 class AppendCall(NamedTuple):
@@ -103,6 +105,16 @@ class AppendPlan:
         self.by_key: dict[Key, StoredEvent] = {}
         self.by_request: dict[RequestKey, Decisions] = {}
         self._remember(stored)
+
+    def outcomes(self, calls: Iterable[AppendCall]) -> list[Outcome]:
+        """For each call what it is answered or refused with, in their order."""
+        return [self._outcome(call) for call in calls]
+
+    def _outcome(self, call: AppendCall) -> Outcome:
+        try:
+            return self.add(call)
+        except ServiceError as refusal:
+            return refusal
 
     def add(self, call: AppendCall) -> list[Appended]:
         """What the call is answered, one result an event; raises what it is refused with."""

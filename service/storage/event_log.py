@@ -10,6 +10,7 @@ from service.errors import ServiceError, UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
+from service.storage.event_backend import event_backend
 from service.storage.event_rows import (
     Row,
     chunks,
@@ -23,7 +24,6 @@ from service.storage.event_rows import (
     stored_event,
 )
 from service.storage.event_search import Query, one_of
-from service.storage.event_writer import EventWriter
 from service.storage.group_commit import CommitOptions, GroupCommit
 from service.storage.tables import events, experiments
 
@@ -46,9 +46,11 @@ class EventLog:
         on_batch: Callable[[int, int, float], None] | None = None,
     ) -> None:
         self._database = database
-        write = EventWriter(database).write
+        self._backend = event_backend(database)
         extra = {} if on_batch is None else {"on_batch": on_batch}
-        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(write, options, **extra)
+        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
+            self._backend.write, options, **extra
+        )
 
     @property
     def waiting_count(self) -> int:
@@ -179,11 +181,7 @@ class EventLog:
 
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.DECISION, decision_ids, with_context=False
-            )
-        )
+        found = await self._backend.find_decisions(list(decision_ids))
         return {decision.event_key: decision for decision in found}
 
     async def find_rewards(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
