@@ -67,6 +67,14 @@ class AppendCall(NamedTuple):
         )
 
 
+def have_written(outcomes: Iterable[Outcome]) -> bool:
+    """Whether any event is new; an empty answer is one about new events that nobody wanted."""
+    return any(
+        isinstance(outcome, list) and (not outcome or any(each.created for each in outcome))
+        for outcome in outcomes
+    )
+
+
 def tell_sent(calls: Iterable[AppendCall]) -> None:
     """Tell those who want to know that the database has their events."""
     for call in calls:

@@ -18,6 +18,11 @@ from service.storage.driver_errors import DRIVER_ERRORS, is_transient, translate
 from service.storage.engines import DatabaseOptions, connect_sqlite, create_engine
 from service.storage.kept_driver import KeptDriver
 from service.storage.sqlite_thread import SqliteThread
+from service.storage.write_check import (
+    WriteCheck,
+    write_little_to_postgres,
+    write_little_to_sqlite,
+)
 
 __all__ = ["Connection", "Database", "DatabaseOptions"]
 
@@ -65,6 +70,7 @@ class Database:
         # SQLite has one writer at a time: waiting here is fair, its busy handler is not.
         self._write_lock = asyncio.Lock()
         self._running: set[asyncio.Task[Any]] = set()
+        self._write_check = WriteCheck(self._write_little)
 
     @classmethod
     async def open(
@@ -129,9 +135,13 @@ class Database:
             _report(error)
             raise translate(error) from error
 
-    async def ping(self) -> None:
-        """Raise `StorageUnavailable` unless the database answers in time."""
-        await self.read(lambda connection: connection.execute(sa.select(1)))
+    async def check_writable(self) -> None:
+        """Raise `StorageUnavailable` unless the database can be written; cheap to ask often."""
+        await self._write_check.check()
+
+    def note_write(self) -> None:
+        """Something was written: for a moment nobody needs to check that."""
+        self._write_check.note_write()
 
     async def close(self) -> None:
         """Let what runs end, then close all connections; a server that hangs is not waited for."""
@@ -200,6 +210,12 @@ class Database:
         )
         async with lock, engine.begin() as connection:
             return await work(connection)
+
+    async def _write_little(self) -> None:
+        if self._is_sqlite:
+            await self.write_in_thread(write_little_to_sqlite)
+        else:
+            await self.write_by_driver(write_little_to_postgres)
 
     async def _locked_transaction(self, work: BlockingWork[T]) -> T:
         # The lock is held until the thread is done, which may be after the caller has given up.

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service import tracing
 from service.errors import ServiceError, UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
-from service.storage.append_plan import AppendCall
+from service.storage.append_plan import AppendCall, Outcome, have_written
 from service.storage.database import Database
 from service.storage.event_backend import event_backend
 from service.storage.event_rows import (
@@ -49,7 +49,7 @@ class EventLog:
         self._backend = event_backend(database)
         extra = {} if on_batch is None else {"on_batch": on_batch}
         self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
-            self._backend.write, options, **extra
+            self._write, options, **extra
         )
 
     @property
@@ -103,6 +103,12 @@ class EventLog:
         """
         call = AppendCall(tuple(new_events), wants_stored=False)
         self._group.submit_later(call, len(new_events), on_failure)
+
+    async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
+        outcomes = await self._backend.write(calls)
+        if have_written(outcomes):
+            self._database.note_write()
+        return outcomes
 
     async def read(
         self, experiment_id: str, after: int, limit: int, up_to: int | None = None
