@@ -107,7 +107,7 @@ class Selecting:
     """Decides rounds. The one thing it waits for is a durable write.
 
     A relaxed experiment does not wait even for that, unless the caller named the request, for only
-    the log knows whether it was answered before, or the log is behind.
+    the log knows whether it was answered before, or as many decisions as may be are not written yet.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Selecting:
             for draft, each in zip(drafts, chosen, strict=True)
         ]
         if all(round_.is_new for round_ in rounds):
-            if served.spec.is_relaxed and self._event_log.can_lag:
+            if served.spec.is_relaxed and self._event_log.can_append_later(len(events)):
                 self._append_later(served, events)
             elif len(rounds) >= MANY:
                 return await self._answer_meanwhile(served, rounds, drafts, chosen, events)

@@ -32,6 +32,10 @@ CONTEXTS_A_QUERY = 512
 PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
 
 
+def _ignore(*figures: float) -> None:
+    """Observe nothing."""
+
+
 class EventLog:
     """Appends through one group commit a process, and reads what is committed.
 
@@ -43,13 +47,13 @@ class EventLog:
         self,
         database: Database,
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, int, float], None] | None = None,
+        on_batch: Callable[[int, int, float], None] = _ignore,
+        on_unwritten: Callable[[int], None] = _ignore,
     ) -> None:
         self._database = database
         self._backend = event_backend(database)
-        extra = {} if on_batch is None else {"on_batch": on_batch}
         self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
-            self._write, options, **extra
+            self._write, options, on_batch, repeat=AppendCall.repeated, on_unwritten=on_unwritten
         )
 
     @property
@@ -57,12 +61,17 @@ class EventLog:
         """Events that wait for their transaction."""
         return self._group.waiting_count
 
+    @property
+    def unwritten_count(self) -> int:
+        """Events that are answered and not durable yet."""
+        return self._group.unwritten_count
+
     async def run(self) -> None:
         """Commit what is appended, until closed; meant for a supervisor."""
         await self._group.run()
 
     async def close(self) -> None:
-        """Take no more appends and write those that wait."""
+        """Take no more appends and write those that wait, as long as that may take."""
         await self._group.close()
 
     async def append(
@@ -89,20 +98,20 @@ class EventLog:
             call = AppendCall(tuple(new_events), epoch, on_sent, wants_stored)
             return await self._group.submit(call, len(new_events))
 
-    @property
-    def can_lag(self) -> bool:
-        """Whether appends may be left for later: the database takes them, and few wait."""
-        return self._group.can_lag
+    def can_append_later(self, event_count: int) -> bool:
+        """Whether so many events may be answered first: the database takes them, within the bound."""
+        return self._group.can_submit_later(event_count)
 
     def append_later(
-        self, new_events: Sequence[NewEvent], on_failure: Callable[[ServiceError], None]
+        self, new_events: Sequence[NewEvent], on_lost: Callable[[ServiceError], None]
     ) -> None:
-        """Write the events of one experiment within milliseconds, with nobody waiting for it.
+        """Write the decisions of one experiment, whose callers do not wait for it.
 
-        A crash of the process before that loses them; `on_failure` is told what else does.
+        That is done within milliseconds, or as soon as the database can be written again. A crash of
+        the process before that loses them; `on_lost` is called with what else does.
         """
-        call = AppendCall(tuple(new_events), wants_stored=False)
-        self._group.submit_later(call, len(new_events), on_failure)
+        call = AppendCall(tuple(new_events), wants_stored=False, is_answered=True)
+        self._group.submit_later(call, len(new_events), on_lost)
 
     async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         outcomes = await self._backend.write(calls)

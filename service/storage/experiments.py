@@ -74,7 +74,11 @@ class Experiments:
         return [_experiment(row) for row in rows]
 
     async def set_status(self, name: str, status: Status) -> Experiment:
-        """Pause or resume; no decision is written after a pause has returned."""
+        """Pause or resume.
+
+        After a pause has returned, only decisions that were answered before they were written still are:
+        those of relaxed experiments, by processes that have not noticed the pause yet.
+        """
 
         async def update(connection: AsyncConnection) -> Experiment:
             await connection.execute(
