@@ -1,4 +1,4 @@
-"""CPU time of one caller's durable requests on SQLite, beside another build of the service.
+"""CPU time of durable requests on SQLite, of one caller and of many, beside another build of the service.
 
 `python -m benchmarks.sqlite_select OTHER`: `OTHER` is a checkout of the build to compare with, for example a
 `git worktree` of an earlier commit. Both run on the same core, in turn, round by round; the ratio is the
@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.serving import Case, binary, declare, json_select, rewards
+from benchmarks.serving import CALLERS, Case, binary, declare, json_select, rewards
 from benchmarks.serving_servers import Server, service
 from tests.service_process import ROOT
 
-REWARDS = 256  # of a round
+REWARDS = 1024  # of a round
 Requests = Callable[[], list[bytes]]
 
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of load, each time")
     parser.add_argument("--rounds", type=int, default=7, help="times that each case is loaded")
     options = parser.parse_args(arguments)
-    print("| request, one caller | CPU µs here | CPU µs there | here ÷ there |\n|---|---|---|---|")
+    print("| request | CPU µs here | CPU µs there | here ÷ there |\n|---|---|---|---|")
     for row in measured(options.other, options.seconds, options.rounds):
         print("| {} | {:.0f} | {:.0f} | {:.3f} |".format(*row))
 
@@ -59,7 +59,11 @@ def _cases(server: Server) -> list[Case]:
         "select, binary": lambda: [binary("durable")],
         "reward": lambda: rewards(server, REWARDS, 1),
     }
-    return [Case(name, server, requests, callers=1) for name, requests in kinds.items()]
+    return [
+        Case(f"{name}, callers: {callers}", server, requests, callers)
+        for callers in (1, CALLERS)
+        for name, requests in kinds.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -76,5 +76,7 @@ def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
 
 def test_two_builds_are_set_beside_each_other():
     rows = sqlite_select.measured(ROOT, seconds=0.2, rounds=1)
-    assert [name for name, *_ in rows] == ["select, JSON", "select, binary", "reward"]
+    kinds = ("select, JSON", "select, binary", "reward")
+    names = [f"{kind}, callers: {callers}" for callers in (1, 64) for kind in kinds]
+    assert [name for name, *_ in rows] == names
     assert all(here > 0 and there > 0 for _, here, there, _ in rows)
