@@ -28,8 +28,8 @@ from model.learner import Learner
 from model.rounds import Domain
 from model.systems import system_config
 from service.experiment_spec import ExperimentSpec
-from service.loading import LearnerStore
-from service.replay import replay
+from service.learning.replay import replay
+from service.learning.restore import LearnerStore
 from service.storage import migrate
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions

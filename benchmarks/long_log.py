@@ -16,7 +16,7 @@ from model.rounds import Domain
 from model.snapshot import state_hash, to_bytes
 from service.decision_codec import DecisionPayload
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder
+from service.learning.fold import Folder
 from service.records import (
     EventKind,
     Experiment,
@@ -120,7 +120,7 @@ async def write_snapshot(database: Database, experiment: Experiment) -> Snapshot
     while page := await log.read(experiment.experiment_id, folder.learner.offset, PAGE):
         await asyncio.to_thread(folder.fold, page)
     learner = folder.learner
-    lease = await Leases(database).acquire(experiment.experiment_id, "benchmark", 60.0)
+    lease = await Leases(database).acquire(experiment.experiment_id, "benchmark")
     assert lease is not None
     snapshot = NewSnapshot(
         offset=learner.offset,
@@ -132,5 +132,5 @@ async def write_snapshot(database: Database, experiment: Experiment) -> Snapshot
     record = await Snapshots(database).save(
         experiment.experiment_id, epoch=lease.epoch, expected_version=0, snapshot=snapshot
     )
-    await Leases(database).release(lease)
+    await Leases(database).release(lease, is_unfinished=False)
     return record

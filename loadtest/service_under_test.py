@@ -71,12 +71,12 @@ def _on_sqlite(stack: ExitStack, folder: Path, workers: int, cores: set[int]) ->
 def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) -> ServiceUnderTest:
     postgres = stack.enter_context(running_server(PostgresServer(**DURABLE_SETTINGS)))
     redis = stack.enter_context(running_server(RedisServer()))
-    asyncio.run(_migrated(postgres.url()))
+    asyncio.run(migrated(postgres.url()))
     urls = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url}
     options = ("--workers", str(workers), "--no-trainer")
     with on_cores(cores):
         service = stack.enter_context(ServiceProcess(folder, *options, **urls))
-    trainer = stack.enter_context(_trainer(folder, urls))
+    trainer = stack.enter_context(trainer_process(folder, urls))
 
     def restart_redis() -> None:
         redis.stop()
@@ -98,7 +98,8 @@ def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) 
 
 
 @contextmanager
-def _trainer(folder: Path, urls: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+def trainer_process(folder: Path, urls: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """`daband train` with these settings; its output is kept in the folder."""
     command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(folder / "data")]
     environment = clean_environment({f"DABAND_{name}": url for name, url in urls.items()})
     with (folder / "trainer.log").open("ab") as log:
@@ -113,7 +114,8 @@ def _trainer(folder: Path, urls: Mapping[str, str]) -> Iterator["subprocess.Pope
         process.wait(STOP_SECONDS)
 
 
-async def _migrated(url: str) -> None:
+async def migrated(url: str) -> None:
+    """Bring a database to the newest schema."""
     database = await Database.open(url)
     try:
         await migrate.upgrade(database)

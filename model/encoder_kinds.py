@@ -21,9 +21,14 @@ ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
 
 def build_encoder(config: BanditConfig) -> Encoder:
     """The encoder that the configuration names, freshly initialised from torch's generator."""
+    return ENCODERS[kind_of(config)](config)
+
+
+def kind_of(config: BanditConfig) -> str:
+    """The kind that the configuration names or leaves to its contexts' shape."""
     kind = config.encoder
     if kind == "auto":
         kind = "conv" if len(config.context_shape) == 3 else "mlp"
     if kind not in ENCODERS:
         raise ValueError(f"encoder: must be one of auto, {', '.join(ENCODERS)}")
-    return ENCODERS[kind](config)
+    return kind

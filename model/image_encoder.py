@@ -81,7 +81,7 @@ class Conv(Encoder):
             for a, b in zip([channels, *sizes[:-1]], self.layers, strict=True)
         )
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes))
-        self.cells = _cells(height), _cells(width)
+        self.cells = cells(height), cells(width)
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
         self._is_settling = False
 
@@ -157,5 +157,6 @@ class StridedConv(Conv):
     )
 
 
-def _cells(side: int) -> int:
+def cells(side: int) -> int:
+    """Rows, or columns, of the last feature map of an image with so many."""
     return min(_MOST_CELLS, max(1, side // 4))

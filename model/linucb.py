@@ -54,6 +54,8 @@ class LinUCB:
         self.target_shift: Doubles | None = None
         self._factors = Factors(np.zeros(shape), np.zeros((*shape, latent_size)))
         self._factored_counts: Integers = np.full(model_count, -1)  # none is factored yet
+        self._conditions = np.ones(model_count)  # of γI
+        self._conditioned_counts: Integers = np.zeros(model_count, dtype=np.int64)
 
     @property
     def gram(self) -> Doubles:
@@ -149,9 +151,13 @@ class LinUCB:
         return Factors(theta, inverse_root, _solved(A, inverse_root, b + shift))
 
     def condition_numbers(self) -> Doubles:
-        """Condition number of each A, (M,)."""
-        values = np.linalg.eigvalsh(self.A)
-        return np.asarray(values[:, -1] / values[:, 0])
+        """Condition number of each A, (M,); only of those that changed since the last call it is found anew."""
+        stale = np.flatnonzero(self.counts != self._conditioned_counts)
+        if stale.size:
+            values = np.linalg.eigvalsh(_regularised(self._sums.gram(stale), self.ridge))
+            self._conditions[stale] = values[:, -1] / values[:, 0]
+            self._conditioned_counts = self.counts.copy()
+        return self._conditions.copy()
 
 
 def _solved(A: Doubles, inverse_root: Doubles, b: Doubles) -> Doubles:

@@ -23,7 +23,7 @@ from model.stepping import Moments, stepping
 from model.towers import tower_shares
 from model.views import random_view
 
-_STEPS_AT_ONCE = 16  # bounds the memory of batches and views
+STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
 _SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
 _SHARES_SAMPLE, _SHARES_IMAGES = 4096, 1024  # images take longer to encode
@@ -112,9 +112,9 @@ class _Batches:
         for first in range(0, self.config.steps_per_episode, _STEPS_DRAWN):
             steps = min(_STEPS_DRAWN, self.config.steps_per_episode - first)
             rows = {name: self._rows(count, steps) for name, count in self._counts().items()}
-            for start in range(0, steps, _STEPS_AT_ONCE):
+            for start in range(0, steps, STEPS_AT_ONCE):
                 yield self._steps(
-                    {name: some[start : start + _STEPS_AT_ONCE] for name, some in rows.items()}
+                    {name: some[start : start + STEPS_AT_ONCE] for name, some in rows.items()}
                 )
 
     def newest(self) -> tuple[Tensor, Tensor]:

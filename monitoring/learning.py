@@ -73,6 +73,17 @@ LEARNING = Board(
         _newest(
             "daband_trainer_blocked", Unit.NUMBER, "Blocked by damaged bytes", "1: learning waits."
         ),
+        _newest("daband_learning_failing", Unit.NUMBER, "Learning fails", "1: see its state."),
+        Panel(
+            "Experiments in the trainers",
+            Unit.COUNT,
+            (
+                Query("sum(daband_led_experiments)", "learners in memory"),
+                Query("sum(daband_waiting_experiments)", "waiting for memory"),
+                Query("sum(daband_waiting_trainings)", "trainings waiting for a process"),
+            ),
+            "Idle experiments are none of these.",
+        ),
         Panel(
             "Time to train an encoder",
             Unit.SECONDS,

@@ -17,14 +17,17 @@ from service.cross_origin import CrossOrigin
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.express_lane import ExpressLane
-from service.job_runner import JobRunner, ThreadRunner
 from service.key_ring import KeyRing
+from service.learning.job_queue import JobQueue, QueueOptions
+from service.learning.jobs import JobRunner, ThreadRunner
+from service.learning.process_runner import ProcessRunner
+from service.learning.resources import TrainerOptions, TrainerStores
+from service.learning.trainer import Trainer
 from service.metrics import Metrics
 from service.middleware import Admission, Limits, RequestScope
 from service.placement import Placement
-from service.policies import Policies
+from service.policies import Policies, PolicyOptions
 from service.problems import Problems
-from service.process_runner import ProcessRunner
 from service.readiness import Readiness
 from service.recent_decisions import RecentDecisions
 from service.request_tally import RequestTally
@@ -35,6 +38,7 @@ from service.routes import (
     decisions,
     evaluations,
     experiments,
+    lifecycle,
     ops,
     snapshots,
     target,
@@ -51,20 +55,22 @@ from service.settings import Settings
 from service.shedding import Shedding
 from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.storage import migrate
+from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
+from service.storage.erasing import Erasing
 from service.storage.evaluations import Evaluations
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.group_commit import CommitOptions
 from service.storage.history import History
 from service.storage.keys import Keys
+from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 from service.supervisor import Supervisor
 from service.target_selecting import TargetSelecting
-from service.trainer import Trainer, TrainerOptions, TrainerStores
 from service.turn_selecting import TurnSelecting
 from service.uploading import Uploading
 
@@ -122,7 +128,16 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
     app.state.max_upload_bytes = settings.max_upload_bytes
     app.include_router(decisions.router)
     app.include_router(target.hot_router)
-    for module in (target, experiments, snapshots, candidates, transfer, evaluations, ops):
+    for module in (
+        target,
+        experiments,
+        lifecycle,
+        snapshots,
+        candidates,
+        transfer,
+        evaluations,
+        ops,
+    ):
         app.include_router(module.router)
     add_docs_page(app)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
@@ -206,12 +221,18 @@ async def running_services(
             stores.snapshots,
             stores.bus,
             placement,
-            settings.poll_seconds,
-            observer=metrics,
+            PolicyOptions(settings.poll_seconds, settings.policy_memory_bytes),
+            metrics,
         )
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
-            _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
+            # Serving never depends on training: a trainer that dies is begun again.
+            beside = _supervise(stack, metrics, readiness)
+            beside.start_again("trainer", lambda: _trainer(stores, settings, metrics).run())
+            beside.start_again(
+                "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
+            )
+            beside.start_again("erasing", lambda: Erasing(database).run())
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -222,7 +243,9 @@ async def running_services(
             snapshots=stores.snapshots,
             candidates=stores.candidates,
             transfers=stores.transfers,
+            failures=stores.failures,
             history=History(database),
+            audit=AuditTrail(database),
             evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
@@ -233,6 +256,7 @@ async def running_services(
             uploading=uploading,
             readiness=readiness,
             metrics=metrics,
+            limits=settings.budget_limits,
         )
 
 
@@ -244,7 +268,10 @@ async def running_trainer(
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
-        _train(_supervise(stack, metrics, readiness), stores, database, settings, metrics)
+        alone = _supervise(stack, metrics, readiness)
+        alone.start("trainer", _trainer(stores, settings, metrics).run())
+        alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
+        alone.start("erasing", Erasing(database).run())
         yield
 
 
@@ -301,7 +328,7 @@ async def _open_stores(
         drain_seconds=settings.drain_seconds,
     )
     stores = TrainerStores(
-        experiments=Experiments(database),
+        experiments=Experiments(database, settings.quotas),
         event_log=EventLog(
             database, commit, metrics.observe_append, metrics.set_unwritten_decisions
         ),
@@ -309,6 +336,7 @@ async def _open_stores(
         candidates=Candidates(database),
         transfers=Transfers(database),
         leases=Leases(database),
+        failures=LearningFailures(database, settings.learning_pause_seconds),
         bus=bus,
     )
     return stores, database
@@ -332,21 +360,12 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
         metrics.task_deaths.labels(task).inc()
         readiness.fail(task)
 
-    supervisor = Supervisor(on_death, metrics.expect_task)
+    def on_restart(task: str) -> None:
+        metrics.task_deaths.labels(task).inc()
+
+    supervisor = Supervisor(on_death, metrics.expect_task, on_restart)
     stack.push_async_callback(supervisor.close)
     return supervisor
-
-
-def _train(
-    supervisor: Supervisor,
-    stores: TrainerStores,
-    database: Database,
-    settings: Settings,
-    metrics: Metrics,
-) -> None:
-    """Start what works beside serving: the trainer and the evaluations."""
-    supervisor.start("trainer", _trainer(stores, settings, metrics).run())
-    supervisor.start("evaluations", _evaluation_jobs(stores, database, settings).run())
 
 
 def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Trainer:
@@ -355,14 +374,22 @@ def _trainer(stores: TrainerStores, settings: Settings, metrics: Metrics) -> Tra
         poll_seconds=settings.poll_seconds,
         lease_seconds=settings.lease_seconds,
         kept_snapshots=settings.kept_snapshots,
+        idle_seconds=settings.learner_idle_seconds,
+        memory_bytes=settings.learner_memory_bytes,
     )
-    return Trainer(stores, options, metrics, _runner(settings, metrics))
+    queue = QueueOptions(deadline_seconds=settings.training_deadline_seconds)
+    jobs = JobQueue(_runners(settings, metrics), queue, metrics.waiting_trainings.set)
+    return Trainer(stores, options, metrics, jobs)
 
 
-def _runner(settings: Settings, metrics: Metrics) -> JobRunner:
-    if settings.trains_in_process:
-        return ProcessRunner(settings.device, metrics.training_process_deaths.inc)
-    return ThreadRunner()
+def _runners(settings: Settings, metrics: Metrics) -> list[JobRunner]:
+    if not settings.trains_in_process:
+        return [ThreadRunner()]
+    memory_bytes, on_death = settings.training_memory_bytes, metrics.training_process_deaths.inc
+    return [
+        ProcessRunner(settings.device, memory_bytes, on_death)
+        for _ in range(settings.training_processes)
+    ]
 
 
 def _evaluation_jobs(

@@ -117,6 +117,8 @@ class StatusBody(Struct, forbid_unknown_fields=True):
     """PATCH /experiments/{name}."""
 
     status: str
+    by: Remark | None = None
+    reason: Remark | None = None
 
 
 class PhaseBody(Struct, forbid_unknown_fields=True):

@@ -18,10 +18,10 @@ from service.command_tools import DataDir, Device, run, settings_from
 from service.evaluation_commands import evaluate, log_app, replay_counterfactual
 from service.garbage import leave_the_past_alone
 from service.key_commands import key_app
+from service.learning.replay import ReplayReport
+from service.learning.replay import replay as replay_log
 from service.metrics import Metrics
 from service.readiness import Readiness
-from service.replay import ReplayReport
-from service.replay import replay as replay_log
 from service.serving import SIGNALS, listen, url_of
 from service.serving import serve as serve_here
 from service.settings import Settings, described
@@ -38,6 +38,7 @@ NO_KEY = (
     "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
     "select --scope reward …`, or listen on 127.0.0.1"
 )
+FOLDING_THREADS = 3
 GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
 
 app = typer.Typer(
@@ -188,8 +189,8 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
     stopped = asyncio.Event()
     readiness.on_failure = stopped.set
     loop = asyncio.get_running_loop()
-    # Folding is bound by the interpreter's lock: more threads would only spread what memory it uses.
-    loop.set_default_executor(ThreadPoolExecutor(1, "daband-folding"))
+    # Few: folding is bound by the interpreter's lock, but a large snapshot must not hold up all others.
+    loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
     for number in SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     metrics = Metrics()

@@ -129,9 +129,25 @@ class Client:
         """Stop an evaluation; one that has ended stays as it is."""
         return self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
-    def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
-        """Pause (`paused`) or resume (`active`)."""
-        return self.send(calls.set_status(name, status))
+    def set_status(
+        self,
+        name: str,
+        status: request_schemas.Status,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> schemas.Experiment:
+        """Pause (`paused`), archive (`archived`) or resume (`active`)."""
+        return self.send(calls.set_status(name, status, by, reason))
+
+    def delete_experiment(
+        self, name: str, by: str | None = None, reason: str | None = None
+    ) -> schemas.Deleted:
+        """Delete an experiment for good, with all its data."""
+        return self.send(calls.delete_experiment(name, by, reason))
+
+    def acts(self, limit: int = 100) -> list[schemas.Act]:
+        """What was done to experiments, deleted ones included, the newest first."""
+        return (self.send(calls.acts(limit))).entries
 
     def select(self, experiment: str, round_: Round) -> schemas.Selected:
         """Decide one round."""
@@ -292,9 +308,25 @@ class AsyncClient:
         """Stop an evaluation; one that has ended stays as it is."""
         return await self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
-    async def set_status(self, name: str, status: request_schemas.Status) -> schemas.Experiment:
-        """Pause (`paused`) or resume (`active`)."""
-        return await self.send(calls.set_status(name, status))
+    async def set_status(
+        self,
+        name: str,
+        status: request_schemas.Status,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> schemas.Experiment:
+        """Pause (`paused`), archive (`archived`) or resume (`active`)."""
+        return await self.send(calls.set_status(name, status, by, reason))
+
+    async def delete_experiment(
+        self, name: str, by: str | None = None, reason: str | None = None
+    ) -> schemas.Deleted:
+        """Delete an experiment for good, with all its data."""
+        return await self.send(calls.delete_experiment(name, by, reason))
+
+    async def acts(self, limit: int = 100) -> list[schemas.Act]:
+        """What was done to experiments, deleted ones included, the newest first."""
+        return (await self.send(calls.acts(limit))).entries
 
     async def select(self, experiment: str, round_: Round) -> schemas.Selected:
         """Decide one round."""

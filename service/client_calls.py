@@ -150,9 +150,26 @@ def experiments() -> Call[schemas.ExperimentList]:
     return Call("GET", "/experiments", schemas.ExperimentList)
 
 
-def set_status(name: str, status: request_schemas.Status) -> Call[schemas.Experiment]:
-    """Pause or resume."""
-    return Call("PATCH", f"/experiments/{name}", schemas.Experiment, {"status": status})
+def set_status(
+    name: str, status: request_schemas.Status, by: str | None = None, reason: str | None = None
+) -> Call[schemas.Experiment]:
+    """Pause, archive or resume."""
+    body = {"status": status, "by": by, "reason": reason}
+    return Call("PATCH", f"/experiments/{name}", schemas.Experiment, body)
+
+
+def delete_experiment(
+    name: str, by: str | None = None, reason: str | None = None
+) -> Call[schemas.Deleted]:
+    """Delete an experiment for good."""
+    given = {"confirm": name, "by": by, "reason": reason}
+    query = urlencode({key: value for key, value in given.items() if value is not None})
+    return Call("DELETE", f"/experiments/{name}?{query}", schemas.Deleted)
+
+
+def acts(limit: int = 100) -> Call[schemas.Acts]:
+    """What was done to experiments, deleted ones included."""
+    return Call("GET", f"/audit?limit={limit}", schemas.Acts)
 
 
 def select(name: str, round_: Round) -> Call[schemas.Selected]:

@@ -16,6 +16,7 @@ from model.simulate import ClusterWorld
 from model.snapshot import SnapshotError
 from service.client import DEFAULT_URL, Client, ProblemError, Retries
 from service.errors import InvalidRequest
+from service.request_schemas import Status
 
 T = TypeVar("T")
 
@@ -81,6 +82,90 @@ def show_experiment(name: str, url: Url = DEFAULT_URL, api_key: ApiKey = None) -
         return {**found, "state": client.state(name).model_dump(mode="json")}
 
     _show(Service(url, api_key), look)
+
+
+By = Annotated[str | None, typer.Option(help="who does it, for the audit trail")]
+Reason = Annotated[str | None, typer.Option(help="why, for the audit trail")]
+
+
+def _set_status(
+    service: Service, name: str, status: Status, by: str | None, reason: str | None
+) -> None:
+    _show(
+        service,
+        lambda client: client.set_status(name, status, by, reason).model_dump(mode="json"),
+    )
+
+
+@experiment_app.command("pause")
+def pause_experiment(
+    name: str,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Take no more decisions; rewards are still taken."""
+    _set_status(Service(url, api_key), name, "paused", by, reason)
+
+
+@experiment_app.command("archive")
+def archive_experiment(
+    name: str,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Take nothing new; the experiment can be read and exported."""
+    _set_status(Service(url, api_key), name, "archived", by, reason)
+
+
+@experiment_app.command("resume")
+def resume_experiment(
+    name: str,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Take decisions and rewards again, after a pause or out of the archive."""
+    _set_status(Service(url, api_key), name, "active", by, reason)
+
+
+@experiment_app.command("delete")
+def delete_experiment(
+    name: str,
+    confirm: Annotated[
+        str | None, typer.Option(help="the name once more; asked for when left out")
+    ] = None,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Delete an experiment with all its data; there is no way back."""
+    if confirm is None:
+        confirm = typer.prompt(f"This erases {name} with its log for good. Type its name")
+    if confirm != name:
+        fail("that is not its name: nothing was deleted")
+    _show(
+        Service(url, api_key),
+        lambda client: client.delete_experiment(name, by, reason).model_dump(mode="json"),
+    )
+
+
+@experiment_app.command("history")
+def show_acts(
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 100,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """What was done to experiments, deleted ones included, the newest first."""
+    _show(
+        Service(url, api_key),
+        lambda client: [each.model_dump(mode="json") for each in client.acts(limit)],
+    )
 
 
 @experiment_app.command("open")

@@ -13,6 +13,7 @@ from service.app import OutdatedSchemaError
 from service.client_commands import fail
 from service.errors import InvalidRequest, ServiceError
 from service.settings import Settings
+from service.storage.migrate import NewerSchemaError
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     except InvalidRequest as error:
         places = error.members.get("errors", [])
         fail("\n".join(f"{each['pointer']} {each['detail']}" for each in places) or str(error))
-    except (OutdatedSchemaError, ServiceError) as error:
+    except (OutdatedSchemaError, NewerSchemaError, ServiceError) as error:
         fail(str(error))
 
 

@@ -111,11 +111,27 @@ class ExperimentExists(ServiceError):
     status = 409
 
 
+class TooManyExperiments(ServiceError):
+    """There are as many experiments as may be: delete one, or have the operator raise the quota."""
+
+    slug = "too-many-experiments"
+    title = "Too many experiments"
+    status = 409
+
+
 class ExperimentPaused(ServiceError):
     """The experiment is paused: it takes rewards, but no new decisions."""
 
     slug = "experiment-paused"
     title = "Experiment paused"
+    status = 409
+
+
+class ExperimentArchived(ServiceError):
+    """The experiment is archived: it can be read and exported, and takes nothing new."""
+
+    slug = "experiment-archived"
+    title = "Experiment archived"
     status = 409
 
 

@@ -255,8 +255,11 @@ def _import(
 async def _imported(
     settings: Settings, realm: Realm, spec: ExperimentSpec, decisions: Iterator[LoggedDecision]
 ) -> Imported:
+    spec.check_budget(settings.budget_limits)
     async with opened_database(settings) as database, _writing(database) as event_log:
-        return await Importer(Experiments(database), event_log, realm).run(spec, decisions)
+        return await Importer(Experiments(database, settings.quotas), event_log, realm).run(
+            spec, decisions
+        )
 
 
 @asynccontextmanager

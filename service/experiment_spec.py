@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 
+from model.budget import GROWS_WITH, Budget, estimated
 from model.config import BanditConfig, ContextKind
 from model.learner import Learner
 from model.rounds import Domain
 from model.systems import system_config
+from service.errors import InvalidRequest
 from service.invalid import check_identifier, refuse
+from service.limits import MEBIBYTE, BudgetLimits
 from service.realms import public_name
 from service.records import Experiment
 
@@ -27,8 +29,6 @@ MAX_DIMENSIONS = 4
 MAX_CONTEXT_SIZE = 1 << 20
 MAX_SEED = (1 << 63) - 1
 MAX_LAYERS = 16
-# A process serves many experiments: none may ask for more memory than this, in numbers.
-MAX_NUMBERS = 1 << 26
 MAX_VALUES: Mapping[str, int] = {
     "latent_size": 4096,
     "component_count": 4096,
@@ -37,6 +37,16 @@ MAX_VALUES: Mapping[str, int] = {
     "batch_size": 65_536,
 }
 MAX_OTHER_VALUE = (1 << 31) - 1
+# Beyond these, numbers overflow or an encoder can only diverge.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "alpha": (0.0, 1e6),
+    "ridge": (1e-6, 1e6),
+    "learning_rate": (0.0, 1.0),
+    "regression_weight": (0.0, 1e6),
+    "prediction_weight": (0.0, 1e6),
+    "divergence_weight": (0.0, 1e6),
+    "consistency_weight": (0.0, 1e6),
+}
 
 # Where the model's fields stand in the declaration; all others are in `config`.
 POINTERS: Mapping[str, str] = {
@@ -44,6 +54,13 @@ POINTERS: Mapping[str, str] = {
     "context_shape": "#/context/shape",
     "context_kind": "#/context/kind",
     "method": "#/method",
+}
+# What each estimate of a budget is about.
+NEEDS: Mapping[str, str] = {
+    "snapshot_bytes": "A snapshot of A, b and the encoder",
+    "learner_bytes": "The learner with its remembered contexts",
+    "update_bytes": "One encoder update",
+    "update_seconds": "One encoder update",
 }
 CONFIG_FIELDS = frozenset(each.name for each in dataclasses.fields(BanditConfig)) - set(POINTERS)
 
@@ -118,7 +135,17 @@ class ExperimentSpec:
         self._check_context()
         if not 0 <= self.seed <= MAX_SEED:
             refuse(f"A seed lies between 0 and {MAX_SEED}.", "#/seed")
-        _check_size(self.bandit_config())
+        _check_values(self.bandit_config())
+
+    def check_budget(self, limits: BudgetLimits) -> None:
+        """Refuse what would need more than the limits; every estimate over its limit is named."""
+        try:
+            budget = estimated(self.bandit_config())
+        except ValueError as error:
+            _refuse_for_model(error)
+        exceeded = [name for name in GROWS_WITH if getattr(budget, name) > getattr(limits, name)]
+        if exceeded:
+            raise InvalidRequest(errors=[_excess(name, budget, limits) for name in exceeded])
 
     def prove(self) -> None:
         """Build the initial policy and select once: what works now works when it is served."""
@@ -204,31 +231,37 @@ def _refuse_for_model(error: Exception) -> NoReturn:
     # The model's messages name one of our fields and its rule, never the value.
     name, _, rule = str(error).partition(": ")
     if name in POINTERS or name in CONFIG_FIELDS:
-        refuse(f"{rule[:1].upper()}{rule[1:]}.", POINTERS.get(name, f"#/config/{name}"))
+        refuse(f"{rule[:1].upper()}{rule[1:]}.", _pointer(name))
     refuse("The configuration does not fit together.", "#/config")
 
 
-def _check_size(config: BanditConfig) -> None:
+def _check_values(config: BanditConfig) -> None:
     for name, value in dataclasses.asdict(config).items():
         largest = MAX_VALUES.get(name, MAX_OTHER_VALUE)
         values = value if isinstance(value, tuple) else (value,)
         if any(isinstance(each, int) and each > largest for each in values):
-            refuse(f"Must be at most {largest}.", POINTERS.get(name, f"#/config/{name}"))
+            refuse(f"Must be at most {largest}.", _pointer(name))
+    for name, (least, most) in RANGES.items():
+        if not least <= getattr(config, name) <= most:
+            refuse(f"Must be between {least:g} and {most:g}.", _pointer(name))
     if len(config.hidden_sizes) > MAX_LAYERS:
         refuse(f"There are at most {MAX_LAYERS} hidden layers.", "#/config/hidden_sizes")
-    if _number_count(config) > MAX_NUMBERS:
-        refuse("The experiment would need too much memory.", "#/config")
 
 
-def _number_count(config: BanditConfig) -> int:
-    """How many numbers A and the encoder's layers hold, at most."""
-    inputs = math.prod(config.context_shape)
-    latent = (
-        inputs
-        if config.encoder == "identity"
-        else max(
-            config.latent_size, config.component_count if config.encoder.startswith("pca") else 1
-        )
-    )
-    layers = pairwise((inputs, *config.hidden_sizes, latent))
-    return config.model_count * latent**2 + sum(a * b for a, b in layers)
+def _excess(name: str, budget: Budget, limits: BudgetLimits) -> dict[str, str]:
+    """An estimate over its limit: both figures, and the fields that it grows with."""
+    needed, allowed = (_figure(name, getattr(each, name)) for each in (budget, limits))
+    fields = GROWS_WITH[name]
+    places = ", ".join(_pointer(field).removeprefix("#/").replace("/", ".") for field in fields)
+    detail = f"{NEEDS[name]} would need {needed}; the limit is {allowed}. It grows with {places}."
+    return {"detail": detail, "pointer": _pointer(fields[0])}
+
+
+def _figure(name: str, value: float) -> str:
+    if name.endswith("_seconds"):
+        return f"about {value:,.0f} s"
+    return f"{math.ceil(value / MEBIBYTE):,} MiB"
+
+
+def _pointer(name: str) -> str:
+    return POINTERS.get(name, f"#/config/{name}")

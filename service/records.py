@@ -22,13 +22,17 @@ import numpy as np
 from model.rounds import Domain, Phase
 
 __all__ = [
+    "Actor",
     "Appended",
+    "AuditRecord",
     "Candidate",
     "Domain",
     "Evaluation",
     "EvaluationStatus",
     "EventKind",
     "Experiment",
+    "FailureStage",
+    "LearningFailure",
     "Lease",
     "NewEvent",
     "NewSnapshot",
@@ -63,10 +67,19 @@ class EventKind(StrEnum):
 
 
 class Status(StrEnum):
-    """Whether an experiment takes new decisions."""
+    """What an experiment takes: everything, rewards alone, nothing new; or it is being erased."""
 
     ACTIVE = "active"
     PAUSED = "paused"
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+
+
+class FailureStage(StrEnum):
+    """Where learning fails: training an encoder, or folding the log, which training waits for."""
+
+    TRAINING = "training"
+    FOLDING = "folding"
 
 
 def utc_now() -> datetime:
@@ -243,6 +256,7 @@ class NewSnapshot:
     state_hash: str
     blob: bytes
     is_pinned: bool = False
+    is_unfinished: bool = False  # an update or a judgement is left to do
     note: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -316,11 +330,45 @@ class Lease:
     experiment_id: str
     holder: str
     epoch: int
-    expires_at: datetime
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line."""
         return {"holder": self.holder, "epoch": self.epoch}
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person or system that acts on an experiment, as it says itself, and the key that it came with."""
+
+    by: str | None = None
+    reason: str | None = None
+    key_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """What was done to an experiment beside its log; `name` is the full one it had then."""
+
+    experiment_id: str
+    name: str
+    act: str
+    actor: Actor
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LearningFailure:
+    """How an experiment's learning fails, how often in a row, and when it is tried again.
+
+    `pause_seconds` are left until then, by the database's clock when it was asked.
+    """
+
+    stage: FailureStage
+    reason: str
+    failures: int
+    since: datetime
+    retry_at: datetime
+    pause_seconds: float
 
 
 class EvaluationStatus(StrEnum):

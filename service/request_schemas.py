@@ -22,7 +22,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = (
     list[Number] | list[list[Number]] | list[list[list[Number]]] | list[list[list[list[Number]]]]
 )
-Status = Literal["active", "paused"]
+Status = Literal["active", "paused", "archived"]
 Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
 
 
@@ -65,9 +65,11 @@ class ExperimentRequest(Request):
 
 
 class StatusRequest(Request):
-    """Pause or resume an experiment."""
+    """Pause, archive or resume an experiment."""
 
     status: Status
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None
 
 
 class SideRequest(Request):

@@ -3,7 +3,13 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from service.errors import ServiceError, TargetRewardForbidden, Unavailable, UnknownDecision
+from service.errors import (
+    ServiceError,
+    TargetRewardForbidden,
+    Unavailable,
+    UnknownDecision,
+    UnknownExperiment,
+)
 from service.metrics import Metrics
 from service.realms import Realm
 from service.recent_decisions import Owner, RecentDecisions
@@ -67,6 +73,8 @@ class Rewarding:
         event = NewEvent(owner.experiment_id, EventKind.REWARD, decision_id, reward=reward)
         try:
             (appended,) = await self._event_log.append([event])
+        except UnknownExperiment:
+            raise UnknownDecision from None  # it was deleted with its decisions
         except TargetRewardForbidden:
             self._metrics.count_refused_target_reward(owner.experiment)
             raise
@@ -89,11 +97,16 @@ class Rewarding:
             stored = await self._event_log.find_decisions(sorted(missing))
             for decision_id, decision in stored.items():
                 name = await self._name(decision.experiment_id)
-                found[decision_id] = Owner(decision.experiment_id, name)
+                if name is not None:
+                    found[decision_id] = Owner(decision.experiment_id, name)
         return {key: owner for key, owner in found.items() if realm.holds(owner.experiment)}
 
-    async def _name(self, experiment_id: str) -> str:
+    async def _name(self, experiment_id: str) -> str | None:
+        """The full name of an experiment, none if it was deleted."""
         if experiment_id not in self._names:
-            experiment = await self._experiments.get_by_id(experiment_id)
+            try:
+                experiment = await self._experiments.get_by_id(experiment_id)
+            except UnknownExperiment:
+                return None
             self._names[experiment_id] = experiment.name
         return self._names[experiment_id]

@@ -144,6 +144,17 @@ class RewardedBatch(Schema):
     rewards: list[RewardOutcome]
 
 
+class Training(Schema):
+    """Whether an encoder is being trained, or why learning fails and when it is tried again."""
+
+    status: Literal["idle", "running", "failing"]
+    stage: Literal["training", "folding"] | None = None
+    reason: str | None = None
+    failures: int | None = None
+    since: datetime | None = None
+    retry_at: datetime | None = None
+
+
 class State(BaseModel):
     """Where an experiment stands; what the trainer notes is passed on as further fields."""
 
@@ -160,6 +171,7 @@ class State(BaseModel):
     folded_offset: int
     lag: int
     snapshot_at: datetime | None
+    training: Training = Training(status="idle")
 
 
 class PhaseChanged(Schema):
@@ -230,10 +242,39 @@ class Promoted(Schema):
     status: Literal["created", "already_recorded"]
 
 
-class AuditEntry(Schema):
-    """Something that happened to an experiment; `details` are the event's own words."""
+class Deleted(Schema):
+    """An experiment that is unknown from now on; its data is erased soon after."""
 
-    offset: int
+    experiment: str
+    experiment_id: str
+    status: Literal["deleted"]
+
+
+class Act(Schema):
+    """What was done to an experiment: paused, active, archived, deleted, erased."""
+
+    experiment: str
+    experiment_id: str
+    at: datetime
+    what: str
+    by: str | None
+    reason: str | None
+    key_id: str | None
+
+
+class Acts(Schema):
+    """What was done to experiments, the newest first."""
+
+    entries: list[Act]
+
+
+class AuditEntry(Schema):
+    """Something that happened to an experiment; `details` are the event's own words.
+
+    `offset` is its place in the log, none for what was done beside it.
+    """
+
+    offset: int | None
     at: datetime
     what: str
     details: dict[str, Any]

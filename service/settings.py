@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service import failpoints
+from service.limits import MEBIBYTE, BudgetLimits, Quotas
 
 PREFIX = "DABAND_"
 # Where the tests find their servers, and where they want a process to fail; no settings of ours.
@@ -25,7 +26,6 @@ STANDARD_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CLIENT_KEY = (
     "DABAND_API_KEY"  # what the commands that ask a running service send; no setting either
 )
-MEBIBYTE = 1024 * 1024
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
@@ -101,6 +101,59 @@ class Settings(BaseSettings):
     )
     kept_snapshots: int = Field(
         20, ge=1, le=100_000, description="newest snapshots kept, beside the first of each encoder"
+    )
+
+    max_experiments: int = Field(
+        Quotas().in_all, ge=1, le=10_000_000, description="most experiments of all tenants together"
+    )
+    max_tenant_experiments: int = Field(
+        Quotas().per_tenant, ge=1, le=10_000_000, description="most experiments of one tenant"
+    )
+    max_snapshot_bytes: int = Field(
+        BudgetLimits().snapshot_bytes,
+        ge=MEBIBYTE,
+        description="largest estimate of an experiment's snapshot",
+    )
+    max_learner_bytes: int = Field(
+        BudgetLimits().learner_bytes,
+        ge=MEBIBYTE,
+        description="largest estimate of an experiment's memory in the trainer",
+    )
+    training_memory_bytes: int = Field(
+        BudgetLimits().update_bytes,
+        ge=512 * MEBIBYTE,
+        description="memory of a training process, and the largest estimate of an encoder update",
+    )
+    max_update_seconds: PositiveSeconds = Field(
+        BudgetLimits().update_seconds,
+        description="longest estimate of an encoder update, on one core",
+    )
+    training_processes: int = Field(
+        2,
+        ge=1,
+        le=64,
+        description="processes that train encoders; all but one take short jobs only",
+    )
+    training_deadline_seconds: PositiveSeconds = Field(
+        900.0, description="an encoder update that takes longer is stopped and refused"
+    )
+    learning_pause_seconds: PositiveSeconds = Field(
+        30.0,
+        description="pause after an experiment's first failure to learn; each further one doubles it",
+    )
+    learner_memory_bytes: int = Field(
+        4096 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="memory of all learners in a trainer, by estimate; others wait",
+    )
+    policy_memory_bytes: int = Field(
+        2048 * MEBIBYTE,
+        ge=MEBIBYTE,
+        description="memory of all policies in a serving process, by estimate; the one asked for "
+        "least recently makes room",
+    )
+    learner_idle_seconds: PositiveSeconds = Field(
+        30.0, description="a learner leaves memory after so long without events"
     )
 
     max_body_bytes: int = Field(
@@ -197,6 +250,21 @@ class Settings(BaseSettings):
             if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
                 raise ValueError("DABAND_CORS_ORIGINS lists origins such as https://lab.example")
         return self
+
+    @property
+    def budget_limits(self) -> BudgetLimits:
+        """The most that an experiment may need."""
+        return BudgetLimits(
+            snapshot_bytes=self.max_snapshot_bytes,
+            learner_bytes=self.max_learner_bytes,
+            update_bytes=self.training_memory_bytes,
+            update_seconds=self.max_update_seconds,
+        )
+
+    @property
+    def quotas(self) -> Quotas:
+        """The most experiments there may be."""
+        return Quotas(self.max_tenant_experiments, self.max_experiments)
 
     @property
     def is_loopback(self) -> bool:

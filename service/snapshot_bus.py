@@ -20,12 +20,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from service.bus_messages import CachedSnapshot, Listener, Listeners, Topic, decode, encode
+from service.records import Experiment
 
 __all__ = ["CachedSnapshot", "InProcessBus", "Listener", "RedisBus", "SnapshotBus", "Topic"]
 
 T = TypeVar("T")
 BUS_ERRORS = (RedisError, OSError)  # OSError covers timeouts
 BYTES_A_SECOND = 50_000_000  # a large snapshot may take longer than a small command
+KEPT_BYTES = 256 << 20  # of snapshots, inside a process
+KEPT_SECONDS = 3600  # in Redis; one that is published again is kept anew
 WAKE_SECONDS = 0.005  # rewards that arrive within it share one message
 
 log = logging.getLogger(__name__)
@@ -34,11 +37,14 @@ log = logging.getLogger(__name__)
 class SnapshotBus(Protocol):
     """Where trainers put snapshots and where serving processes find them."""
 
-    async def publish(self, experiment: str, version: int, offset: int, blob: bytes) -> None:
+    async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
         """Offer a saved snapshot to all processes and tell those that listen."""
 
-    async def latest(self, experiment: str) -> CachedSnapshot | None:
+    async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
         """The snapshot published last, whole and unchanged; none when in any doubt."""
+
+    async def forget(self, experiment: Experiment) -> None:
+        """Drop the snapshot of an experiment that is deleted."""
 
     def wake(self, experiment: str) -> None:
         """Tell the trainers of new rewards, in the background: never blocks, never fails."""
@@ -56,18 +62,27 @@ class SnapshotBus(Protocol):
 class InProcessBus:
     """The bus of a single process."""
 
-    def __init__(self) -> None:
-        self._latest: dict[str, CachedSnapshot] = {}
+    def __init__(self, memory_bytes: int = KEPT_BYTES) -> None:
+        self._memory_bytes = memory_bytes
+        self._latest: dict[str, CachedSnapshot] = {}  # the one published last comes last
         self._listeners = Listeners()
 
-    async def publish(self, experiment: str, version: int, offset: int, blob: bytes) -> None:
-        """Keep the snapshot in memory and tell the listeners."""
-        self._latest[experiment] = CachedSnapshot(version, offset, blob)
-        self._listeners.tell(Topic.SNAPSHOT, [experiment])
+    async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
+        """Keep the snapshot in memory, as far as there is room, and tell the listeners."""
+        self._latest.pop(experiment.experiment_id, None)
+        self._latest[experiment.experiment_id] = CachedSnapshot(version, offset, blob)
+        while sum(len(each.blob) for each in self._latest.values()) > self._memory_bytes:
+            del self._latest[next(iter(self._latest))]
+        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
 
-    async def latest(self, experiment: str) -> CachedSnapshot | None:
-        """The snapshot published last in this process."""
-        return self._latest.get(experiment)
+    async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
+        """The snapshot published last in this process, if it is still kept."""
+        return self._latest.get(experiment.experiment_id)
+
+    async def forget(self, experiment: Experiment) -> None:
+        """Drop the snapshot and tell the listeners."""
+        self._latest.pop(experiment.experiment_id, None)
+        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
 
     def wake(self, experiment: str) -> None:
         """Tell the trainers in this process."""
@@ -102,7 +117,7 @@ def _ignore(operation: str) -> None:
 class RedisBus:
     """The bus of many processes, over Redis.
 
-    `on_failure` is told the operation of every failure: publish, latest, wake or subscribe.
+    `on_failure` is told the operation of every failure: publish, latest, forget, wake or subscribe.
     Listeners in the same process hear of everything even while Redis is away.
     """
 
@@ -119,26 +134,37 @@ class RedisBus:
         self._resume_at = 0.0
         self._wakes = Listener()
 
-    async def publish(self, experiment: str, version: int, offset: int, blob: bytes) -> None:
+    async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
         """Replace the value with one SET, then tell the listeners everywhere."""
-        value = encode(experiment, CachedSnapshot(version, offset, blob))
+        value = encode(experiment.experiment_id, CachedSnapshot(version, offset, blob))
 
         async def send() -> None:
             async with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.set(self._key(experiment), value)
-                pipeline.publish(self._channel(Topic.SNAPSHOT), experiment)
+                pipeline.set(self._key(experiment), value, ex=KEPT_SECONDS)
+                pipeline.publish(self._channel(Topic.SNAPSHOT), experiment.name)
                 await pipeline.execute()
 
         await self._guarded("publish", send, len(value))
-        self._listeners.tell(Topic.SNAPSHOT, [experiment])
+        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
 
-    async def latest(self, experiment: str) -> CachedSnapshot | None:
+    async def forget(self, experiment: Experiment) -> None:
+        """Drop the value, then tell the listeners everywhere."""
+
+        async def send() -> None:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.delete(self._key(experiment))
+                pipeline.publish(self._channel(Topic.SNAPSHOT), experiment.name)
+                await pipeline.execute()
+
+        await self._guarded("forget", send)
+        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
+
+    async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
         """The snapshot published last by any process; none when Redis fails or has garbage."""
-
         value = await self._guarded("latest", lambda: self._redis.get(self._key(experiment)))
         if not isinstance(value, bytes):
             return None
-        snapshot = decode(experiment, value)
+        snapshot = decode(experiment.experiment_id, value)
         if snapshot is None:
             self._report("latest", "broken snapshot")
         return snapshot
@@ -223,8 +249,8 @@ class RedisBus:
             raise TimeoutError
         return message
 
-    def _key(self, experiment: str) -> str:
-        return f"{self._options.prefix}:snapshot:{experiment}"
+    def _key(self, experiment: Experiment) -> str:
+        return f"{self._options.prefix}:snapshot:{experiment.experiment_id}"
 
     def _channel(self, topic: Topic) -> str:
         return f"{self._options.prefix}:{topic.value}"

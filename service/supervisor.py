@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+LONGEST_PAUSE_SECONDS = 60.0
+
 log = logging.getLogger(__name__)
 
 
@@ -15,14 +17,20 @@ def _ignore(task: str) -> None:
 class Supervisor:
     """Runs background tasks that must not end before they are stopped.
 
-    `on_start` and `on_death` are told a task's name.
+    `on_start`, `on_death` and, for tasks that are begun again, `on_restart` are told a task's name.
     """
 
     def __init__(
-        self, on_death: Callable[[str], None], on_start: Callable[[str], None] = _ignore
+        self,
+        on_death: Callable[[str], None],
+        on_start: Callable[[str], None] = _ignore,
+        on_restart: Callable[[str], None] = _ignore,
+        pause_seconds: float = 1.0,
     ) -> None:
         self._on_death = on_death
         self._on_start = on_start
+        self._on_restart = on_restart
+        self._pause_seconds = pause_seconds
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -31,6 +39,24 @@ class Supervisor:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
+
+    def start_again(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task that no other depends on: when it dies, another is made after a pause."""
+        self.start(name, self._repeated(name, make))
+
+    async def _repeated(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause = self._pause_seconds
+        while True:
+            try:
+                await make()
+            except Exception:
+                log.exception(
+                    "a background task died and is begun again",
+                    extra={"action": "task_restarted", "task": name},
+                )
+            self._on_restart(name)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def close(self) -> None:
         """Cancel the tasks, the newest first, and wait for them."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from service.records import EventKind, StoredEvent, TransferRecord
+from service.records import AuditRecord, EventKind, StoredEvent, TransferRecord, acted_by
 
 WORDS = {
     EventKind.PHASE: "phase_changed",
@@ -29,6 +29,13 @@ def entry(event: StoredEvent) -> dict[str, Any]:
         "what": WORDS[event.kind],
         "details": json.loads(event.payload),
     }
+
+
+def act_entry(record: AuditRecord) -> dict[str, Any]:
+    """Something that was done to the experiment beside its log, as callers see it."""
+    actor = record.actor
+    details = {"by": actor.by, "reason": actor.reason, **acted_by(actor.key_id)}
+    return {"offset": None, "at": record.created_at, "what": record.act, "details": details}
 
 
 def gate_entries(lifecycle: Sequence[StoredEvent]) -> list[dict[str, Any]]:

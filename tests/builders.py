@@ -9,6 +9,7 @@ from model.config import BanditConfig
 from model.learner import Learner, Outcome
 from model.rounds import Domain, Round, RoundBlock
 from model.simulate import ClusterWorld, World
+from service.records import Experiment, Phase, Status, utc_now
 
 SMALL: dict[str, Any] = {
     "arm_count": 3,
@@ -102,3 +103,10 @@ def accuracy(learner: Learner, world: ClusterWorld, domain: Domain) -> float:
     draw = world.draw(domain, 500, "test")
     scores = learner.policy().score_many(draw.contexts, domain)
     return float((scores.mean.argmax(axis=1) == draw.best_arms).mean())
+
+
+def stored_experiment(name: str, spec: str = "{}") -> Experiment:
+    """An experiment as the database knows it, with an empty log."""
+    return Experiment(
+        f"id-of-{name}", name, spec, Phase.ZERO_SHOT, Status.ACTIVE, 0, 1, 0, utc_now()
+    )

@@ -8,7 +8,7 @@ from model.learner import Learner
 from model.simulate import LinearWorld
 from service.decision_codec import DecisionOrigin, Side, chosen_arms, decision_event
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder
+from service.learning.fold import Folder
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments

@@ -1,6 +1,6 @@
 """Metrics of the trainer and of the policies that it publishes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from service.metrics.registered import Registered
@@ -14,6 +14,7 @@ class LearningMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
+        self._failing: set[str] = set()
         self._make_policy_metrics()
         self._make_trainer_metrics()
         self._make_episode_metrics()
@@ -45,6 +46,22 @@ class LearningMetrics(Registered):
             "daband_trainer_blocked",
             "1 while a restore or promotion waits for stored bytes that are damaged",
             *("livemostrecent", "experiment"),
+        )
+        self.learning_failing = self._gauge(
+            "daband_learning_failing",
+            "1 while an experiment's encoders cannot be trained or its log cannot be folded",
+            *("livemostrecent", "experiment"),
+        )
+        self.led_experiments = self._gauge(
+            "daband_led_experiments", "Experiments whose learners are in memory", "livesum"
+        )
+        self.waiting_experiments = self._gauge(
+            "daband_waiting_experiments",
+            "Experiments with something to learn that wait for room in memory",
+            "livesum",
+        )
+        self.waiting_trainings = self._gauge(
+            "daband_waiting_trainings", "Trainings and judgings that wait for a process", "livesum"
         )
         self.condition_number = self._gauge(
             "daband_condition_number",
@@ -99,6 +116,20 @@ class LearningMetrics(Registered):
     def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
         """A restore or promotion waits, or no longer does."""
         self._set(self.trainer_blocked, experiment, is_blocked)
+
+    def set_failing(self, experiments: Iterable[str]) -> None:
+        """These experiments fail to learn, and no others do."""
+        names = set(experiments)
+        for name in self._failing - names:
+            self._set(self.learning_failing, name, 0)
+        for name in names:
+            self._set(self.learning_failing, name, 1)
+        self._failing = names
+
+    def set_led(self, led_count: int, waiting_count: int) -> None:
+        """So many experiments are led, and so many wait to be."""
+        self.led_experiments.set(led_count)
+        self.waiting_experiments.set(waiting_count)
 
     def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:
         """A snapshot was saved."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from service import request_schemas, schemas
+from service.learning.restore import intact
 from service.realms import public_name
 from service.records import Candidate, EventKind
 from service.routes import ExperimentDep, ServicesDep, json_answer
@@ -12,7 +13,6 @@ from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
 from service.routes.snapshots import MAX_VERSION
-from service.stored_encoders import intact
 
 router = APIRouter(prefix="/experiments/{name}/candidates", tags=["candidates"])
 

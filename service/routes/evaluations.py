@@ -13,6 +13,7 @@ from service.evaluating.html_report import page
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.invalid import check_identifier, refuse
+from service.limits import BudgetLimits
 from service.records import Evaluation
 from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
 from service.routes.documentation import body, problems
@@ -40,7 +41,7 @@ async def create_evaluation(request: Request, services: ServicesDep, caller: Cal
     if told.request_id is not None:
         check_identifier(told.request_id, "#/request_id")
     experiment = await services.experiments.get(caller.realm.full_name(told.experiment))
-    _check_candidates(told, ExperimentSpec.of(experiment))
+    _check_candidates(told, ExperimentSpec.of(experiment), services.limits)
     job, _ = await services.evaluations.create(
         experiment.experiment_id, told.to_json(), told.request_id
     )
@@ -99,7 +100,7 @@ async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerD
     return html_answer(page(json.loads(found.result)))
 
 
-def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec) -> None:
+def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec, limits: BudgetLimits) -> None:
     for index, candidate in enumerate(told.candidates):
         pointer = f"#/candidates/{index}"
         if candidate.kind == "arm" and candidate.arm not in spec.arms:
@@ -108,7 +109,9 @@ def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec) -> None:
             continue
         config = {**spec.config, **candidate.config}
         try:
-            replace(spec, method=candidate.method or "", config=config).check()
+            wanted = replace(spec, method=candidate.method or "", config=config)
+            wanted.check()
+            wanted.check_budget(limits)
         except InvalidRequest as error:
             places = error.members.get("errors", [])
             moved = [{**each, "pointer": pointer + each["pointer"][1:]} for each in places]

@@ -1,4 +1,4 @@
-"""Experiments: create, list, show, pause and resume, and where they stand."""
+"""Experiments: create, list, show, open the target, and where they stand."""
 
 import asyncio
 from typing import Any
@@ -7,12 +7,18 @@ from fastapi import APIRouter, Request, Response
 
 from model.config import ContextKind
 from service import request_schemas, schemas
-from service.bodies import ExperimentBody, PhaseBody, StatusBody
+from service.bodies import ExperimentBody, PhaseBody
 from service.errors import PhaseConflict, RequestConflict
 from service.experiment_spec import Durability, ExperimentSpec
 from service.invalid import refuse
 from service.realms import public_name
-from service.records import Experiment, Phase, SnapshotRecord, Status, phase_event
+from service.records import (
+    Experiment,
+    LearningFailure,
+    Phase,
+    SnapshotRecord,
+    phase_event,
+)
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
@@ -33,40 +39,23 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
     """Create an experiment; its name identifies it everywhere."""
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
+    spec.check_budget(services.limits)
     name = caller.realm.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
-    return json_answer(_answer(await services.experiments.create(name, spec.to_json())), 201)
+    return json_answer(answer_of(await services.experiments.create(name, spec.to_json())), 201)
 
 
 @router.get("", response_model=schemas.ExperimentList, responses=problems())
 async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response:
     """All experiments, the oldest first."""
     found = await services.experiments.list(caller.realm)
-    return json_answer({"experiments": [_answer(each) for each in found]})
+    return json_answer({"experiments": [answer_of(each) for each in found]})
 
 
 @router.get("/{name}", response_model=schemas.Experiment, responses=problems(404))
 async def show_experiment(experiment: ExperimentDep) -> Response:
     """An experiment as it was declared."""
-    return json_answer(_answer(experiment))
-
-
-@router.patch(
-    "/{name}",
-    response_model=schemas.Experiment,
-    responses=problems(404, has_body=True),
-    openapi_extra=body(request_schemas.StatusRequest),
-)
-async def change_experiment(
-    experiment: ExperimentDep, request: Request, services: ServicesDep
-) -> Response:
-    """Pause (`paused`) or resume (`active`); a paused experiment takes rewards, no new decisions."""
-    told = await body_of(request, StatusBody)
-    try:
-        status = Status(told.status)
-    except ValueError:
-        refuse(f"Must be one of {', '.join(Status)}.", "#/status")
-    return json_answer(_answer(await services.experiments.set_status(experiment.name, status)))
+    return json_answer(answer_of(experiment))
 
 
 @router.post(
@@ -107,10 +96,15 @@ async def change_phase(
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
-    return json_answer(state_answer(experiment, newest[0] if newest else None))
+    failure = await services.failures.get(experiment.experiment_id)
+    return json_answer(state_answer(experiment, newest[0] if newest else None, failure))
 
 
-def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[str, Any]:
+def state_answer(
+    experiment: Experiment,
+    newest: SnapshotRecord | None,
+    failure: LearningFailure | None = None,
+) -> dict[str, Any]:
     """Where an experiment stands; the trainer's notes never hide what is known for certain."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
@@ -128,6 +122,20 @@ def state_answer(experiment: Experiment, newest: SnapshotRecord | None) -> dict[
         "folded_offset": folded,
         "lag": experiment.head_offset - folded,
         "snapshot_at": newest.created_at if newest else None,
+        "training": _training(failure, is_running=bool(note.get("is_training"))),
+    }
+
+
+def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str, Any]:
+    if failure is None:
+        return {"status": "running" if is_running else "idle"}
+    return {
+        "status": "failing",
+        "stage": failure.stage.value,
+        "reason": failure.reason,
+        "failures": failure.failures,
+        "since": failure.since,
+        "retry_at": failure.retry_at,
     }
 
 
@@ -153,7 +161,8 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
     )
 
 
-def _answer(experiment: Experiment) -> dict[str, Any]:
+def answer_of(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as callers see it."""
     spec = ExperimentSpec.of(experiment)
     return {
         "name": spec.name,

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from service import request_schemas, schemas
+from service.learning.restore import intact
 from service.realms import public_name
 from service.records import EventKind, SnapshotRecord
 from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
-from service.stored_encoders import intact
 
 MAX_VERSION = 2**63 - 1
 

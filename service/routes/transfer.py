@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from service import schemas
 from service.experiment_spec import ExperimentSpec
-from service.loading import LearnerStore
+from service.learning.restore import LearnerStore
 from service.realms import public_name
 from service.records import Experiment
 from service.regret import target_regret
@@ -16,7 +16,7 @@ from service.routes import ExperimentDep, ServicesDep, html_answer, json_answer
 from service.routes.documentation import problems
 from service.routes.experiments import state_answer
 from service.services import Services
-from service.transfer_history import as_csv, entry, gate_entries, versions
+from service.transfer_history import act_entry, as_csv, entry, gate_entries, versions
 
 router = APIRouter(prefix="/experiments/{name}", tags=["transfer"])
 
@@ -50,10 +50,12 @@ async def show_transfer(
 
 @router.get("/audit", response_model=schemas.AuditTrail, responses=problems(404))
 async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """What happened to the experiment: phases, encoders, promotions and restores, in order."""
+    """What happened to the experiment: phases, encoders, promotions, restores, pauses, in order."""
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
-    name = public_name(experiment.name)
-    return json_answer({"experiment": name, "entries": [entry(each) for each in lifecycle]})
+    acts = await services.audit.of_experiment(experiment.experiment_id)
+    entries = [*map(entry, lifecycle), *map(act_entry, acts)]
+    entries.sort(key=lambda each: each["at"])
+    return json_answer({"experiment": public_name(experiment.name), "entries": entries})
 
 
 @router.get(

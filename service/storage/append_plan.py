@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.errors import (
+    ExperimentArchived,
     ExperimentPaused,
     InvalidRequest,
     RequestConflict,
@@ -35,7 +36,11 @@ Decisions = dict[Domain | None, StoredEvent]
 Outcome = list[Appended] | ServiceError
 
 # What new decisions are refused with, by the status of their experiment.
-REFUSALS: Mapping[Status, type[ServiceError]] = {Status.PAUSED: ExperimentPaused}
+REFUSALS: Mapping[Status, type[ServiceError]] = {
+    Status.PAUSED: ExperimentPaused,
+    Status.ARCHIVED: ExperimentArchived,
+    Status.DELETED: UnknownExperiment,
+}
 
 
 class AppendCall(NamedTuple):
@@ -137,8 +142,10 @@ class AppendPlan:
     def add(self, call: AppendCall) -> list[Appended]:
         """What the call is answered, one result an event; raises what it is refused with."""
         experiment = self._experiments.get(call.experiment_id)
-        if experiment is None:
+        if experiment is None or experiment.status is Status.DELETED:
             raise UnknownExperiment
+        if experiment.status is Status.ARCHIVED and call.epoch is None and not call.is_answered:
+            raise ExperimentArchived
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
         if call.has_new_decisions:

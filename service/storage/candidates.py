@@ -1,8 +1,10 @@
 """Candidates: trained encoders that do not serve, kept for a person to look at."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StaleEpoch, UnknownCandidate
 from service.records import Candidate
+from service.storage.blobs import drop_unused, whole, write_parts
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
 from service.storage.tables import DatabaseNow, candidates, experiments
@@ -43,15 +46,17 @@ class Candidates:
         keep: int,
     ) -> None:
         """Keep a candidate, and of the others the newest; saving it once more changes nothing."""
+        sha256 = await asyncio.to_thread(_sha256, blob)
+        kept = await write_parts(self._database, experiment_id, sha256, blob, self._timeout_seconds)
         row = {
             "experiment_id": experiment_id,
             "episode": episode,
-            "sha256": hashlib.sha256(blob).hexdigest(),
+            "sha256": sha256,
             "size_bytes": len(blob),
             "is_pinned": False,
             "created_at": DatabaseNow(),
             "verdict": json.dumps(dict(verdict)),
-            "blob": blob,
+            "blob": kept,
         }
 
         async def insert(connection: AsyncConnection) -> None:
@@ -62,19 +67,23 @@ class Candidates:
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(candidates).values(row))
                 await connection.execute(_surplus(experiment_id, keep))
+                await drop_unused(connection, experiment_id)
 
         await self._database.write(insert, self._timeout_seconds)
 
     async def get(self, experiment_id: str, episode: int) -> Candidate:
         """The candidate of an episode, with its bytes; `UnknownCandidate` if it is not kept."""
         query = sa.select(*COLUMNS, candidates.c.blob).where(_is_at(experiment_id, episode))
-        result = await self._database.read(
-            lambda connection: connection.execute(query), self._timeout_seconds
-        )
-        row = result.one_or_none()
-        if row is None:
-            raise UnknownCandidate
-        return _candidate(row)
+
+        async def find(connection: AsyncConnection) -> Candidate:
+            row = (await connection.execute(query)).one_or_none()
+            if row is None:
+                raise UnknownCandidate
+            found = _candidate(row)
+            names = (experiment_id, found.sha256, found.size_bytes)
+            return replace(found, blob=await whole(connection, *names, found.blob))
+
+        return await self._database.read(find, self._timeout_seconds)
 
     async def list(self, experiment_id: str) -> list[Candidate]:
         """The candidates that are kept, without their bytes, the newest first."""
@@ -94,6 +103,10 @@ class Candidates:
         )
         if not result.rowcount:
             raise UnknownCandidate
+
+
+def _sha256(blob: bytes) -> str:
+    return hashlib.sha256(blob).hexdigest()
 
 
 def _is_at(experiment_id: str, episode: int) -> sa.ColumnElement[bool]:

@@ -14,8 +14,8 @@ from service.errors import RequestConflict, UnknownEvaluation
 from service.realms import Realm
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
-from service.storage.experiments import is_within
 from service.storage.tables import DatabaseNow, evaluations, experiments
+from service.storage.tenants import is_within
 
 COLUMNS = (
     evaluations.c.evaluation_id,
@@ -186,7 +186,7 @@ async def _now(connection: AsyncConnection) -> Any:
 
 
 def _is_of(realm: Realm) -> sa.ColumnElement[bool]:
-    known = sa.select(experiments.c.experiment_id).where(is_within(realm))
+    known = sa.select(experiments.c.experiment_id).where(is_within(experiments.c.name, realm))
     return evaluations.c.experiment_id.in_(known)
 
 

@@ -1,15 +1,21 @@
 """Experiments: what the caller declared, the phase, the status and the counters."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import ExperimentExists, UnknownExperiment
-from service.realms import SEPARATOR, Realm
-from service.records import Experiment, Phase, Status, uuid7
+from service.errors import ExperimentExists, TooManyExperiments, UnknownExperiment
+from service.limits import Quotas
+from service.realms import SEPARATOR, Realm, split
+from service.records import Actor, Experiment, Phase, Status, uuid7
+from service.storage.audit import write_act
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, experiments
+from service.storage.event_rows import chunks
+from service.storage.tables import DatabaseNow, experiments, padded
+from service.storage.tenants import is_within
 
 Row = sa.Row[*tuple[Any, ...]]
 
@@ -26,14 +32,23 @@ COLUMNS = (
 )
 
 
+# A deleted experiment is as unknown as one that never was; its row goes when its log is erased.
+IS_THERE = experiments.c.status != Status.DELETED.value
+MOST_IDS = 1000  # of one query
+
+
 class Experiments:
     """The experiments by full name. The phase is changed by an event (`records.phase_event`)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, quotas: Quotas | None = None) -> None:
         self._database = database
+        self._quotas = quotas or Quotas()
 
     async def create(self, name: str, spec: str, phase: Phase = Phase.ZERO_SHOT) -> Experiment:
-        """A new, active experiment with an empty log; `ExperimentExists` if the name is taken."""
+        """A new, active experiment with an empty log.
+
+        `ExperimentExists` if the name is taken, `TooManyExperiments` beyond a quota.
+        """
         experiment_id = uuid7()
         row = {
             "experiment_id": experiment_id,
@@ -48,10 +63,21 @@ class Experiments:
             # Seen before inserting, so that a broken constraint means a race and is run again.
             if await _find(connection, experiments.c.name == name):
                 raise ExperimentExists
+            await self._check_quotas(connection, split(name)[0])
             await connection.execute(sa.insert(experiments).values(row))
             return await _get(connection, experiments.c.experiment_id == experiment_id)
 
         return await self._database.write(insert)
+
+    async def _check_quotas(self, connection: AsyncConnection, tenant: Realm) -> None:
+        quotas = self._quotas
+        for limit, condition in (
+            (quotas.per_tenant, is_within(experiments.c.name, tenant)),
+            (quotas.in_all, sa.true()),
+        ):
+            count = sa.select(sa.func.count()).select_from(experiments).where(condition, IS_THERE)
+            if (await connection.scalar(count) or 0) >= limit:
+                raise TooManyExperiments(limit=limit)
 
     async def get(self, name: str) -> Experiment:
         """The experiment of this name; `UnknownExperiment` if there is none."""
@@ -65,39 +91,79 @@ class Experiments:
             lambda connection: _get(connection, experiments.c.experiment_id == experiment_id)
         )
 
+    async def get_many(self, experiment_ids: Sequence[str]) -> "list[Experiment]":
+        """Those of these experiments that are there."""
+        found: list[Experiment] = []
+        for some in chunks(experiment_ids, MOST_IDS):
+            query = sa.select(*COLUMNS).where(
+                experiments.c.experiment_id.in_(padded(some)), IS_THERE
+            )
+            rows = await self._database.read(partial(_execute, query))
+            found += [experiment_of(row) for row in rows]
+        return found
+
     async def list(self, realm: Realm | None = None) -> list[Experiment]:
         """All experiments, or those of a realm, the oldest first."""
-        query = sa.select(*COLUMNS).order_by(experiments.c.created_at, experiments.c.experiment_id)
+        query = (
+            sa.select(*COLUMNS)
+            .where(IS_THERE)
+            .order_by(experiments.c.created_at, experiments.c.experiment_id)
+        )
         if realm is not None:
-            query = query.where(is_within(realm))
+            query = query.where(is_within(experiments.c.name, realm))
         rows = await self._database.read(lambda connection: connection.execute(query))
-        return [_experiment(row) for row in rows]
+        return [experiment_of(row) for row in rows]
 
-    async def set_status(self, name: str, status: Status) -> Experiment:
-        """Pause or resume.
+    async def set_status(self, name: str, status: Status, actor: Actor | None = None) -> Experiment:
+        """Pause, resume or archive; a change is in the audit trail.
 
-        After a pause has returned, only decisions that were answered before they were written still are:
-        those of relaxed experiments, by processes that have not noticed the pause yet.
+        Decisions that were answered before they were written are still written after it: those of
+        relaxed experiments, by processes that have not noticed the change yet.
         """
+        if status is Status.DELETED:
+            raise ValueError("an experiment is deleted by `delete`")
 
         async def update(connection: AsyncConnection) -> Experiment:
+            before = await _get(connection, experiments.c.name == name)
+            if before.status is status:
+                return before
             await connection.execute(
                 sa.update(experiments).where(experiments.c.name == name).values(status=status.value)
             )
+            await write_act(connection, before, status.value, actor or Actor())
             return await _get(connection, experiments.c.name == name)
 
         return await self._database.write(update)
 
+    async def delete(self, name: str, actor: Actor | None = None) -> Experiment:
+        """Make an experiment unknown at once; its log is erased later. Its name is free then.
 
-def is_within(realm: Realm) -> sa.ColumnElement[bool]:
-    """Whether an experiment is in a realm."""
-    name = experiments.c.name
-    if realm.names is not None:
-        return name.in_(sorted(map(realm.full_name, realm.names)))
-    if not realm.tenant:
-        return sa.not_(name.contains(SEPARATOR))
-    prefix = f"{realm.tenant}{SEPARATOR}"
-    return sa.func.substr(name, 1, len(prefix)) == prefix  # LIKE would not mind upper case
+        The trainer that leads it is fenced off.
+        """
+
+        async def mark(connection: AsyncConnection) -> Experiment:
+            found = await _get(connection, experiments.c.name == name)
+            await connection.execute(
+                sa.update(experiments)
+                .where(experiments.c.experiment_id == found.experiment_id)
+                .values(
+                    status=Status.DELETED.value,
+                    name=f"{SEPARATOR}deleted{SEPARATOR}{found.experiment_id}",
+                    epoch=experiments.c.epoch + 1,
+                    lease_holder=None,
+                    lease_expires_at=None,
+                )
+            )
+            await write_act(connection, found, Status.DELETED.value, actor or Actor())
+            return found
+
+        return await self._database.write(mark)
+
+
+async def _execute(
+    query: sa.Select[*tuple[Any, ...]], connection: AsyncConnection
+) -> Sequence[Row]:
+    return (await connection.execute(query)).all()
 
 
 async def lock_experiment(
@@ -117,13 +183,15 @@ async def _get(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -
     row = await _find(connection, condition)
     if row is None:
         raise UnknownExperiment
-    return _experiment(row)
+    return experiment_of(row)
 
 
 async def _find(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Row | None:
-    return (await connection.execute(sa.select(*COLUMNS).where(condition))).one_or_none()
+    query = sa.select(*COLUMNS).where(condition, IS_THERE)
+    return (await connection.execute(query)).one_or_none()
 
 
-def _experiment(row: Row) -> Experiment:
+def experiment_of(row: Row) -> Experiment:
+    """The experiment of a row of `COLUMNS`."""
     experiment_id, name, spec, phase, status, *rest = row
     return Experiment(experiment_id, name, spec, Phase(phase), Status(status), *rest)

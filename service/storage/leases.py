@@ -1,20 +1,25 @@
-"""Leases: at most one trainer an experiment, by a row and the database's clock.
+"""Leases: at most one trainer an experiment, by rows and the database's clock.
 
-A row works through connection poolers and on SQLite alike, where session locks do not. The
-lease keeps trainers from doing the same work; the epoch, checked in the transactions that
-write, is what keeps a trainer that was stopped and woke up late from doing harm.
+A trainer says that it lives by one row of its own, which it renews however many experiments it
+leads. An experiment's row names the trainer that leads it. Rows work through connection poolers and
+on SQLite alike, where session locks do not. The epoch, checked in the transactions that write, keeps
+a trainer that was stopped and woke up late from doing harm.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.records import Lease
+from service.records import Experiment, FailureStage, Lease, Status
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, experiments
+from service.storage.experiments import COLUMNS, experiment_of, lock_experiment
+from service.storage.tables import DatabaseNow, experiments, learning_failures, padded, trainers
+
+FORGOTTEN_AFTER = timedelta(days=1)  # rows of trainers that were killed
+MOST_NAMES = 1000  # of one query
 
 
 class _Row(NamedTuple):
@@ -23,10 +28,6 @@ class _Row(NamedTuple):
     epoch: int
     now: datetime
 
-    def is_free_for(self, holder: str) -> bool:
-        is_expired = self.expires_at is None or self.expires_at <= self.now
-        return self.holder in (None, holder) or is_expired
-
 
 class Leases:
     """Hands out the right to train; times are the database's, whatever our clock says."""
@@ -34,40 +35,89 @@ class Leases:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def acquire(self, experiment_id: str, holder: str, ttl_seconds: float) -> Lease | None:
-        """The lease if it is free, expired or already the holder's, else none.
+    async def renew(self, trainer_id: str, ttl_seconds: float) -> None:
+        """Say that a trainer lives: all its leases hold for so long."""
 
-        A new holder gets a new epoch, which fences off all earlier ones. `holder` must be
-        unique to the process.
+        async def extend(connection: AsyncConnection) -> None:
+            now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
+            ends = {"expires_at": now + timedelta(seconds=ttl_seconds)}
+            mine = trainers.c.trainer_id == trainer_id
+            if not (
+                await connection.execute(sa.update(trainers).where(mine).values(ends))
+            ).rowcount:
+                await connection.execute(sa.insert(trainers).values(trainer_id=trainer_id, **ends))
+            gone = trainers.c.expires_at < now - FORGOTTEN_AFTER
+            await connection.execute(sa.delete(trainers).where(gone))
+
+        await self._database.write(extend)
+
+    async def retire(self, trainer_id: str) -> None:
+        """End a trainer: others need not wait for the end of its leases."""
+
+        async def end(connection: AsyncConnection) -> None:
+            mine = experiments.c.lease_holder == trainer_id
+            await connection.execute(
+                sa.update(experiments).where(mine).values(lease_holder=None, lease_expires_at=None)
+            )
+            await connection.execute(sa.delete(trainers).where(trainers.c.trainer_id == trainer_id))
+
+        await self._database.write(end)
+
+    async def due(self, trainer_id: str, names: Sequence[str] | None = None) -> list[Experiment]:
+        """The experiments with something to do that no other living trainer leads, the oldest first.
+
+        That is events that are not folded, or an update or judgement that is left. What failed
+        waits for its time. With `names`, only those of these names.
+        """
+        failure = learning_failures.c
+        may_retry = sa.or_(failure.experiment_id.is_(None), failure.retry_at <= DatabaseNow())
+        can_fold = sa.or_(may_retry, failure.stage != FailureStage.FOLDING.value)
+        query = (
+            sa.select(*COLUMNS)
+            .join_from(experiments, trainers, _leads(), isouter=True)
+            .join(
+                learning_failures,
+                failure.experiment_id == experiments.c.experiment_id,
+                isouter=True,
+            )
+            .where(
+                experiments.c.status != Status.DELETED.value,
+                _is_free_for(trainer_id),
+                sa.or_(
+                    sa.and_(experiments.c.head_offset > experiments.c.folded_offset, can_fold),
+                    sa.and_(experiments.c.is_unfinished, may_retry),
+                ),
+            )
+            .order_by(experiments.c.experiment_id)
+        )
+        if names is not None:
+            query = query.where(experiments.c.name.in_(padded(names[:MOST_NAMES])))
+        rows = await self._database.read(lambda connection: connection.execute(query))
+        return [experiment_of(row) for row in rows]
+
+    async def acquire(self, experiment_id: str, trainer_id: str) -> Lease | None:
+        """The lease unless another living trainer has it.
+
+        A new holder gets a new epoch, which fences off all earlier ones. `trainer_id` must be unique
+        to the process, and is renewed by itself.
         """
 
         async def take(connection: AsyncConnection) -> Lease | None:
             row = await _lock(connection, experiment_id)
-            if not row.is_free_for(holder):
+            if row.holder != trainer_id and await _is_held(connection, row):
                 return None
-            epoch = row.epoch if row.holder == holder else row.epoch + 1
-            lease = Lease(experiment_id, holder, epoch, _later(row.now, ttl_seconds))
-            await _store(connection, lease)
-            return lease
+            epoch = row.epoch if row.holder == trainer_id else row.epoch + 1
+            await connection.execute(
+                sa.update(experiments)
+                .where(experiments.c.experiment_id == experiment_id)
+                .values(lease_holder=trainer_id, lease_expires_at=None, epoch=epoch)
+            )
+            return Lease(experiment_id, trainer_id, epoch)
 
         return await self._database.write(take)
 
-    async def renew(self, lease: Lease, ttl_seconds: float) -> Lease | None:
-        """The same lease with a later end, or none when another holder has it."""
-
-        async def extend(connection: AsyncConnection) -> Lease | None:
-            row = await _lock(connection, lease.experiment_id)
-            if (row.holder, row.epoch) != (lease.holder, lease.epoch):
-                return None
-            expires_at = _later(row.now, ttl_seconds)
-            renewed = Lease(lease.experiment_id, lease.holder, lease.epoch, expires_at)
-            await _store(connection, renewed)
-            return renewed
-
-        return await self._database.write(extend)
-
-    async def release(self, lease: Lease) -> None:
-        """Give the lease back, so that another holder need not wait for its end."""
+    async def release(self, lease: Lease, *, is_unfinished: bool) -> None:
+        """Give the lease back, and say whether an update or a judgement is left to do."""
         statement = (
             sa.update(experiments)
             .where(
@@ -75,9 +125,32 @@ class Leases:
                 experiments.c.lease_holder == lease.holder,
                 experiments.c.epoch == lease.epoch,
             )
-            .values(lease_holder=None, lease_expires_at=None)
+            .values(lease_holder=None, lease_expires_at=None, is_unfinished=is_unfinished)
         )
         await self._database.write(lambda connection: connection.execute(statement))
+
+
+def _leads() -> sa.ColumnElement[bool]:
+    return trainers.c.trainer_id == experiments.c.lease_holder
+
+
+def _is_free_for(trainer_id: str) -> sa.ColumnElement[bool]:
+    """Whether no other living trainer leads; builds before 0006 renew a time in the experiment's row."""
+    now = DatabaseNow()
+    is_dead = sa.and_(
+        sa.or_(trainers.c.expires_at.is_(None), trainers.c.expires_at <= now),
+        sa.or_(experiments.c.lease_expires_at.is_(None), experiments.c.lease_expires_at <= now),
+    )
+    holder = experiments.c.lease_holder
+    return sa.or_(holder.is_(None), holder == trainer_id, is_dead)
+
+
+async def _is_held(connection: AsyncConnection, row: _Row) -> bool:
+    if row.holder is None:
+        return False
+    query = sa.select(trainers.c.expires_at).where(trainers.c.trainer_id == row.holder)
+    expires_at: datetime | None = await connection.scalar(query)
+    return any(each is not None and each > row.now for each in (expires_at, row.expires_at))
 
 
 async def _lock(connection: AsyncConnection, experiment_id: str) -> _Row:
@@ -90,15 +163,3 @@ async def _lock(connection: AsyncConnection, experiment_id: str) -> _Row:
         DatabaseNow(),
     )
     return _Row(*row)
-
-
-async def _store(connection: AsyncConnection, lease: Lease) -> None:
-    await connection.execute(
-        sa.update(experiments)
-        .where(experiments.c.experiment_id == lease.experiment_id)
-        .values(lease_holder=lease.holder, lease_expires_at=lease.expires_at, epoch=lease.epoch)
-    )
-
-
-def _later(now: datetime, seconds: float) -> datetime:
-    return now + timedelta(seconds=seconds)

@@ -50,12 +50,19 @@ def take_turn(connection: sa.Connection) -> None:
         connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
 
 
+class NewerSchemaError(Exception):
+    """A later version of daband wrote this database: run that version, or restore a backup of this one."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"{type(self).__doc__} Its schema is {found}, this version's is {head()}.")
+
+
 async def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
     """Bring the schema up to a revision, in one transaction; the revisions before and after."""
 
     def work(connection: sa.Connection) -> tuple[str | None, str | None]:
         take_turn(connection)
-        before = revision_of(connection)
+        before = known_revision(connection)
         command.upgrade(config(connection), revision)
         return before, revision_of(connection)
 
@@ -73,8 +80,17 @@ async def current(database: Database) -> str | None:
 
 
 async def is_current(database: Database) -> bool:
-    """Whether the database has the revision that this code needs."""
-    return await current(database) == head()
+    """Whether the database has the revision that this code needs; `NewerSchemaError` if a later one."""
+    return await _run(database, known_revision) == head()
+
+
+def known_revision(connection: sa.Connection) -> str | None:
+    """The revision of the database, which must be one that this code knows."""
+    found = revision_of(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
+    if found is not None and found not in known:
+        raise NewerSchemaError(found)
+    return found
 
 
 def comparing(connection: sa.Connection) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
 from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
+from service.storage.blobs import drop_unused, whole, write_parts
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
 from service.storage.tables import DatabaseNow, experiments, snapshots
@@ -47,6 +48,9 @@ class Snapshots:
         """
         version = expected_version + 1
         sha256 = await asyncio.to_thread(_sha256, snapshot.blob)  # megabytes: not on the loop
+        kept = await write_parts(
+            self._database, experiment_id, sha256, snapshot.blob, self._timeout_seconds
+        )
 
         async def insert(connection: AsyncConnection) -> SnapshotRecord:
             row = await lock_experiment(
@@ -56,7 +60,7 @@ class Snapshots:
                 raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
             if row.next_version != version:
                 return await _saved_before(connection, experiment_id, version, sha256)
-            await _insert(connection, (experiment_id, version, epoch, sha256), snapshot)
+            await _insert(connection, (experiment_id, version, epoch, sha256), snapshot, kept)
             return await _record(connection, experiment_id, version)
 
         return await self._database.write(insert, self._timeout_seconds)
@@ -113,10 +117,13 @@ class Snapshots:
             snapshots.c.is_pinned.is_(False),
             snapshots.c.version.not_in(newest),
         )
-        result = await self._database.write(
-            lambda connection: connection.execute(statement), self._timeout_seconds
-        )
-        return result.rowcount
+
+        async def drop(connection: AsyncConnection) -> int:
+            deleted = await connection.execute(statement)
+            await drop_unused(connection, experiment_id)
+            return deleted.rowcount
+
+        return await self._database.write(drop, self._timeout_seconds)
 
     async def _newest(self, *conditions: sa.ColumnElement[bool]) -> StoredSnapshot | None:
         query = (
@@ -125,11 +132,16 @@ class Snapshots:
             .order_by(snapshots.c.version.desc())
             .limit(1)
         )
-        result = await self._database.read(
-            lambda connection: connection.execute(query), self._timeout_seconds
-        )
-        row = result.one_or_none()
-        return None if row is None else StoredSnapshot(_to_record(row[:-1]), row[-1])
+
+        async def find(connection: AsyncConnection) -> StoredSnapshot | None:
+            row = (await connection.execute(query)).one_or_none()
+            if row is None:
+                return None
+            record = _to_record(row[:-1])
+            names = (record.experiment_id, record.sha256, record.size_bytes)
+            return StoredSnapshot(record, await whole(connection, *names, row[-1]))
+
+        return await self._database.read(find, self._timeout_seconds)
 
 
 def _sha256(blob: bytes) -> str:
@@ -153,7 +165,10 @@ async def _saved_before(
 
 
 async def _insert(
-    connection: AsyncConnection, names: tuple[str, int, int, str], snapshot: NewSnapshot
+    connection: AsyncConnection,
+    names: tuple[str, int, int, str],
+    snapshot: NewSnapshot,
+    kept: bytes,
 ) -> None:
     experiment_id, version, epoch, sha256 = names
     is_first = not await connection.scalar(
@@ -177,13 +192,17 @@ async def _insert(
             is_pinned=snapshot.is_pinned or is_first,
             created_at=DatabaseNow(),
             note=json.dumps(dict(snapshot.note)),
-            blob=snapshot.blob,
+            blob=kept,
         )
     )
     await connection.execute(
         sa.update(experiments)
         .where(experiments.c.experiment_id == experiment_id)
-        .values(next_version=version + 1)
+        .values(
+            next_version=version + 1,
+            folded_offset=snapshot.offset,
+            is_unfinished=snapshot.is_unfinished,
+        )
     )
 
 

@@ -88,9 +88,45 @@ experiments = sa.Table(
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("head_offset", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("next_version", sa.BigInteger, nullable=False, server_default="1"),
+    sa.Column("folded_offset", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("is_unfinished", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("lease_holder", sa.String(255)),
-    sa.Column("lease_expires_at", UtcDateTime),
+    sa.Column("lease_expires_at", UtcDateTime),  # written by builds before 0006 alone
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
+# A lease holds as long as its trainer says that it lives: one row to renew, however many leases.
+trainers = sa.Table(
+    "trainers",
+    metadata,
+    sa.Column("trainer_id", sa.String(64), primary_key=True),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
+)
+
+# A row while an experiment's learning fails; the reason is for people.
+learning_failures = sa.Table(
+    "learning_failures",
+    metadata,
+    _of_experiment(),
+    sa.Column("stage", sa.String(16), nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("failures", sa.BigInteger, nullable=False),
+    sa.Column("since", UtcDateTime, nullable=False),
+    sa.Column("retry_at", UtcDateTime, nullable=False),
+)
+
+# What people did to experiments beside their logs; it outlives the experiment.
+audit = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("audit_id", sa.String(64), primary_key=True),
+    sa.Column("experiment_id", sa.String(64), nullable=False, index=True),
+    sa.Column("name", sa.String(255), nullable=False),
+    sa.Column("act", sa.String(16), nullable=False),
+    sa.Column("made_by", sa.String(255)),
+    sa.Column("reason", sa.Text),
+    sa.Column("key_id", sa.String(32)),
     sa.Column("created_at", UtcDateTime, nullable=False),
 )
 
@@ -179,6 +215,16 @@ snapshots = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.Column("blob", sa.LargeBinary, nullable=False),
+)
+
+# Parts of blobs that are large, by the hash of the whole (see `blobs`).
+blob_parts = sa.Table(
+    "blob_parts",
+    metadata,
+    _of_experiment(),
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("content", sa.LargeBinary, nullable=False),
 )
 
 evaluations = sa.Table(

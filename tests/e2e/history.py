@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from service.learning.replay import replay
 from service.records import EventKind, Experiment, StoredEvent
-from service.replay import replay
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.event_log import EventLog

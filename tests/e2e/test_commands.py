@@ -14,17 +14,23 @@ from tests.service_process import ROOT, ServiceProcess, clean_environment
 SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
 
 
-def daband(*arguments: str) -> str:
-    """What a command that must succeed prints."""
-    done = subprocess.run(
+def outcome_of(*arguments: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
+    """What became of a command, whose user types this."""
+    return subprocess.run(
         [sys.executable, "-m", "service.cli", *arguments],
         cwd=ROOT,
         env=clean_environment({"COLUMNS": "200"}),
+        input=typed,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+def daband(*arguments: str) -> str:
+    """What a command that must succeed prints."""
+    done = outcome_of(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -43,6 +49,28 @@ def test_experiments_are_created_listed_and_shown(service: ServiceProcess):
     assert "doses" in json.loads(daband("experiment", "list", *url))
     shown = json.loads(daband("experiment", "show", "doses", *url))
     assert (shown["config"], shown["state"]["phase"]) == (json.loads(SMALL), "zero_shot")
+
+
+def test_experiments_are_paused_archived_resumed_and_deleted(service: ServiceProcess):
+    url = ("--url", service.url)
+    arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
+    daband("experiment", "create", "old", *arms, *url)
+    for command, status in (("pause", "paused"), ("archive", "archived"), ("resume", "active")):
+        changed = json.loads(daband("experiment", command, "old", "--by", "ann", *url))
+        assert changed["status"] == status
+    refused = outcome_of("experiment", "delete", "old", "--confirm", "other", *url)
+    assert (refused.returncode, "nothing was deleted" in refused.stderr) == (2, True)
+    typed = outcome_of("experiment", "delete", "old", *url, typed="old\n")
+    assert typed.returncode == 0, typed.stderr
+    assert "old" not in json.loads(daband("experiment", "list", *url))
+    acts = json.loads(daband("experiment", "history", *url))
+    told = [each["what"] for each in acts if each["experiment"] == "old"]
+    assert [each for each in told if each != "erased"] == [
+        "deleted",
+        "active",
+        "archived",
+        "paused",
+    ]
 
 
 def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):

@@ -111,8 +111,10 @@ async def test_when_the_leader_ends_in_order_the_next_one_need_not_wait(
     await trainers.server.ready()
     async with Clients([trainers.server.url], History()) as clients:
         await clients.create_experiment()
-    trainers.old.start(**patient)
-    await trainers.logged(trainers.old, "leadership_begun")
-    trainers.new.start()
-    assert trainers.old.stop() == 0
-    await trainers.logged(trainers.new, "leadership_begun")
+        await clients.play(2)
+        trainers.old.start(**patient)
+        await trainers.logged(trainers.old, "leadership_begun")
+        trainers.new.start()
+        assert trainers.old.stop() == 0
+        await clients.play(2)
+        await trainers.logged(trainers.new, "leadership_begun")

@@ -25,14 +25,15 @@ async def keys(log: EventLog, experiment: Experiment) -> list[str]:
     return [event.event_key for event in stored]
 
 
+@pytest.mark.parametrize("status", [Status.PAUSED, Status.ARCHIVED])
 async def test_a_pause_does_not_lose_what_was_answered_before(
-    database: Database, experiments: Experiments, experiment: Experiment
+    database: Database, experiments: Experiments, experiment: Experiment, status: Status
 ):
     log, lost = EventLog(database, PATIENT_COMMIT), list[ServiceError]()
     answered = [new_decision(experiment) for _ in range(99)]
     for event in answered:
         log.append_later([event], lost.append)
-    await experiments.set_status(experiment.name, Status.PAUSED)
+    await experiments.set_status(experiment.name, status)
     await log.close()
     assert await keys(log, experiment) == [event.event_key for event in answered]
     assert (lost, log.unwritten_count) == ([], 0)

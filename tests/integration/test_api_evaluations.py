@@ -87,7 +87,7 @@ async def test_a_stored_version_is_evaluated_and_says_what_it_was_trained_on(
     learner = Learner(spec.bandit_config(), spec.seed)
     learner.advance(90)
     blob = to_bytes(learner, 1, with_contexts=False)
-    lease = await Leases(database).acquire(experiment.experiment_id, "me", 60)
+    lease = await Leases(database).acquire(experiment.experiment_id, "me")
     assert lease is not None
     await lab.services.snapshots.save(
         experiment.experiment_id,

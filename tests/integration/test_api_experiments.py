@@ -6,7 +6,7 @@ import pytest
 
 from service.records import NewSnapshot
 from service.storage.leases import Leases
-from tests.api_tools import DOSES, Api
+from tests.api_tools import DOSES, Api, running_api
 
 DECLARED = ("name", "arms", "context", "method", "seed", "config")
 
@@ -96,7 +96,7 @@ async def test_a_bad_declaration_is_refused_at_its_place(
 async def test_too_large_an_experiment_is_refused(api: Api):
     wide = {"arms": [f"a{i}" for i in range(1000)], "config": {"latent_size": 4096}}
     answer = await api.http.post("/experiments", json={**DOSES, "name": "wide", **wide})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/config")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/arms")
 
 
 async def test_a_new_experiment_stands_at_zero(api: Api):
@@ -109,7 +109,7 @@ async def test_a_new_experiment_stands_at_zero(api: Api):
 async def test_state_comes_from_the_newest_snapshot_and_the_log(api: Api, leases: Leases):
     experiment = await api.services.experiments.get("doses")
     await api.decide()
-    lease = await leases.acquire(experiment.experiment_id, "me", 60)
+    lease = await leases.acquire(experiment.experiment_id, "me")
     assert lease is not None
     note = {"counts": {"decisions": 1}, "condition_number": 2.5, "policy_version": "a lie"}
     snapshot = NewSnapshot(1, 3, "sha256:abc", b"state", note=note)
@@ -122,3 +122,28 @@ async def test_state_comes_from_the_newest_snapshot_and_the_log(api: Api, leases
     assert (state["head_offset"], state["folded_offset"], state["lag"]) == (2, 1, 1)
     assert (state["state_hash"], state["condition_number"]) == ("sha256:abc", 2.5)
     assert (state["counts"]["decisions"], state["counts"]["source_rewards"]) == (1, 0)
+
+
+async def test_an_experiment_that_no_process_could_train_is_refused_with_the_figures(api: Api):
+    config = {"batch_size": 65536, "episode_length": 1, "holdout_share": 0, "hidden_sizes": [2]}
+    context = {"kind": "shared", "shape": [65536]}
+    declared = {**DOSES, "name": "poison", "context": context, "config": config}
+    answer = await api.http.post("/experiments", json=declared)
+    details = [each["detail"] for each in answer.json()["errors"]]
+    assert answer.status_code == 422
+    assert any("One encoder update would need 5,0" in each for each in details)
+    assert any("batch_size" in each and "the limit is 4,096 MiB" in each for each in details)
+    assert (await api.http.get("/experiments/poison")).status_code == 404
+
+
+@pytest.mark.parametrize("setting", ["max_experiments", "max_tenant_experiments"])
+async def test_experiments_beyond_a_quota_are_refused_with_the_limit(setting: str, url: str):
+    async with running_api(url, **{setting: 2}) as api:
+        for name in ("one", "two"):
+            answer = await api.http.post("/experiments", json={**DOSES, "name": name})
+            assert answer.status_code == 201
+        third = await api.http.post("/experiments", json={**DOSES, "name": "three"})
+        assert (third.status_code, third.json()["limit"]) == (409, 2)
+        assert third.json()["type"] == "/problems/too-many-experiments"
+        again = await api.http.post("/experiments", json={**DOSES, "name": "one"})
+        assert again.json()["type"] == "/problems/experiment-exists"

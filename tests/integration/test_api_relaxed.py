@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import StorageUnavailable, UnknownExperiment
+from service.errors import RequestConflict, StorageUnavailable
 from service.records import Status
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.storage_tools import eventually
@@ -107,13 +107,32 @@ async def test_what_is_refused_after_it_was_answered_is_lost_and_counted(
     group = quick.services.event_log._group
 
     async def refuse(calls: Any) -> Any:
-        return [UnknownExperiment() for _ in calls]
+        return [RequestConflict() for _ in calls]
 
     group._commit = refuse
     assert (await select(quick)).status_code == 200
     lost = 'daband_decisions_lost_total{experiment="quick"} 1.0'
     await eventually(lambda: lost in quick.services.metrics.exposition().decode())
     assert "decisions_lost" in [getattr(record, "action", None) for record in caplog.records]
+
+
+async def test_a_deleted_experiment_loses_its_decisions_on_purpose(
+    quick: Api, caplog: pytest.LogCaptureFixture
+):
+    await select(quick, request_id="first")
+    group, may_write = quick.services.event_log._group, asyncio.Event()
+    commit = group._commit
+
+    async def wait(calls: Any) -> Any:
+        await may_write.wait()
+        return await commit(calls)
+
+    group._commit = wait
+    assert (await select(quick)).status_code == 200
+    await quick.services.experiments.delete("quick")
+    may_write.set()
+    await eventually(lambda: group.unwritten_count == 0)
+    assert "decisions_lost" not in [getattr(record, "action", None) for record in caplog.records]
 
 
 async def test_from_the_bound_on_decisions_wait_until_they_are_written(database_url: str):

@@ -23,7 +23,7 @@ BLOB = to_bytes(Learner(SPEC.bandit_config(), SPEC.seed), 2, with_contexts=False
 async def saved(api: Api, leases: Leases) -> Api:
     """The app after two snapshots of `doses`."""
     experiment = await api.services.experiments.get("doses")
-    lease = await leases.acquire(experiment.experiment_id, "me", 60)
+    lease = await leases.acquire(experiment.experiment_id, "me")
     assert lease is not None
     for version in (0, 1):
         await api.services.snapshots.save(

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from benchmarks.long_log import linear_spec, write_log
 from service.backup import backup, restore
 from service.backup_format import BackupError, Contents, verified
+from service.learning.replay import replay
 from service.records import Experiment, uuid7
-from service.replay import replay
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments

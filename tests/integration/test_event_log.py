@@ -295,7 +295,7 @@ async def test_an_unknown_experiment_is_refused(event_log: EventLog, experiment:
 async def test_an_old_trainers_event_is_refused(
     event_log: EventLog, leases: Leases, experiment: Experiment
 ):
-    lease = await leases.acquire(experiment.experiment_id, "trainer", ttl_seconds=60)
+    lease = await leases.acquire(experiment.experiment_id, "trainer")
     assert lease is not None
     event = NewEvent(experiment.experiment_id, EventKind.ACTIVATION, "encoder-1")
     with pytest.raises(StaleEpoch):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from benchmarks.log_scale import arm_cost, running_app, select_once
 from benchmarks.long_log import linear_spec, made_events, write_log
 from model.learner import Learner
-from service.folding import Folder
+from service.learning.fold import Folder
 from service.records import EventKind, StoredEvent
 from service.storage.database import Database
 from service.storage.event_log import EventLog

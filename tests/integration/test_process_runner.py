@@ -6,19 +6,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from threading import Thread
+from typing import Any
 
 import psutil
 import pytest
 
+from model.budget import estimated
 from model.job_codec import Message
 from model.learner import Learner, TrainingJob
 from model.snapshot import state_hash
-from service.message_pipe import send
-from service.process_runner import ATTEMPTS, ProcessRunner, TrainingGivenUp
+from model.systems import system_config
+from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
+from service.learning.pipe import receive, send
+from service.learning.process_runner import ATTEMPTS, ProcessRunner
 from tests.builders import make_rounds, small_config, teach
 from tests.storage_tools import eventually
 
 ENDLESS = 10**9  # steps
+MEMORY = 4 << 30
+PATIENT = 3600.0  # seconds
 
 
 class Deaths:
@@ -39,14 +45,15 @@ def deaths() -> Deaths:
 @pytest.fixture(scope="module")
 def runner(deaths: Deaths) -> Iterator[ProcessRunner]:
     """One for all tests here: to start its process takes seconds."""
-    made = ProcessRunner("cpu", deaths)
+    made = ProcessRunner("cpu", MEMORY, deaths)
     yield made
     made.close()
 
 
-def due(steps: int = 4) -> Learner:
+def due(steps: int = 4, **changes: Any) -> Learner:
     """A learner whose first encoder update is pending."""
-    config = small_config(steps_per_episode=steps, divergence_weight=1.0, gate_margin=1.0)
+    fields = {"divergence_weight": 1.0, "gate_margin": 1.0, **changes}
+    config = small_config(steps_per_episode=steps, **fields)
     learner = Learner(config, seed=7)
     rounds = make_rounds(config, config.episode_length)
     teach(learner, rounds[:-1])
@@ -67,14 +74,16 @@ def trained_here() -> str:
 
 def trained_by(runner: ProcessRunner) -> str:
     learner = due()
-    learner.conclude(runner.train(pending(learner)))
+    learner.conclude(runner.train(pending(learner), PATIENT))
     return state_hash(learner)
 
 
 def processes() -> list[psutil.Process]:
     """The training processes that this one has."""
     return [
-        each for each in psutil.Process().children() if "service.training_process" in each.cmdline()
+        each
+        for each in psutil.Process().children()
+        if "service.learning.training_process" in each.cmdline()
     ]
 
 
@@ -112,12 +121,12 @@ def test_signals_for_the_whole_group_do_not_end_it(runner: ProcessRunner, deaths
 
 async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process():
     deaths, others, raised = Deaths(), set(processes()), []
-    runner = ProcessRunner("cpu", deaths)
+    runner = ProcessRunner("cpu", MEMORY, deaths)
 
     def train() -> None:
-        with pytest.raises(TrainingGivenUp) as refused:
-            runner.train(pending(due(ENDLESS)))
-        raised.append(str(refused.value))
+        with pytest.raises(RunnerClosed):
+            runner.train(pending(due(ENDLESS)), PATIENT)
+        raised.append("closed")
 
     trained_by(runner)
     (first,) = set(processes()) - others
@@ -131,25 +140,63 @@ async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process()
     started = list(set(processes()) - others)
     runner.close()
     training.join(30)
-    assert raised == ["training has ended"]
+    assert raised == ["closed"]
     assert psutil.wait_procs(started, 30)[1] == []
     assert deaths.count == 1, "what we end ourselves is no death to tell of"
-    with pytest.raises(TrainingGivenUp, match="has ended"):
-        runner.train(pending(due()))
+    with pytest.raises(RunnerClosed):
+        runner.train(pending(due()), PATIENT)
 
 
 def test_a_job_is_given_up_when_its_process_dies_again_and_again():
     deaths = Deaths()
-    runner = ProcessRunner("cpu", deaths, python="/bin/false")
-    with pytest.raises(TrainingGivenUp, match="again and again"):
-        runner.train(pending(due()))
+    runner = ProcessRunner("cpu", MEMORY, deaths, python="/bin/false")
+    with pytest.raises(JobFailed, match="exit code 1"):
+        runner.train(pending(due()), PATIENT)
     assert deaths.count == ATTEMPTS
     runner.close()
 
 
-def test_a_job_that_fails_is_told_of_in_a_line_that_quotes_nothing():
+def test_a_job_that_takes_too_long_ends_with_its_process():
+    deaths, others = Deaths(), set(processes())
+    runner = ProcessRunner("cpu", MEMORY, deaths)
+    trained_by(runner)
+    (first,) = set(processes()) - others
+    with pytest.raises(JobOverran, match=r"longer than 0\.2 s"):
+        runner.train(pending(due(ENDLESS)), 0.2)
+    assert not first.is_running()
+    assert trained_by(runner) == trained_here(), "the next job gets another process"
+    assert deaths.count == 0, "what we end ourselves is no death to count"
+    runner.close()
+
+
+def test_a_job_that_wants_too_much_memory_fails_and_the_next_one_does_not():
+    deaths = Deaths()
+    runner = ProcessRunner("cpu", 512 << 20, deaths)
+    with pytest.raises(JobFailed, match="it ran out of memory"):
+        runner.train(pending(due(batch_size=2_000_000)), PATIENT)
+    assert trained_by(runner) == trained_here()
+    assert deaths.count == 0
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "shape"), [("daband", (64,)), ("daband-plus", (64,)), ("daband-plus", (1, 12, 12))]
+)
+def test_a_job_gets_by_with_what_was_estimated(method: str, shape: tuple[int, ...]):
+    config = system_config(method, arm_count=4, context_shape=shape, episode_length=64)
+    learner = Learner(config, seed=7)
+    rounds = make_rounds(config, config.episode_length)
+    teach(learner, rounds[:-1])
+    learner.observe(rounds[-1])
+    runner = ProcessRunner("cpu", estimated(config).update_bytes, Deaths())
+    assert runner.train(pending(learner), PATIENT).losses
+    runner.close()
+
+
+def test_a_job_that_fails_is_answered_and_logged_without_its_values():
     answers, theirs = os.pipe()
-    command = [sys.executable, "-m", "service.training_process", "cpu", str(theirs)]
+    module = "service.learning.training_process"
+    command = [sys.executable, "-m", module, "cpu", str(MEMORY), str(theirs)]
     with subprocess.Popen(
         command,
         pass_fds=[theirs],
@@ -157,15 +204,18 @@ def test_a_job_that_fails_is_told_of_in_a_line_that_quotes_nothing():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
+        os.close(theirs)
         assert process.stdin
         assert process.stdout
         assert process.stderr
         send(process.stdin, Message({"kind": "judging", "config": {"a canary": 1}}, {}))
+        with open(answers, "rb") as pipe:
+            answer = receive(pipe)
+        process.stdin.close()
         out, errors = process.stdout.read().decode(), process.stderr.read().decode()
-    os.close(answers)
-    os.close(theirs)
+    assert answer.header == {"failed": "it raised ValueError"}
     (line,) = [json.loads(line) for line in out.splitlines()]
-    assert (line["level"], line["action"]) == ("critical", "training_failed")
+    assert (line["level"], line["action"]) == ("error", "training_failed")
     assert "canary" not in out + errors
     assert "Traceback" not in errors
-    assert process.returncode == 1
+    assert process.returncode == 0

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
 
 from service.records import uuid7
 from service.snapshot_bus import (
+    KEPT_SECONDS,
     CachedSnapshot,
     InProcessBus,
     RedisBus,
@@ -17,10 +19,12 @@ from service.snapshot_bus import (
     SnapshotBus,
     Topic,
 )
+from tests.builders import stored_experiment
 from tests.faulty_proxy import FaultyProxy
 from tests.servers import RedisServer
 from tests.storage_tools import eventually, running
 
+DOSES, OTHER = stored_experiment("doses"), stored_experiment("other")
 QUIET_SECONDS = 0.05
 PATIENT_SECONDS = 30.0
 
@@ -51,19 +55,19 @@ async def subscribed(sender: SnapshotBus, receiver: SnapshotBus) -> None:
 
 
 async def test_what_is_published_last_is_the_latest(bus: SnapshotBus):
-    assert await bus.latest("doses") is None
-    await bus.publish("doses", 1, 10, b"one")
-    await bus.publish("doses", 2, 20, b"two")
-    await bus.publish("other", 7, 70, b"")
-    assert await bus.latest("doses") == CachedSnapshot(2, 20, b"two")
-    assert await bus.latest("other") == CachedSnapshot(7, 70, b"")
+    assert await bus.latest(DOSES) is None
+    await bus.publish(DOSES, 1, 10, b"one")
+    await bus.publish(DOSES, 2, 20, b"two")
+    await bus.publish(OTHER, 7, 70, b"")
+    assert await bus.latest(DOSES) == CachedSnapshot(2, 20, b"two")
+    assert await bus.latest(OTHER) == CachedSnapshot(7, 70, b"")
 
 
 async def test_listeners_hear_each_name_once_and_only_of_their_topic(bus: SnapshotBus):
     snapshots, rewards = bus.listen(Topic.SNAPSHOT), bus.listen(Topic.REWARD)
     for version in (1, 2):
-        await bus.publish("doses", version, 10, b"state")
-    await bus.publish("other", 1, 10, b"state")
+        await bus.publish(DOSES, version, 10, b"state")
+    await bus.publish(OTHER, 1, 10, b"state")
     assert await snapshots.wait(PATIENT_SECONDS) == {"doses", "other"}
     assert await rewards.wait(QUIET_SECONDS) == set()
 
@@ -89,11 +93,11 @@ async def test_another_process_hears_and_sees_everything(redis_url: str):
     async with running(one.run(), two.run()):
         await subscribed(one, two)
         snapshots, rewards = two.listen(Topic.SNAPSHOT), two.listen(Topic.REWARD)
-        await one.publish("doses", 3, 30, b"state")
+        await one.publish(DOSES, 3, 30, b"state")
         one.wake("doses")
         assert await snapshots.wait(PATIENT_SECONDS) == {"doses"}
         await eventually(lambda: _hears(rewards, "doses"))
-        assert await two.latest("doses") == CachedSnapshot(3, 30, b"state")
+        assert await two.latest(DOSES) == CachedSnapshot(3, 30, b"state")
     await one.close()
     await two.close()
 
@@ -104,22 +108,56 @@ async def _hears(listener, name: str) -> bool:
 
 async def test_two_prefixes_do_not_meet(redis_url: str):
     one, two = RedisBus(redis_url, patient(uuid7())), RedisBus(redis_url, patient(uuid7()))
-    await one.publish("doses", 1, 10, b"state")
-    assert await two.latest("doses") is None
+    await one.publish(DOSES, 1, 10, b"state")
+    assert await two.latest(DOSES) is None
     await one.close()
     await two.close()
+
+
+async def test_a_snapshot_is_forgotten_with_its_experiment(bus: SnapshotBus):
+    await bus.publish(DOSES, 1, 10, b"one")
+    await bus.publish(OTHER, 1, 10, b"one")
+    listener = bus.listen(Topic.SNAPSHOT)
+    await bus.forget(DOSES)
+    assert await bus.latest(DOSES) is None
+    assert await bus.latest(OTHER) is not None
+    assert await listener.wait(PATIENT_SECONDS) == {"doses"}
+
+
+async def test_an_experiment_of_the_same_name_has_a_snapshot_of_its_own(bus: SnapshotBus):
+    await bus.publish(DOSES, 9, 90, b"of the one before")
+    assert await bus.latest(replace(DOSES, experiment_id="another")) is None
+
+
+async def test_inside_a_process_the_oldest_snapshots_make_room():
+    bus = InProcessBus(memory_bytes=10)
+    await bus.publish(DOSES, 1, 10, bytes(6))
+    await bus.publish(OTHER, 1, 10, bytes(6))
+    assert await bus.latest(DOSES) is None
+    assert await bus.latest(OTHER) is not None
+    await bus.publish(DOSES, 2, 20, bytes(4))
+    assert await bus.latest(OTHER) is not None
+
+
+async def test_snapshots_leave_redis_after_a_time(redis_url: str):
+    prefix = uuid7()
+    bus, client = RedisBus(redis_url, patient(prefix)), Redis.from_url(redis_url)
+    await bus.publish(DOSES, 1, 10, b"state")
+    assert 0 < await client.ttl(f"{prefix}:snapshot:{DOSES.experiment_id}") <= KEPT_SECONDS
+    await client.aclose()
+    await bus.close()
 
 
 async def test_a_broken_value_is_no_snapshot(redis_url: str):
     prefix, failures = uuid7(), Counter[str]()
     bus = RedisBus(redis_url, patient(prefix), on_failure=lambda name: failures.update([name]))
     client = Redis.from_url(redis_url)
-    await bus.publish("doses", 1, 10, b"state")
-    value = await client.get(f"{prefix}:snapshot:doses")
+    await bus.publish(DOSES, 1, 10, b"state")
+    value = await client.get(f"{prefix}:snapshot:{DOSES.experiment_id}")
     assert isinstance(value, bytes)
-    for key, bad in (("doses", value[:-1]), ("doses", b"x" + value[1:]), ("other", value)):
-        await client.set(f"{prefix}:snapshot:{key}", bad)
-        assert await bus.latest(key) is None
+    for of, bad in ((DOSES, value[:-1]), (DOSES, b"x" + value[1:]), (OTHER, value)):
+        await client.set(f"{prefix}:snapshot:{of.experiment_id}", bad)
+        assert await bus.latest(of) is None
     assert failures == {"latest": 3}
     await client.aclose()
     await bus.close()
@@ -128,8 +166,8 @@ async def test_a_broken_value_is_no_snapshot(redis_url: str):
 async def test_a_large_snapshot_passes(redis_url: str):
     bus = RedisBus(redis_url, patient(uuid7()))
     blob = bytes(1000) * 8000
-    await bus.publish("doses", 1, 10, blob)
-    assert await bus.latest("doses") == CachedSnapshot(1, 10, blob)
+    await bus.publish(DOSES, 1, 10, blob)
+    assert await bus.latest(DOSES) == CachedSnapshot(1, 10, blob)
     await bus.close()
 
 
@@ -141,8 +179,8 @@ async def test_while_redis_is_away_nothing_raises_and_local_listeners_still_hear
     own_redis.kill()
     listeners = [bus.listen(topic) for topic in Topic]
     async with running(bus.run()):
-        await bus.publish("doses", 1, 10, b"state")
-        assert await bus.latest("doses") is None
+        await bus.publish(DOSES, 1, 10, b"state")
+        assert await bus.latest(DOSES) is None
         bus.wake("doses")
         for listener in listeners:
             assert await listener.wait(PATIENT_SECONDS) == {"doses"}
@@ -158,13 +196,13 @@ async def test_a_redis_that_comes_back_is_used_again(own_redis: RedisServer):
     async with running(one.run(), two.run()):
         await subscribed(one, two)
         await asyncio.to_thread(own_redis.kill)
-        await one.publish("doses", 1, 10, b"state")
+        await one.publish(DOSES, 1, 10, b"state")
         await asyncio.to_thread(own_redis.start)
         await subscribed(one, two)
 
         async def is_published() -> bool:
-            await one.publish("doses", 2, 20, b"state")
-            return await two.latest("doses") == CachedSnapshot(2, 20, b"state")
+            await one.publish(DOSES, 2, 20, b"state")
+            return await two.latest(DOSES) == CachedSnapshot(2, 20, b"state")
 
         await eventually(is_published)
     await one.close()
@@ -176,8 +214,8 @@ async def test_a_redis_that_hangs_costs_one_short_wait(own_redis: RedisServer):
         bus = RedisBus(f"redis://127.0.0.1:{proxy.port}", RedisOptions(pause_seconds=60))
         started = time.monotonic()
         for _ in range(200):
-            await bus.publish("doses", 1, 10, b"state")
-            assert await bus.latest("doses") is None
+            await bus.publish(DOSES, 1, 10, b"state")
+            assert await bus.latest(DOSES) is None
         # One wait of 50 ms; two hundred of them would take twenty seconds.
         assert time.monotonic() - started < 5
         await bus.close()
@@ -201,10 +239,10 @@ async def test_a_subscription_that_went_silent_is_made_again(own_redis: RedisSer
 async def test_a_flushed_redis_has_no_snapshot_and_takes_the_next(own_redis: RedisServer):
     bus = RedisBus(own_redis.url, RedisOptions(timeout_seconds=10))
     client = Redis.from_url(own_redis.url)
-    await bus.publish("doses", 1, 10, b"state")
+    await bus.publish(DOSES, 1, 10, b"state")
     await client.flushall()
-    assert await bus.latest("doses") is None
-    await bus.publish("doses", 2, 20, b"state")
-    assert await bus.latest("doses") == CachedSnapshot(2, 20, b"state")
+    assert await bus.latest(DOSES) is None
+    await bus.publish(DOSES, 2, 20, b"state")
+    assert await bus.latest(DOSES) == CachedSnapshot(2, 20, b"state")
     await client.aclose()
     await bus.close()

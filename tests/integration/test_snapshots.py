@@ -1,15 +1,21 @@
 """The snapshots' contract, on SQLite and on Postgres."""
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from service.errors import StaleEpoch, UnknownExperiment, UnknownSnapshot, VersionConflict
 from service.records import Experiment, NewSnapshot, SnapshotRecord
+from service.storage.blobs import LARGE_BYTES, PART_BYTES, write_parts
+from service.storage.candidates import Candidates
+from service.storage.database import Database
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.tables import blob_parts
 from tests.storage_tools import outcome
 
 
@@ -77,8 +83,8 @@ async def test_of_saves_that_race_one_wins(snapshots: Snapshots, experiment: Exp
 async def test_a_trainer_that_was_stopped_and_woke_up_is_refused(
     snapshots: Snapshots, leases: Leases, experiment: Experiment
 ):
-    old = await leases.acquire(experiment.experiment_id, "old", ttl_seconds=0)
-    new = await leases.acquire(experiment.experiment_id, "new", ttl_seconds=60)
+    old = await leases.acquire(experiment.experiment_id, "old")
+    new = await leases.acquire(experiment.experiment_id, "new")
     assert old is not None
     assert new is not None
     with pytest.raises(StaleEpoch):
@@ -156,3 +162,58 @@ async def test_what_is_not_there_is_refused(snapshots: Snapshots, experiment: Ex
         await snapshots.pin(experiment.experiment_id, 1)
     with pytest.raises(UnknownExperiment):
         await snapshots.save("nobody", epoch=0, expected_version=0, snapshot=snapshot())
+
+
+async def parts(database: Database) -> int:
+    query = sa.select(sa.func.count()).select_from(blob_parts)
+    return await database.read(lambda connection: connection.scalar(query)) or 0
+
+
+async def test_a_large_snapshot_is_written_in_parts_and_comes_back_whole(
+    snapshots: Snapshots, experiment: Experiment, database: Database
+):
+    blob = os.urandom(LARGE_BYTES + 1)
+    record = await save(snapshots, experiment, 0, snapshot(blob))
+    assert await parts(database) == LARGE_BYTES // PART_BYTES + 1
+    latest = await snapshots.latest(experiment.experiment_id)
+    assert latest is not None
+    assert (latest.record, latest.is_intact) == (record, True)
+    assert latest.blob == blob
+    assert await save(snapshots, experiment, 0, snapshot(blob)) == record, "as after a time-out"
+    assert await parts(database) == LARGE_BYTES // PART_BYTES + 1
+
+
+async def test_parts_that_no_row_came_after_mean_nothing_and_go(
+    snapshots: Snapshots, experiment: Experiment, database: Database
+):
+    mine = experiment.experiment_id
+    await write_parts(database, mine, "abandoned", bytes(LARGE_BYTES + 1), 60.0)
+    assert await snapshots.latest(mine) is None
+    kept = snapshot(os.urandom(LARGE_BYTES + 1), encoder_version=1)
+    await save(snapshots, experiment, 0, kept)
+    await save(snapshots, experiment, 1, snapshot(os.urandom(LARGE_BYTES + 1)))
+    await save(snapshots, experiment, 2, snapshot(b"small"))
+    await snapshots.prune(mine, keep=1)
+    assert await parts(database) == LARGE_BYTES // PART_BYTES + 1, "those of the pinned one"
+    assert (await snapshots.get(mine, 1)).is_intact
+
+
+async def test_a_part_that_is_missing_or_changed_is_noticed(
+    snapshots: Snapshots, experiment: Experiment, database: Database
+):
+    await save(snapshots, experiment, 0, snapshot(os.urandom(LARGE_BYTES + 1)))
+    changed = sa.update(blob_parts).where(blob_parts.c.number == 1).values(content=b"changed")
+    await database.write(lambda connection: connection.execute(changed))
+    assert not (await snapshots.get(experiment.experiment_id, 1)).is_intact
+    await database.write(lambda connection: connection.execute(sa.delete(blob_parts)))
+    assert not (await snapshots.get(experiment.experiment_id, 1)).is_intact
+
+
+async def test_a_large_candidate_comes_back_whole(database: Database, experiment: Experiment):
+    candidates = Candidates(database)
+    blob = os.urandom(LARGE_BYTES + 1)
+    mine = experiment.experiment_id
+    await candidates.save(mine, 1, blob, {}, epoch=0, keep=1)
+    assert (await candidates.get(mine, 1)).blob == blob
+    await candidates.save(mine, 2, b"small", {}, epoch=0, keep=1)
+    assert await parts(database) == 0

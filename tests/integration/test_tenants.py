@@ -96,6 +96,7 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     },
     ("GET", "/experiments/{name}"): bare,
     ("PATCH", "/experiments/{name}"): lambda _: {"json": {"status": "paused"}},
+    ("DELETE", "/experiments/{name}"): lambda things: {"params": {"confirm": things.experiment}},
     ("POST", "/experiments/{name}/phase"): lambda _: {"json": {"phase": "continued"}},
     ("GET", "/experiments/{name}/state"): bare,
     ("GET", "/experiments/{name}/transfer"): bare,
@@ -118,7 +119,12 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     ("POST", "/evaluations/{evaluation_id}/cancel"): bare,
     ("GET", "/evaluations/{evaluation_id}/report"): bare,
 }
-ABOUT_ALL = {("GET", "/experiments"), ("POST", "/experiments"), ("GET", "/evaluations")}
+ABOUT_ALL = {
+    ("GET", "/audit"),
+    ("GET", "/experiments"),
+    ("POST", "/experiments"),
+    ("GET", "/evaluations"),
+}
 ABOUT_THE_SERVICE = {
     ("GET", path) for path in ("/healthz", "/readyz", "/metrics", "/problems/{slug}")
 }
@@ -177,7 +183,7 @@ async def furnish(url: str) -> Furniture:
 
 async def save_encoders(api: Api) -> None:
     experiment_id = (await api.services.experiments.get("acme/doses")).experiment_id
-    lease = await Leases(api.services.database).acquire(experiment_id, "me", 60)
+    lease = await Leases(api.services.database).acquire(experiment_id, "me")
     assert lease is not None
     snapshot = NewSnapshot(0, 0, "sha256:0", BLOB)
     await api.services.snapshots.save(
@@ -308,3 +314,15 @@ async def test_acts_by_hand_tell_which_key_they_came_with(laboratory: Laboratory
     told = [(each["what"], each["details"]["key_id"]) for each in entries]
     acts = ("phase_changed", "version_restored", "encoder_promoted")
     assert told == [(act, key_id) for act in acts]
+
+
+async def test_the_audit_trail_holds_the_callers_acts_alone(laboratory: Laboratory):
+    furniture, http = laboratory.furniture, laboratory.api.http
+    owner = bearer(furniture.owner)
+    await http.patch("/experiments/doses", json={"status": "paused"}, headers=owner)
+    await http.delete("/experiments/doses?confirm=doses", headers=owner)
+    entries = (await http.get("/audit", headers=owner)).json()["entries"]
+    assert [each["what"] for each in entries] == ["deleted", "paused"]
+    assert {each["key_id"] for each in entries} == {furniture.owner.split("_")[1]}
+    for whose, key in furniture.strangers.items():
+        assert (await http.get("/audit", headers=bearer(key))).json() == {"entries": []}, whose

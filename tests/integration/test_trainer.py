@@ -11,13 +11,14 @@ import pytest
 from model.restoring import restore_networks, restore_policy
 from model.rounds import Domain
 from model.systems import system_config
-from service import experiment_spec, leadership
+from service import experiment_spec
 from service.context_codec import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.loading import LearnerStore
+from service.learning import training_loop
+from service.learning.replay import replay
+from service.learning.restore import LearnerStore
 from service.records import EventKind, Phase, phase_event
-from service.replay import replay
 from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.storage_tools import eventually, flip_a_bit
 
@@ -102,7 +103,7 @@ async def test_published_policy_is_served(url):
 
 
 async def test_restart_takes_up_where_the_newest_snapshot_ends(url, caplog):
-    caplog.set_level(logging.INFO, "service.leadership")
+    caplog.set_level(logging.INFO, "service.learning.training_loop")
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 6)
@@ -153,7 +154,7 @@ async def test_a_method_that_means_something_else_is_folded_again_behind_what_se
         served = await settled(api, EPISODE + 3)
         folded = await newest_offset(api)
     monkeypatch.setattr(experiment_spec, "system_config", partial(system_config, view_dropout=0.25))
-    monkeypatch.setattr(leadership, "PAGE", 4)  # between two pages a trainer may publish
+    monkeypatch.setattr(training_loop, "PAGE_BYTES", 1)  # between two pages a trainer may publish
     async with running_api(url, **TRAINING) as api:
         await play(api, EPISODE, start=100)
         await settled(api, 2 * EPISODE + 3)
@@ -307,7 +308,7 @@ async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(u
         assert stored is not None
         assert hashlib.sha256(stored.blob).hexdigest() == stored.record.sha256
         assert restore_policy(stored.blob).version.offset == stored.record.offset
-        on_the_bus = await api.services.bus.latest("doses")
+        on_the_bus = await api.services.bus.latest(experiment)
         assert on_the_bus is not None
         assert (on_the_bus.version, on_the_bus.blob) == (stored.record.version, stored.blob)
         kinds = [

@@ -1,5 +1,6 @@
 """The command line, without a server where none is needed."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,19 @@ def test_a_database_is_migrated_once(tmp_path: Path):
     first, second = (daband("migrate", "--data-dir", str(tmp_path)) for _ in range(2))
     assert "None →" in first.output
     assert "nothing to do" in second.output
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["train"], ["migrate"]])
+def test_a_database_of_a_later_version_is_refused_in_a_line(tmp_path: Path, command: list[str]):
+    folder = ("--data-dir", str(tmp_path))
+    daband("migrate", *folder)
+    with sqlite3.connect(tmp_path / "daband.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+    outcome = daband(*command, *folder)
+    assert outcome.exit_code == 2
+    assert "A later version of daband wrote this database" in outcome.output
+    assert "9999" in outcome.output
+    assert isinstance(outcome.exception, SystemExit)
 
 
 def test_replaying_an_unknown_experiment_is_an_error(tmp_path: Path):

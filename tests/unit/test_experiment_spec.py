@@ -7,6 +7,7 @@ import pytest
 from model.config import ContextKind
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, is_name
+from service.limits import BudgetLimits
 
 DOSES = ExperimentSpec("doses", ("low", "mid"), ContextKind.SHARED, (4,), config={"alpha": 0.5})
 
@@ -53,7 +54,10 @@ def test_a_good_declaration_can_be_served():
         ({"config": {"context_shape": [9]}}, "#/config"),
         ({"config": {"latent_size": 5000}}, "#/config/latent_size"),
         ({"config": {"episode_length": 2**40}}, "#/config/episode_length"),
-        ({"context_shape": (1024, 1024), "method": "linucb"}, "#/config"),
+        ({"config": {"alpha": 1e300}}, "#/config/alpha"),
+        ({"config": {"ridge": 1e-300}}, "#/config/ridge"),
+        ({"config": {"learning_rate": 1e6}}, "#/config/learning_rate"),
+        ({"config": {"divergence_weight": 1e300}}, "#/config/divergence_weight"),
         ({"arms": tuple(map(str, range(10_001)))}, "#/arms"),
         ({"seed": 2**63}, "#/seed"),
     ],
@@ -64,6 +68,48 @@ def test_what_is_wrong_is_named_by_its_place(fields: dict[str, Any], pointer: st
     (place,) = refused.value.members["errors"]
     assert place["pointer"] == pointer
     assert place["detail"].endswith(".")
+
+
+# Accepted once, and the end of the process that trained it: an update would need terabytes.
+POISON: dict[str, Any] = {
+    "context_shape": (65536,),
+    "config": {
+        "batch_size": 65536,
+        "episode_length": 1,
+        "holdout_share": 0.0,
+        "hidden_sizes": [2],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "need", "pointer"),
+    [
+        (POISON, "One encoder update would need 5,052,", "#/context/shape"),
+        ({"context_shape": (1024, 1024), "method": "linucb"}, "A snapshot of A, b", "#/arms"),
+        ({"context_shape": (65536,)}, "The learner with its", "#/context/shape"),
+        ({"context_shape": (800,), "config": {"batch_size": 65536}}, "One encoder", None),
+        ({"config": {"steps_per_episode": 100_000}}, "would need about", None),
+        ({"config": {"rebuild_window": 2**31 - 1}}, "rebuild_window", None),
+        ({"config": {"reservoir_size": 2**31 - 1}}, "reservoir_size", None),
+    ],
+)
+def test_what_no_process_could_carry_is_refused_with_its_figure(
+    fields: dict[str, Any], need: str, pointer: str | None
+):
+    changed(**fields).check()
+    with pytest.raises(InvalidRequest) as refused:
+        changed(**fields).check_budget(BudgetLimits())
+    places = refused.value.members["errors"]
+    (place,) = [each for each in places if need in each["detail"]][:1]
+    assert "the limit is" in place["detail"]
+    assert pointer in (None, place["pointer"])
+
+
+def test_limits_are_the_operators():
+    DOSES.check_budget(BudgetLimits())
+    with pytest.raises(InvalidRequest):
+        DOSES.check_budget(BudgetLimits(update_seconds=0.5))
 
 
 def test_an_encoder_that_does_not_fit_is_noticed_when_proved():

@@ -16,7 +16,7 @@ from model.rounds import Domain, Phase
 from model.snapshot import state_hash, to_bytes
 from service.decision_codec import DecisionPayload
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder, conclusion
+from service.learning.fold import Folder, conclusion
 from service.records import EventKind, StoredEvent
 from tests.api_tools import DOSES
 

@@ -17,7 +17,7 @@ from model.job_codec import (
 )
 from model.learner import Learner, TrainingJob
 from model.snapshot import state_hash
-from service.message_pipe import receive, send
+from service.learning.pipe import receive, send
 from tests.builders import make_rounds, small_config, teach
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from model.budget import estimated
 from model.learner import Learner
 from model.snapshot import to_bytes
 from service.errors import StorageUnavailable, UnknownExperiment
 from service.experiment_spec import ExperimentSpec
-from service.policies import Policies, PolicyObserver
+from service.policies import Policies, PolicyObserver, PolicyOptions
 from service.records import (
     Experiment,
     Phase,
@@ -54,24 +55,31 @@ class FakeStore:
     head_offset: int = 0
     is_away: bool = False
     reads: int = 0
+    names: tuple[str, ...] = ("doses",)
+    asked: list[list[str]] = field(default_factory=list)
 
     @property
     def experiment(self) -> Experiment:
+        return self.named("doses")
+
+    def named(self, name: str) -> Experiment:
         newest = max(self.kept, default=0)
         return Experiment(
-            *("x", "doses", SPEC.to_json(), Phase.ZERO_SHOT, self.status),
+            *(f"id-{name}", name, SPEC.to_json(), Phase.ZERO_SHOT, self.status),
             *(self.head_offset, newest + 1, 1, utc_now()),
         )
 
     async def get(self, name: str) -> Experiment:
         self._check()
-        if name != "doses":
+        if name not in self.names:
             raise UnknownExperiment
-        return self.experiment
+        return self.named(name)
 
-    async def list(self) -> list[Experiment]:
+    async def get_many(self, experiment_ids: list[str]) -> list[Experiment]:
         self._check()
-        return [self.experiment]
+        self.asked.append(sorted(experiment_ids))
+        there = [name for name in self.names if f"id-{name}" in experiment_ids]
+        return [self.named(name) for name in there]
 
     async def latest(self, experiment_id: str) -> StoredSnapshot | None:
         return await self.newest_at_or_before(experiment_id, max(self.kept, default=0))
@@ -105,9 +113,11 @@ def policies(
     bus: InProcessBus,
     poll_seconds: float = 0.01,
     observer: PolicyObserver | None = None,
+    **options: Any,
 ) -> Policies:
     fake: Any = store
-    return Policies(fake, fake, bus, poll_seconds=poll_seconds, observer=observer)
+    chosen = PolicyOptions(poll_seconds, **options)
+    return Policies(fake, fake, bus, options=chosen, observer=observer)
 
 
 @dataclass
@@ -161,7 +171,7 @@ async def test_a_notice_of_the_bus_brings_the_new_policy(store: FakeStore, bus: 
     assert await version(made) == 0
     async with running(made.run()):
         await eventually(lambda: _is_listening(bus))
-        await bus.publish("doses", 1, 0, blob(1))
+        await bus.publish(store.experiment, 1, 0, blob(1))
         await becomes(made, 1)
 
 
@@ -191,7 +201,7 @@ async def test_an_older_version_never_replaces_a_newer_one(store: FakeStore, bus
     made = policies(store, bus)
     assert await version(made) == 2
     async with running(made.run()):
-        await bus.publish("doses", 1, 0, blob(1))
+        await bus.publish(store.experiment, 1, 0, blob(1))
         store.kept = {1: stored(1)}
         reads = store.reads
         await eventually(lambda: store.reads > reads + 3)
@@ -204,7 +214,7 @@ async def test_a_damaged_snapshot_is_passed_over(store: FakeStore, bus: InProces
     made = policies(store, bus)
     assert await version(made) == 1
     async with running(made.run()):
-        await bus.publish("doses", 3, 0, blob(2)[:100])
+        await bus.publish(store.experiment, 3, 0, blob(2)[:100])
         store.save(stored(4))
         await becomes(made, 4)
 
@@ -262,3 +272,46 @@ async def test_a_poll_tells_how_many_events_the_policy_does_not_know(
     store.head_offset = 7
     async with running(made.run()):
         await eventually(lambda: ("doses", 7) in observer.lags)
+
+
+async def test_only_what_is_asked_for_is_polled(store: FakeStore, bus: InProcessBus):
+    store.names = ("doses", "other", "third")
+    made = policies(store, bus)
+    async with running(made.run()):
+        await made.current("doses")
+        await made.current("third")
+        await eventually(lambda: len(store.asked) > 2)
+    assert store.asked[-1] == ["id-doses", "id-third"]
+
+
+async def test_a_deleted_experiment_leaves_memory(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus)
+    await made.current("doses")
+    async with running(made.run()):
+        store.names = ()
+        await eventually(lambda: made.known("doses") is None)
+    with pytest.raises(UnknownExperiment):
+        await made.current("doses")
+
+
+async def test_the_policy_used_least_recently_makes_room(store: FakeStore, bus: InProcessBus):
+    store.names = tuple(f"e-{number}" for number in range(3))
+    one = estimated(SPEC.bandit_config()).policy_bytes
+    made = policies(store, bus, memory_bytes=2 * one)
+    async with running(made.run()):
+        await made.current("e-0")
+        await made.current("e-1")
+        polls = len(store.asked)
+        made.known("e-0")
+        await eventually(lambda: len(store.asked) > polls + 1)
+        await made.current("e-2")
+    assert [made.known(name) is not None for name in store.names] == [True, False, True]
+    await made.current("e-1")
+    assert made.known("e-1") is not None, "it comes back from its snapshot"
+
+
+async def test_a_policy_that_nobody_asks_for_leaves_memory(store: FakeStore, bus: InProcessBus):
+    made = policies(store, bus, idle_seconds=0.0)
+    await made.current("doses")
+    async with running(made.run()):
+        await eventually(lambda: not made._served)

@@ -104,7 +104,7 @@ def test_log_contexts_hold_no_contexts_payloads_or_rewards():
         stored,
         Experiment("e-1", "doses", secret, Phase.ZERO_SHOT, Status.ACTIVE, 1, 1, 0, now),
         SnapshotRecord("e-1", 1, 7, 1, 0, secret, secret, 5, False, now, {"note": secret}),
-        Lease("e-1", "trainer", 1, now),
+        Lease("e-1", "trainer", 1),
     )
     for record in records:
         said = str(record.log_context())

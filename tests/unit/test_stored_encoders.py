@@ -9,8 +9,8 @@ import pytest
 from model.learner import Learner
 from model.snapshot import to_bytes
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
+from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
-from service.stored_encoders import stored_networks
 from tests.builders import small_config
 
 OURS, THEIRS = (to_bytes(Learner(small_config(), seed), 1, with_contexts=False) for seed in (1, 2))

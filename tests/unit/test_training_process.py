@@ -1,11 +1,13 @@
-"""The training process's turn from a job to the next."""
+"""The training process from one job to the next."""
 
 import os
 from typing import Any
 
 import pytest
 
-from service import training_process
+from model.job_codec import Message
+from service.learning import training_process
+from service.learning.jobs import failure_reason
 
 
 class EndError(Exception):
@@ -13,22 +15,33 @@ class EndError(Exception):
 
 
 def test_memory_is_given_back_once_a_job_is_answered(monkeypatch: pytest.MonkeyPatch):
-    done: list[str] = []
+    done: list[Any] = []
 
     def listen(pipe: Any, jobs: Any) -> None:
-        for job in ("job", "end"):
-            jobs.put(job)
+        for _ in range(2):
+            jobs.put(Message({"kind": "unknown"}, {}))
 
-    def answered(job: str, device: str) -> str:
-        if job == "end":
+    def send(pipe: Any, answer: Message) -> None:
+        if done:
             raise EndError
-        return f"{job} on {device}"
+        done.append(answer.header)
 
     monkeypatch.setattr(training_process, "_prepare", lambda: None)
     monkeypatch.setattr(training_process, "_listen", listen)
-    monkeypatch.setattr(training_process, "answered", answered)
-    monkeypatch.setattr(training_process, "send", lambda pipe, answer: done.append(answer))
+    monkeypatch.setattr(training_process, "send", send)
     monkeypatch.setattr(training_process, "give_back", lambda: done.append("given back"))
     with pytest.raises(EndError):
-        training_process.main("cpu", os.open(os.devnull, os.O_WRONLY))
-    assert done == ["job on cpu", "given back"]
+        training_process.main("cuda", 0, os.open(os.devnull, os.O_WRONLY))
+    assert done == [{"failed": "it raised KeyError"}, "given back"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "it ran out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 17"), "it ran out of memory"),
+        (ValueError("a canary of 17"), "it raised ValueError"),
+    ],
+)
+def test_reasons_quote_no_value(error: Exception, reason: str):
+    assert failure_reason(error) == reason

@@ -1,24 +1,37 @@
-"""Brings a learner back from storage: the newest good snapshot, with its contexts from the log."""
+"""Brings learners and encoders back from storage, whole or not at all."""
 
 import asyncio
+import hashlib
+import json
 import logging
+import math
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from model.learner import Learner
-from model.restoring import restore
+from model.networks import Networks
+from model.restoring import restore, restore_networks
 from model.rounds import Floats, Integers
 from model.snapshot import SnapshotError
+from model.stepping import Moments
 from service.context_codec import contexts_said, part_contexts, place, rows_a_part
 from service.decision_codec import chosen_context
+from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.records import EventKind, Experiment, StoredSnapshot
+from service.records import Candidate, EventKind, Experiment, StoredEvent, StoredSnapshot
+from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
+from service.storage.event_rows import chunks
 from service.storage.snapshots import Snapshots
 
+MOST_ROWS, PAGE_BYTES = 4096, 16 << 20  # of contexts that are read at once
+
 log = logging.getLogger(__name__)
+
+Stored = TypeVar("Stored", StoredSnapshot, Candidate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +82,24 @@ class LearnerStore:
     async def _contexts(
         self, experiment_id: str, spec: ExperimentSpec, references: Integers
     ) -> Floats:
-        places = [place(name) for name in references.tolist()]
-        found = await self.event_log.events_at(experiment_id, {offset for offset, _ in places})
+        """Contexts by reference, read a bounded number of bytes at a time."""
         contexts = np.zeros((len(references), *spec.context_shape), dtype=np.float32)
+        places = [place(name) for name in references.tolist()]
+        for rows in chunks(range(len(places)), _rows_at_once(spec)):
+            await self._fill(experiment_id, spec, contexts, [(row, *places[row]) for row in rows])
+        return contexts
+
+    async def _fill(
+        self,
+        experiment_id: str,
+        spec: ExperimentSpec,
+        contexts: Floats,
+        wanted: list[tuple[int, int, int]],
+    ) -> None:
+        """Fill rows of the contexts, each wanted from an offset of the log and a row there."""
+        found = await self.event_log.events_at(experiment_id, {offset for _, offset, _ in wanted})
         uploaded: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        for index, (offset, row) in enumerate(places):
+        for index, offset, row in wanted:
             if offset not in found:
                 raise SnapshotError(f"the log has no context at offset {offset}")
             if found[offset].kind is EventKind.CONTEXTS:
@@ -81,13 +107,18 @@ class LearnerStore:
                 uploaded[offset, number].append((index, row_there))
             else:
                 contexts[index] = chosen_context(found[offset], spec)
-        for (offset, number), wanted in uploaded.items():
+        for (offset, number), rows in uploaded.items():
             request_id = contexts_said(found[offset]).request_id
             part = await self.event_log.contexts_part(experiment_id, request_id, number)
-            rows = part_contexts(part, spec)
-            for index, row in wanted:
-                contexts[index] = rows[row]
-        return contexts
+            of_part = part_contexts(part, spec)
+            for index, row in rows:
+                contexts[index] = of_part[row]
+
+
+def _rows_at_once(spec: ExperimentSpec) -> int:
+    """How many decisions make a query of bounded size; with contexts by arm each brings many."""
+    arms = max(1, len(spec.arms)) if spec.is_per_arm else 1
+    return max(1, min(MOST_ROWS, PAGE_BYTES // (4 * arms * math.prod(spec.context_shape))))
 
 
 def _check(stored: StoredSnapshot, head: int) -> None:
@@ -95,3 +126,37 @@ def _check(stored: StoredSnapshot, head: int) -> None:
         raise SnapshotError("the stored bytes have changed")
     if stored.record.offset > head:
         raise SnapshotError("its offset lies beyond the log")
+
+
+def intact(found: Stored) -> Stored:
+    """What was found, if its bytes are those that were saved; `DamagedSnapshot` otherwise."""
+    if not found.is_intact:
+        raise DamagedSnapshot
+    return found
+
+
+async def stored_networks(
+    event: StoredEvent, snapshots: Snapshots, candidates: Candidates, device: str
+) -> tuple[Networks, Moments]:
+    """What an event of the log goes back to; `DamagedSnapshot` if that is not there as it was."""
+    said = json.loads(event.payload)
+    is_restore = event.kind is EventKind.RESTORE
+    name = "version" if is_restore else "episode"
+    number = int(said[name])
+    try:
+        store = snapshots if is_restore else candidates
+        stored = await store.get(event.experiment_id, number)
+        _check_hash(stored.blob, said["sha256"])
+        return await asyncio.to_thread(restore_networks, stored.blob, device)
+    except (UnknownSnapshot, UnknownCandidate, SnapshotError) as error:
+        raise DamagedSnapshot(
+            f"The {event.kind} at offset {event.offset} needs {name} {number}, which is damaged: "
+            f"{error}. Bring its bytes back from a backup of the database.",
+            **{name: number, "offset": event.offset},
+        ) from error
+
+
+def _check_hash(blob: bytes, logged_hash: str) -> None:
+    # The hash in the log is the one that counts: it cannot have changed with the stored bytes.
+    if hashlib.sha256(blob).hexdigest() != logged_hash:
+        raise SnapshotError("the stored bytes have changed")

@@ -1,15 +1,17 @@
 """The process that trains: takes jobs at its standard input and answers them, one by one.
 
-Run by `service.process_runner` as `python -m service.training_process DEVICE ANSWERS`, the second
-being a file descriptor. It lives as long as its standard input: when the process that started it
-is gone, however that ended, so is this one, in the middle of a job too.
+Run by `process_runner` as `python -m service.learning.training_process DEVICE MEMORY ANSWERS`: MEMORY
+is its limit in bytes, ANSWERS a file descriptor. It lives as long as its standard input: when the
+process that started it is gone, however that ended, so is this one, in the middle of a job too.
 """
 
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
@@ -17,23 +19,51 @@ from typing import IO
 from model.job_codec import Message, answered
 from service import logs
 from service.allocator import give_back
-from service.message_pipe import PipeClosed, receive, send
+from service.learning.jobs import failure_reason
+from service.learning.pipe import PipeClosed, receive, send
 
 NICENESS = 10  # serving goes first wherever both want a core
+STATUS = Path("/proc/self/status")
 
 log = logging.getLogger(__name__)
 
 
-def main(device: str, answers: int) -> None:
+def main(device: str, memory_bytes: int, answers: int) -> None:
     """Answer jobs until nobody asks any more."""
     _prepare()
+    if device == "cpu":
+        limit_memory(memory_bytes)
     jobs: SimpleQueue[Message] = SimpleQueue()
     listening = threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True)
     with open(answers, "wb") as pipe:
         listening.start()
         while True:
-            send(pipe, answered(jobs.get(), device))
+            send(pipe, _answer(jobs.get(), device))
             give_back()  # the next job is far away
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process allocate so much beyond what it has; an allocation beyond that fails.
+
+    Linux counts what is private and writable, which is what numpy and torch allocate. Elsewhere
+    nothing is limited.
+    """
+    if STATUS.exists():
+        used = _data_bytes(STATUS.read_text()) + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (used, used))
+
+
+def _data_bytes(status: str) -> int:
+    (line,) = [line for line in status.splitlines() if line.startswith("VmData:")]
+    return int(line.split()[1]) * 1024
+
+
+def _answer(job: Message, device: str) -> Message:
+    try:
+        return answered(job, device)
+    except Exception as error:  # whatever it is, the parent is told and the service goes on
+        log.exception("a job failed", extra={"action": "training_failed"})
+        return Message({"failed": failure_reason(error)}, {})
 
 
 def _prepare() -> None:
@@ -54,6 +84,9 @@ def _listen(pipe: IO[bytes], jobs: "SimpleQueue[Message]") -> None:
             jobs.put(receive(pipe))
     except PipeClosed:
         os._exit(0)
+    except MemoryError:
+        log.critical("a job does not fit", extra={"action": "training_failed"})
+        os._exit(1)
 
 
 def _log_failure(
@@ -70,4 +103,4 @@ def _log_failure(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from model.learner import Outcome, TrainingJob
 from service.context_codec import completed, part_contexts
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder
+from service.learning.fold import Folder
+from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
 from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog
 from service.storage.snapshots import Snapshots
-from service.stored_encoders import stored_networks
 
 
 @dataclass(frozen=True, slots=True)

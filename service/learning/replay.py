@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from model.learner import Learner, Outcome, TrainingJob
 from model.snapshot import to_bytes
 from service.experiment_spec import ExperimentSpec
-from service.folding import Folder
-from service.providing import Provider
+from service.learning.dependencies import Provider
+from service.learning.fold import Folder
 from service.records import Experiment
 from service.storage.candidates import Candidates
 from service.storage.event_log import EventLog

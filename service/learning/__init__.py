@@ -1,0 +1,1 @@
+"""Learning: fold the log, train encoders beside the fold, publish snapshots."""

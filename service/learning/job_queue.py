@@ -1,0 +1,190 @@
+"""Shares few training processes among many experiments.
+
+Start-time fair queueing: an experiment's next job goes behind those of experiments that have used
+less training time. One process takes any job; the others take short ones only, so that a long job
+never holds up all. A job that was thought short and is not is stopped there and run again as a long
+one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from service.learning.jobs import JobOverran, JobRunner
+
+Work = Callable[[JobRunner, float], Any]  # takes a runner and a deadline in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOptions:
+    """`short_seconds`: the longest expectation of a short job; `grace` times that it is stopped."""
+
+    deadline_seconds: float = 900.0
+    short_seconds: float = 10.0
+    grace: float = 6.0
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    owner: str
+    work: Work
+    expected_seconds: float
+    result: "asyncio.Future[Any]"
+    start: float = 0.0  # virtual time, once it has begun
+
+
+@dataclass(slots=True)
+class _Slot:
+    runner: JobRunner
+    takes_long: bool
+    is_free: bool = True
+
+
+def _ignore(waiting: int) -> None:
+    """Observe nothing."""
+
+
+class _VirtualTime:
+    """How much training time each experiment has used, counted from the last time that none waited."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._used: dict[str, float] = {}
+
+    def start(self, owner: str) -> float:
+        """Where an experiment's next job stands in line: there is no credit for idle time."""
+        return max(self._now, self._used.get(owner, 0.0))
+
+    def begin(self, owner: str) -> float:
+        """An experiment's job begins; where it stood."""
+        self._now = self.start(owner)
+        return self._now
+
+    def end(self, owner: str, start: float, seconds: float) -> None:
+        """A job has ended that stood there and took so long."""
+        self._used[owner] = max(self._used.get(owner, 0.0), start) + seconds
+
+    def reset(self) -> None:
+        """Nobody waits: what was used is forgotten."""
+        self._now = 0.0
+        self._used.clear()
+
+
+class JobQueue:
+    """Runs jobs of experiments, each by one runner at a time; `on_change` is told how many wait."""
+
+    def __init__(
+        self,
+        runners: Sequence[JobRunner],
+        options: QueueOptions | None = None,
+        on_change: Callable[[int], None] = _ignore,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options or QueueOptions()
+        self._clock = clock
+        self._on_change = on_change
+        self._slots = [_Slot(runner, takes_long=index == 0) for index, runner in enumerate(runners)]
+        self._executor = ThreadPoolExecutor(len(runners), "daband-training")
+        self._waiting: list[_Job] = []
+        self._running: set[_Job] = set()
+        self._time = _VirtualTime()
+        self._last_seconds: dict[str, float] = {}  # of each experiment's last job
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, owner: str, work: Work, expected_seconds: float) -> "asyncio.Future[Any]":
+        """The result of the work, once its turn has come; cancel it while it waits to take it back."""
+        job = _Job(
+            owner,
+            work,
+            self._last_seconds.get(owner, expected_seconds),
+            asyncio.get_running_loop().create_future(),
+        )
+        self._waiting.append(job)
+        self._dispatch()
+        return job.result
+
+    def is_running(self, result: "asyncio.Future[Any]") -> bool:
+        """Whether a submitted job has begun and not ended."""
+        return any(job.result is result for job in self._running)
+
+    def close(self) -> None:
+        """End all runners; jobs that wait come to nothing."""
+        for slot in self._slots:
+            slot.runner.close()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for job in self._waiting:
+            job.result.cancel()
+
+    def _dispatch(self) -> None:
+        self._waiting = [job for job in self._waiting if not job.result.cancelled()]
+        # A short job leaves the process for long ones free where it can.
+        for slot in sorted(self._slots, key=lambda each: each.takes_long):
+            if slot.is_free and (job := self._next(slot)) is not None:
+                self._begin(slot, job)
+        self._on_change(len(self._waiting))
+
+    def _next(self, slot: _Slot) -> _Job | None:
+        fitting = [job for job in self._waiting if slot.takes_long or self._is_short(job)]
+        return min(
+            fitting,
+            key=lambda job: (self._time.start(job.owner), job.expected_seconds),
+            default=None,
+        )
+
+    def _is_short(self, job: _Job) -> bool:
+        return job.expected_seconds <= self._options.short_seconds
+
+    def _begin(self, slot: _Slot, job: _Job) -> None:
+        self._waiting.remove(job)
+        self._running.add(job)
+        slot.is_free = False
+        job.start = self._time.begin(job.owner)
+        task = asyncio.create_task(self._run(slot, job), name="training-job")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, slot: _Slot, job: _Job) -> None:
+        loop, began = asyncio.get_running_loop(), self._clock()
+        deadline = self._deadline(slot)
+        try:
+            done = await loop.run_in_executor(self._executor, job.work, slot.runner, deadline)
+        except JobOverran as error:
+            self._settle_overrun(slot, job, error)
+        except Exception as error:  # noqa: BLE001 - the experiment that asked is told
+            _fail(job, error)
+        else:
+            if not job.result.done():
+                job.result.set_result(done)
+        finally:
+            self._end(slot, job, self._clock() - began)
+
+    def _deadline(self, slot: _Slot) -> float:
+        options = self._options
+        if slot.takes_long:
+            return options.deadline_seconds
+        return min(options.deadline_seconds, options.grace * options.short_seconds)
+
+    def _settle_overrun(self, slot: _Slot, job: _Job, error: JobOverran) -> None:
+        if slot.takes_long or self._deadline(slot) >= self._options.deadline_seconds:
+            _fail(job, error)
+            return
+        job.expected_seconds = self._deadline(slot)
+        self._waiting.append(job)
+
+    def _end(self, slot: _Slot, job: _Job, seconds: float) -> None:
+        self._running.discard(job)
+        slot.is_free = True
+        self._time.end(job.owner, job.start, seconds)
+        self._last_seconds[job.owner] = seconds
+        if not self._waiting and not self._running:
+            self._time.reset()
+        self._dispatch()
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if not job.result.done():
+        job.result.set_exception(error)
+        job.result.exception()  # seen: the experiment may not be led here any more

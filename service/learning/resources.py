@@ -1,0 +1,83 @@
+"""How a trainer works, and what all its experiments share."""
+
+from dataclasses import dataclass, field
+
+from service.learning.job_queue import JobQueue
+from service.metrics import Metrics
+from service.snapshot_bus import SnapshotBus
+from service.storage.candidates import Candidates
+from service.storage.event_log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.learning_failures import LearningFailures
+from service.storage.leases import Leases
+from service.storage.snapshots import Snapshots
+from service.storage.transfers import Transfers
+
+# All experiments of a trainer together leave it this many times the seconds that publishing took.
+SHARED_PAUSE_FACTOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerOptions:
+    """How a trainer works.
+
+    A change that callers can notice is published at most every `publish_seconds`; mere progress
+    through the log, every `progress_seconds`. Encoders that follow each other faster than
+    `judge_seconds` are not all judged. Learners take `memory_bytes` at most, by estimate: one that
+    has been idle for `idle_seconds` leaves memory, and where others wait one that has been there for
+    `tenure_seconds` may have to.
+    """
+
+    device: str = "cpu"
+    poll_seconds: float = 1.0
+    lease_seconds: float = 10.0
+    kept_snapshots: int = 20
+    gather_seconds: float = 0.05
+    publish_seconds: float = 0.25
+    progress_seconds: float = 5.0
+    judge_seconds: float = 2.0
+    idle_seconds: float = 30.0
+    tenure_seconds: float = 10.0
+    memory_bytes: int = 4 << 30
+    page_rows: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStores:
+    """What a trainer reads and writes."""
+
+    experiments: Experiments
+    event_log: EventLog
+    snapshots: Snapshots
+    candidates: Candidates
+    transfers: Transfers
+    leases: Leases
+    failures: LearningFailures
+    bus: SnapshotBus
+
+
+class PublishingPace:
+    """Keeps publishing from taking all of a trainer's time, which may be that of a serving process."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def seconds_to_free(self, now: float) -> float:
+        """Until any experiment may publish."""
+        return self._free_at - now
+
+    def note(self, now: float, seconds: float) -> None:
+        """A snapshot was published just now, which took so long."""
+        self._free_at = now + SHARED_PAUSE_FACTOR * seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerResources:
+    """What all experiments of one trainer share."""
+
+    trainer_id: str
+    stores: TrainerStores
+    options: TrainerOptions
+    metrics: Metrics
+    jobs: JobQueue
+    pace: PublishingPace = field(default_factory=PublishingPace)

@@ -1,0 +1,372 @@
+"""Learning of one experiment: fold its log, train encoders beside the fold, publish."""
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from model.budget import estimated
+from model.config import GateRule
+from model.gate import refused
+from model.judging import Judgement
+from model.learner import Learner, Outcome, TrainingJob
+from service import tracing
+from service.errors import DamagedSnapshot
+from service.experiment_spec import ExperimentSpec
+from service.failpoints import Failpoint, reach
+from service.learning.dependencies import Provider
+from service.learning.fold import Folder, conclusion
+from service.learning.jobs import JobFailed, JobRunner
+from service.learning.publisher import Publisher
+from service.learning.resources import TrainerResources
+from service.learning.restore import LearnerStore
+from service.records import (
+    EventKind,
+    Experiment,
+    FailureStage,
+    LearningFailure,
+    Lease,
+    StoredEvent,
+)
+
+FIRST_ROWS = 16  # of the log, until it is known how large its events are
+PAGE_BYTES = 16 << 20
+JUDGING_PAUSE_SECONDS = 600.0  # after a judging that failed
+
+log = logging.getLogger(__name__)
+
+
+class TrainingLoop:
+    """Learns one experiment while its lease holds: `begin`, then `step` and `wait` in turn."""
+
+    def __init__(self, experiment: Experiment, lease: Lease, resources: TrainerResources) -> None:
+        self._experiment = experiment
+        self._lease = lease
+        self._stores = stores = resources.stores
+        self._options = resources.options
+        self._metrics = resources.metrics
+        self._jobs = resources.jobs
+        self._spec = ExperimentSpec.of(experiment)
+        self._publisher = Publisher(experiment, lease, resources)
+        self._provider = Provider(
+            self._spec,
+            stores.event_log,
+            stores.snapshots,
+            stores.candidates,
+            self._options.device,
+            self._trained,
+        )
+        self._woken = asyncio.Event()
+        self._has_news = self._is_behind = True
+        self._page_rows = min(FIRST_ROWS, self._options.page_rows)
+        self._training: asyncio.Future[Outcome] | None = None
+        self._training_episode = self._concluded_episode = 0
+        self._judging: tuple[int, asyncio.Future[Judgement]] | None = None
+        self._judge_at = 0.0
+        self._tried_offset = -1  # where the log stood when judging was tried last
+        self._is_failing = False
+        self._retry_at = 0.0
+        self._is_changed = self._is_blocked = False
+
+    async def begin(self) -> None:
+        """Take up where the newest good snapshot ends."""
+        store = LearnerStore(self._stores.event_log, self._stores.snapshots, self._options.device)
+        await self._publisher.begin()
+        self._set_failure(await self._stores.failures.get(self._experiment.experiment_id))
+        learner = await store.load(self._experiment, self._spec)
+        # What is published now serves until the learner knows more.
+        self._publisher.offset = min(self._publisher.offset, learner.offset)
+        if learner.config != self._spec.bandit_config():
+            learner = self._begun_again(store)
+        self._folder = Folder(learner, self._spec)
+        self._metrics.begin_leading(self._experiment.name)
+        self._log("leadership_begun", "leading", offset=learner.offset, epoch=self._lease.epoch)
+
+    def _begun_again(self, store: LearnerStore) -> Learner:
+        """The learner before any event: an earlier build took the method for something else.
+
+        To go on with its state would come to one that no replay of the log comes to.
+        """
+        details = {"action": "folding_again", **self._experiment.log_context()}
+        log.warning("the method means something else now: folding the log again", extra=details)
+        return store.initial(self._spec)
+
+    @property
+    def _learner(self) -> Learner:
+        return self._folder.learner
+
+    def wake(self, head_offset: int | None = None) -> None:
+        """Look at the log again, if it may hold more than was folded."""
+        if head_offset is None or head_offset > self._learner.offset:
+            self._has_news = True
+            self._woken.set()
+
+    @property
+    def is_training(self) -> bool:
+        """Whether an encoder update runs now, which would be lost if this loop ended."""
+        return self._training is not None and self._jobs.is_running(self._training)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether an update or a judgement is left to do."""
+        return self._learner.pending is not None or self._can_judge()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do but to wait for events, or for a failure's pause to end."""
+        has_work = self._has_news or self._is_blocked or self._judging is not None
+        if has_work or self._learner.offset > self._publisher.offset:
+            return False
+        return not self.is_unfinished or (self._is_pausing() and not self._can_judge())
+
+    def end(self) -> None:
+        """Drop what is under way; a training that runs on is ignored."""
+        self._set_blocked(None)
+        self._drop_training()
+        if self._judging is not None:
+            self._judging[1].cancel()
+
+    async def step(self) -> None:
+        """Fold a page if there may be news, look after training and judging, publish if due."""
+        self._woken.clear()
+        if self._has_news:
+            await self._read_page()
+        await self._look_after_training()
+        await self._look_after_judging()
+        now = asyncio.get_running_loop().time()
+        if self._publisher.due_in(self._learner, now, is_changed=self._is_changed) <= 0:
+            self._is_changed = False
+            await self._publisher.publish(self._learner, is_unfinished=self.is_unfinished)
+
+    async def finish(self) -> None:
+        """Publish what is not published, before the learner leaves memory."""
+        if self._learner.offset > self._publisher.offset:
+            await self._publisher.publish(self._learner, is_unfinished=self.is_unfinished)
+
+    async def wait(self, longest_seconds: float) -> None:
+        """Wait for news, for the end of a job, or for the next thing that falls due."""
+        if self._is_blocked:
+            await asyncio.sleep(self._options.poll_seconds)
+            self._has_news = True
+        elif not self._is_behind:
+            await _wait_for(self._woken, min(longest_seconds, self._seconds_to_due()))
+            # Events that come close together fold together.
+            await asyncio.sleep(self._options.gather_seconds)
+
+    def _seconds_to_due(self) -> float:
+        """Until a snapshot, a judgement or the end of a failure's pause is due."""
+        now = asyncio.get_running_loop().time()
+        seconds = self._publisher.due_in(self._learner, now, is_changed=self._is_changed)
+        if self._can_judge() and self._judging is None:
+            seconds = min(seconds, self._judge_at - now)
+        if self._learner.pending is not None and self._is_pausing():
+            seconds = min(seconds, self._retry_at - now)
+        return seconds
+
+    async def _read_page(self) -> None:
+        events = await self._stores.event_log.read(
+            self._experiment.experiment_id, self._learner.offset, self._page_rows
+        )
+        self._has_news = self._is_behind = len(events) == self._page_rows
+        if events:
+            self._page_rows = _fitting_rows(events, self._options.page_rows)
+            await self._fold_what_can_be(events)
+        await self._note_lag(is_behind=self._is_blocked or self._is_behind)
+
+    async def _fold_what_can_be(self, events: list[StoredEvent]) -> None:
+        """Fold up to a restore or promotion that cannot be carried out, which waits until it can be.
+
+        To leave it out would be a state that no replay of the log comes to.
+        """
+        try:
+            await self._fold(events)
+            self._set_blocked(None)
+        except DamagedSnapshot as error:
+            self._set_blocked(error)
+
+    def _set_blocked(self, error: DamagedSnapshot | None) -> None:
+        if error is not None and not self._is_blocked:
+            details = {"action": "restore_blocked", "reason": error.detail, **error.members}
+            log.error("a stored encoder is damaged", extra=details | self._experiment.log_context())
+        elif error is None and self._is_blocked:
+            self._log("restore_unblocked", "the restore goes on")
+        self._is_blocked = error is not None
+        self._metrics.set_blocked(self._experiment.name, is_blocked=self._is_blocked)
+
+    async def _note_lag(self, *, is_behind: bool) -> None:
+        """Note how many events are not folded; a short page was all there was."""
+        lag = 0
+        if is_behind:
+            head = await self._stores.event_log.head(self._experiment.experiment_id)
+            lag = head - self._learner.offset
+        self._metrics.set_lag(self._experiment.name, lag)
+
+    async def _fold(self, events: list[StoredEvent]) -> None:
+        self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
+        await self._provider.fold(self._folder, events)
+        reach(Failpoint.AFTER_FOLD)
+
+    async def _trained(self, pending: TrainingJob) -> Outcome:
+        """What came of an update that the log says was activated."""
+        return await self._begin_training(pending)
+
+    async def _look_after_training(self) -> None:
+        """Begin a pending update; write the end of one that is ready into the log."""
+        pending = self._learner.pending
+        if pending is None:
+            self._drop_training()
+            return
+        is_concluded = self._concluded_episode == pending.data.episode  # and yet to be folded
+        if is_concluded or (self._training is None and self._is_pausing()):
+            return
+        training = self._begin_training(pending)
+        if training.done():
+            self._training = None
+            await self._conclude(pending, training)
+
+    async def _conclude(self, pending: TrainingJob, training: "asyncio.Future[Outcome]") -> None:
+        try:
+            outcome = training.result()
+        except JobFailed as error:
+            outcome = _refused_for(pending, error)
+            await self._note_failure(str(error), outcome.episode)
+        else:
+            await self._note_success()
+            if not self._will_serve(outcome):
+                await self._publisher.keep_candidate(self._learner, outcome)
+        self._folder.provide_outcome(outcome)
+        event = conclusion(self._experiment.experiment_id, outcome, self._learner.config.gate)
+        reach(Failpoint.BEFORE_CONCLUSION)
+        await self._stores.event_log.append([event], epoch=self._lease.epoch)
+        reach(Failpoint.AFTER_CONCLUSION)
+        self._publisher.last_training = {
+            "episode": outcome.episode,
+            "losses": outcome.losses,
+            "verdict": outcome.verdict.as_dict(),
+        }
+        self._concluded_episode = outcome.episode
+        self._has_news = True
+
+    def _will_serve(self, outcome: Outcome) -> bool:
+        return outcome.verdict.is_accepted and self._learner.config.gate is GateRule.AUTO
+
+    async def _note_failure(self, reason: str, episode: int) -> None:
+        text = f"Training of episode {episode} failed: {reason}."
+        experiment_id = self._experiment.experiment_id
+        failure = await self._stores.failures.record(experiment_id, FailureStage.TRAINING, text)
+        self._set_failure(failure)
+        facts = {"episode": episode, "reason": reason, "failures": failure.failures}
+        details = {"action": "episode_failed", **self._experiment.log_context(), **facts}
+        log.error("an encoder could not be trained", extra=details)
+
+    async def _note_success(self) -> None:
+        if self._is_failing:
+            await self._stores.failures.clear(self._experiment.experiment_id)
+            self._set_failure(None)
+
+    def _set_failure(self, failure: LearningFailure | None) -> None:
+        self._is_failing = failure is not None
+        pause = 0.0 if failure is None else failure.pause_seconds
+        self._retry_at = asyncio.get_running_loop().time() + pause
+
+    def _is_pausing(self) -> bool:
+        """Whether the next update waits, for the last one failed."""
+        return self._is_failing and asyncio.get_running_loop().time() < self._retry_at
+
+    def _drop_training(self) -> None:
+        if self._training is not None:
+            self._training.cancel()
+            self._training = None
+
+    def _begin_training(self, pending: TrainingJob) -> "asyncio.Future[Outcome]":
+        """The training of this update, which may be under way; one that was given up is dropped."""
+        episode = pending.data.episode
+        if self._training is not None and self._training_episode == episode:
+            return self._training
+        self._drop_training()
+        self._training_episode = episode
+
+        def work(runner: JobRunner, deadline: float) -> Outcome:
+            return self._train(pending, runner, deadline)
+
+        seconds = estimated(pending.config, len(pending.data.rounds)).update_seconds
+        self._training = self._jobs.submit(self._experiment.experiment_id, work, seconds)
+        self._training.add_done_callback(lambda _: self._woken.set())
+        return self._training
+
+    def _train(self, pending: TrainingJob, runner: JobRunner, deadline: float) -> Outcome:
+        """Runs in a thread, which waits for the process that trains."""
+        started, name, episode = time.monotonic(), self._experiment.name, pending.data.episode
+        with tracing.span("episode", experiment=name, episode=episode):
+            outcome = runner.train(pending, deadline)
+        seconds, is_accepted = time.monotonic() - started, outcome.verdict.is_accepted
+        self._metrics.observe_episode(name, seconds, outcome.losses, is_accepted=is_accepted)
+        facts = {"episode": episode, "seconds": round(seconds, 3), "accepted": is_accepted}
+        self._log("episode_trained", "an encoder was trained", **facts)
+        return outcome
+
+    async def _look_after_judging(self) -> None:
+        """Judge the transfer of an encoder that was not judged yet, beside all else."""
+        now = asyncio.get_running_loop().time()
+        if self._judging is not None:
+            offset, judging = self._judging
+            if judging.done():
+                self._judging = None
+                await self._keep_judgement(offset, judging)
+        elif self._can_judge() and now >= self._judge_at:
+            self._judge_at = now + self._options.judge_seconds
+            await self._begin_judging()
+
+    async def _begin_judging(self) -> None:
+        self._tried_offset = self._learner.offset
+        job = await asyncio.to_thread(self._learner.judging)
+        if job is None:
+            return  # there is too little to judge by
+        found = job
+
+        def work(runner: JobRunner, deadline: float) -> Judgement:
+            return runner.judge(found, deadline)
+
+        owner = f"{self._experiment.experiment_id}:judging"
+        judging = self._jobs.submit(owner, work, expected_seconds=1.0)
+        judging.add_done_callback(lambda _: self._woken.set())
+        self._judging = (self._learner.offset, judging)
+
+    async def _keep_judgement(self, offset: int, judging: "asyncio.Future[Judgement]") -> None:
+        try:
+            found = judging.result()
+        except JobFailed as error:
+            self._log("judging_failed", "an encoder's transfer was not judged", reason=str(error))
+            self._judge_at = asyncio.get_running_loop().time() + JUDGING_PAUSE_SECONDS
+            return
+        self._is_changed = True  # the next snapshot tells of it
+        await self._publisher.keep_judgement(offset, found)
+
+    def _can_judge(self) -> bool:
+        """Whether the encoder that serves was not judged, and the log has grown since that was tried."""
+        judged = self._publisher.transfer.get("encoder_version", 0)
+        is_unjudged = bool(judged != self._learner.encoder_version)
+        return is_unjudged and self._tried_offset != self._learner.offset
+
+    def _log(self, action: str, message: str, **facts: Any) -> None:
+        log.info(message, extra={"action": action, **self._experiment.log_context(), **facts})
+
+
+def _refused_for(pending: TrainingJob, error: JobFailed) -> Outcome:
+    """An update that came to nothing: refused, with the encoder that it started from."""
+    verdict = refused(f"training failed: {error}")
+    return Outcome(pending.data.episode, pending.networks, pending.moments, {}, verdict)
+
+
+def _fitting_rows(events: list[StoredEvent], most: int) -> int:
+    """How many events like these make a page of bounded size."""
+    size = sum(len(event.payload) + len(event.context or b"") for event in events)
+    return max(1, min(most, PAGE_BYTES * len(events) // max(1, size)))
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(None if seconds == float("inf") else seconds):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,64 @@
+"""The audit trail: what people did to experiments beside their logs. It outlives an experiment."""
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.realms import Realm
+from service.records import Actor, AuditRecord, Experiment, uuid7
+from service.storage.database import Database
+from service.storage.tables import DatabaseNow, audit
+from service.storage.tenants import is_within
+
+COLUMNS = (
+    audit.c.experiment_id,
+    audit.c.name,
+    audit.c.act,
+    audit.c.made_by,
+    audit.c.reason,
+    audit.c.key_id,
+    audit.c.created_at,
+)
+
+
+async def write_act(
+    connection: AsyncConnection, experiment: Experiment, act: str, actor: Actor
+) -> None:
+    """Note an act in the transaction that carries it out."""
+    await connection.execute(
+        sa.insert(audit).values(
+            audit_id=uuid7(),
+            experiment_id=experiment.experiment_id,
+            name=experiment.name,
+            act=act,
+            made_by=actor.by,
+            reason=actor.reason,
+            key_id=actor.key_id,
+            created_at=DatabaseNow(),
+        )
+    )
+
+
+class AuditTrail:
+    """Reads what was written."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of_experiment(self, experiment_id: str) -> list[AuditRecord]:
+        """What was done to an experiment, in order."""
+        query = sa.select(*COLUMNS).where(audit.c.experiment_id == experiment_id)
+        return await self._read(query.order_by(audit.c.audit_id))
+
+    async def newest(self, realm: Realm, limit: int) -> list[AuditRecord]:
+        """What was done to experiments of a realm, deleted ones included, the newest first."""
+        query = sa.select(*COLUMNS).where(is_within(audit.c.name, realm))
+        return await self._read(query.order_by(audit.c.audit_id.desc()).limit(limit))
+
+    async def _read(self, query: sa.Select[*tuple[Any, ...]]) -> list[AuditRecord]:
+        rows = await self._database.read(lambda connection: connection.execute(query))
+        return [
+            AuditRecord(experiment_id, name, act, Actor(by, reason, key_id), moment)
+            for experiment_id, name, act, by, reason, key_id, moment in rows
+        ]

@@ -1,0 +1,108 @@
+"""Erases what deleted experiments have left: a part of a log at a time, so that nobody waits long."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import StorageUnavailable
+from service.records import Actor, Experiment, Status
+from service.storage.audit import write_act
+from service.storage.database import Database
+from service.storage.experiments import COLUMNS, experiment_of
+from service.storage.tables import (
+    audit,
+    blob_parts,
+    candidates,
+    evaluations,
+    events,
+    experiments,
+    learning_failures,
+    snapshots,
+    transfers,
+)
+
+ERASED = "erased"
+TIMEOUT_SECONDS = 10.0
+# What an experiment has left, and how many rows of it are erased in a step: blobs are large.
+ROWS_A_STEP: dict[sa.Table, int] = {
+    events: 1000,
+    blob_parts: 4,
+    snapshots: 4,
+    candidates: 4,
+    transfers: 100,
+    evaluations: 10,
+    learning_failures: 1,
+}
+
+log = logging.getLogger(__name__)
+
+
+class Erasing:
+    """Finds deleted experiments every `poll_seconds` and erases them, with pauses in between."""
+
+    def __init__(
+        self, database: Database, poll_seconds: float = 2.0, pause_seconds: float = 0.05
+    ) -> None:
+        self._database = database
+        self._poll_seconds = poll_seconds
+        self._pause_seconds = pause_seconds
+
+    async def run(self) -> None:
+        """Erase until cancelled; meant for a supervisor."""
+        while True:
+            try:
+                has_more = await self.step()
+            except StorageUnavailable:
+                log.warning("storage is away", extra={"action": "erasing_waits"})
+                has_more = False
+            await asyncio.sleep(self._pause_seconds if has_more else self._poll_seconds)
+
+    async def step(self) -> bool:
+        """Erase a part of one deleted experiment; whether there was one."""
+        return await self._database.write(_erase_some, TIMEOUT_SECONDS)
+
+
+async def _erase_some(connection: AsyncConnection) -> bool:
+    deleted = sa.select(*COLUMNS).where(experiments.c.status == Status.DELETED.value).limit(1)
+    row = (await connection.execute(deleted)).one_or_none()
+    if row is None:
+        return False
+    if connection.dialect.name == "sqlite":
+        # What is freed is overwritten, not only marked as free.
+        await connection.exec_driver_sql("PRAGMA secure_delete = ON")
+    experiment = experiment_of(row)
+    for table, limit in ROWS_A_STEP.items():
+        if await _erase_rows(connection, table, experiment.experiment_id, limit):
+            return True
+    mine = experiments.c.experiment_id == experiment.experiment_id
+    await connection.execute(sa.delete(experiments).where(mine))
+    await write_act(connection, await _as_named(connection, experiment), ERASED, Actor())
+    log.info(
+        "an experiment was erased",
+        extra={"action": "experiment_erased", "experiment_id": experiment.experiment_id},
+    )
+    return True
+
+
+async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Experiment:
+    """The experiment under the name that it was deleted by."""
+    query = sa.select(audit.c.name).where(
+        audit.c.experiment_id == experiment.experiment_id, audit.c.act == Status.DELETED.value
+    )
+    name = await connection.scalar(query)
+    return experiment if name is None else replace(experiment, name=name)
+
+
+async def _erase_rows(
+    connection: AsyncConnection, table: sa.Table, experiment_id: str, limit: int
+) -> bool:
+    """Erase some rows of an experiment; whether there were any."""
+    keys = list(table.primary_key.columns)
+    some = sa.select(*keys).where(table.c.experiment_id == experiment_id).limit(limit)
+    rows = [tuple(row) for row in await connection.execute(some)]
+    if rows:
+        await connection.execute(sa.delete(table).where(sa.tuple_(*keys).in_(rows)))
+    return bool(rows)

@@ -1,0 +1,86 @@
+"""Failures of learning: which experiments fail, why, and when they are tried again."""
+
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.records import FailureStage, LearningFailure
+from service.storage.database import Database
+from service.storage.tables import DatabaseNow, experiments, learning_failures
+
+LONGEST_PAUSE = timedelta(hours=1)
+LONGEST_REASON = 1000
+
+
+class LearningFailures:
+    """One row for each experiment that fails now; none for those that learn."""
+
+    def __init__(self, database: Database, first_pause_seconds: float = 30.0) -> None:
+        self._database = database
+        self._first_pause = timedelta(seconds=first_pause_seconds)
+
+    async def record(self, experiment_id: str, stage: FailureStage, reason: str) -> LearningFailure:
+        """Note one more failure; each pause is twice the one before, up to an hour."""
+
+        async def note(connection: AsyncConnection) -> LearningFailure:
+            now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
+            before = await _find(connection, experiment_id)
+            failure = self._next(before, stage, reason[:LONGEST_REASON], now)
+            await connection.execute(_of(experiment_id))
+            values = {
+                "stage": failure.stage.value,
+                "reason": failure.reason,
+                "failures": failure.failures,
+                "since": failure.since,
+                "retry_at": failure.retry_at,
+            }
+            await connection.execute(
+                sa.insert(learning_failures).values(experiment_id=experiment_id, **values)
+            )
+            return failure
+
+        return await self._database.write(note)
+
+    async def clear(self, experiment_id: str) -> None:
+        """The experiment learns again."""
+        await self._database.write(lambda connection: connection.execute(_of(experiment_id)))
+
+    async def get(self, experiment_id: str) -> LearningFailure | None:
+        """How the experiment fails, none if it does not."""
+        return await self._database.read(lambda connection: _find(connection, experiment_id))
+
+    async def names(self) -> list[str]:
+        """The full names of all experiments that fail."""
+        query = sa.select(experiments.c.name).join(learning_failures)
+        rows = await self._database.read(lambda connection: connection.scalars(query))
+        return list(rows)
+
+    def _next(
+        self, before: LearningFailure | None, stage: FailureStage, reason: str, now: datetime
+    ) -> LearningFailure:
+        count = 1 if before is None else before.failures + 1
+        pause = min(LONGEST_PAUSE, self._first_pause * 2 ** min(count - 1, 20))
+        since = now if before is None else before.since
+        return LearningFailure(stage, reason, count, since, now + pause, pause.total_seconds())
+
+
+def _of(experiment_id: str) -> sa.Delete:
+    return sa.delete(learning_failures).where(learning_failures.c.experiment_id == experiment_id)
+
+
+async def _find(connection: AsyncConnection, experiment_id: str) -> LearningFailure | None:
+    query = sa.select(
+        learning_failures.c.stage,
+        learning_failures.c.reason,
+        learning_failures.c.failures,
+        learning_failures.c.since,
+        learning_failures.c.retry_at,
+        DatabaseNow(),
+    ).where(learning_failures.c.experiment_id == experiment_id)
+    row = (await connection.execute(query)).one_or_none()
+    if row is None:
+        return None
+    stage, reason, count, since, retry_at, now = row
+    pause = max(0.0, (retry_at - now).total_seconds())
+    return LearningFailure(FailureStage(stage), reason, count, since, retry_at, pause)
