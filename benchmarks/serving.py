@@ -166,7 +166,7 @@ def _cases(folder: Path, has_postgres: bool) -> Iterator[list[Case]]:
         plain, pydantic = (stack.enter_context(echo(kind)) for kind in ("asgi", "fastapi"))
         cases = [
             Case(ECHO, plain, lambda: [binary("durable")]),
-            Case(PYDANTIC, pydantic, lambda: [_select("durable")]),
+            Case(PYDANTIC, pydantic, lambda: [json_select("durable")]),
         ]
         embedded = stack.enter_context(service(folder / "sqlite"))
         cases += _service_cases(embedded, "sqlite")
@@ -183,17 +183,17 @@ def _service_cases(server: Server, database: str) -> list[Case]:
     return [
         Case(f"select, binary, {database}", server, lambda: [binary("durable")]),
         Case(f"select, binary, relaxed, {database}", server, lambda: [binary("relaxed")]),
-        Case(f"select, JSON, {database}", server, lambda: [_select("durable")]),
-        Case(f"select, JSON, relaxed, {database}", server, lambda: [_select("relaxed")]),
-        Case(f"select, JSON, one caller, {database}", server, lambda: [_select("durable")], 1),
+        Case(f"select, JSON, {database}", server, lambda: [json_select("durable")]),
+        Case(f"select, JSON, relaxed, {database}", server, lambda: [json_select("relaxed")]),
+        Case(f"select, JSON, one caller, {database}", server, lambda: [json_select("durable")], 1),
         Case(
             f"select/batch, one caller, {database}", server, lambda: [_batch("durable")], 1, ROUNDS
         ),
-        Case(f"reward, {database}", server, lambda: _rewards(server, 8 * ROUNDS, 1)),
+        Case(f"reward, {database}", server, lambda: rewards(server, 8 * ROUNDS, 1)),
         Case(
             f"reward/batch, one caller, {database}",
             server,
-            lambda: _rewards(server, 16 * ROUNDS, ROUNDS),
+            lambda: rewards(server, 16 * ROUNDS, ROUNDS),
             1,
             ROUNDS,
         ),
@@ -222,7 +222,8 @@ def binary(experiment: str) -> bytes:
     return http_request(f"/select?experiment={experiment}", CONTEXT.tobytes(), BYTES)
 
 
-def _select(experiment: str) -> bytes:
+def json_select(experiment: str) -> bytes:
+    """A select with a JSON body."""
     body = {"experiment": experiment, **_round()}
     return http_request("/select", json.dumps(body).encode(), JSON)
 
@@ -232,17 +233,17 @@ def _batch(experiment: str, count: int = ROUNDS) -> bytes:
     return http_request("/select/batch", json.dumps(body).encode(), JSON)
 
 
-def _rewards(server: Server, count: int, a_request: int) -> list[bytes]:
+def rewards(server: Server, count: int, a_request: int) -> list[bytes]:
     """Requests that reward new decisions, each once."""
     body = {"experiment": "durable", "rounds": [_round()] * ROUNDS}
-    rewards: list[dict[str, Any]] = []
-    while len(rewards) < count:
+    wanted: list[dict[str, Any]] = []
+    while len(wanted) < count:
         answer = httpx.post(f"{server.url}/select/batch", json=body, timeout=60).json()
         ids = [each["source"]["decision_id"] for each in answer["rounds"]]
-        rewards += [{"decision_id": each, "reward": 1.0} for each in ids]
+        wanted += [{"decision_id": each, "reward": 1.0} for each in ids]
     if a_request == 1:
-        return [http_request("/reward", json.dumps(each).encode(), JSON) for each in rewards]
-    some = [rewards[at : at + a_request] for at in range(0, len(rewards), a_request)]
+        return [http_request("/reward", json.dumps(each).encode(), JSON) for each in wanted]
+    some = [wanted[at : at + a_request] for at in range(0, len(wanted), a_request)]
     return [
         http_request("/reward/batch", json.dumps({"rewards": each}).encode(), JSON) for each in some
     ]

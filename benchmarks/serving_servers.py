@@ -13,7 +13,7 @@ import httpx
 import psutil
 
 from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, free_port
-from tests.service_process import ServiceProcess, clean_environment
+from tests.service_process import ROOT, ServiceProcess, clean_environment
 
 SERVER_CORE, OTHER_CORE = 0, 1
 START_SECONDS = 60.0
@@ -90,13 +90,15 @@ def redis() -> Iterator[str]:
 
 
 @contextmanager
-def service(folder: Path, *, is_pinned: bool = True, **settings: str) -> Iterator[Server]:
+def service(
+    folder: Path, *, is_pinned: bool = True, checkout: Path | str = ROOT, **settings: str
+) -> Iterator[Server]:
     """`daband serve` without a trainer, which has a process of its own in production."""
     folder.mkdir()
     patience = {"STORAGE_TIMEOUT_SECONDS": "30", "OVERLOAD_SECONDS": "30"}  # a busy machine is slow
     given = {"TRAINER_INSIDE": "false", **patience, **settings}
     with ExitStack() as stack:
-        process = stack.enter_context(ServiceProcess(folder, **given))
+        process = stack.enter_context(ServiceProcess(folder, checkout=checkout, **given))
         if is_pinned:
             pin(process.process_id, SERVER_CORE)
         yield Server(process.process_id, process.port)

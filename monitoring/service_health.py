@@ -115,6 +115,12 @@ SERVICE_HEALTH = Board(
             "`retried` are conflicts that a second try solved.",
         ),
         Panel(
+            "Answered and not yet durable",
+            Unit.COUNT,
+            (Query("sum(daband_unwritten_decisions)", "relaxed decisions"),),
+            "What a crash would lose; DABAND_RELAXED_BOUND bounds it in each process.",
+        ),
+        Panel(
             "Failures of the bus",
             Unit.PER_SECOND,
             (

@@ -327,11 +327,16 @@ async def _open_stores(
     bus = _bus(settings, metrics)
     stack.push_async_callback(bus.close)
     commit = CommitOptions(
-        max_waiting=settings.max_waiting, timeout_seconds=settings.storage_timeout_seconds
+        max_waiting=settings.max_waiting,
+        timeout_seconds=settings.storage_timeout_seconds,
+        relaxed_bound=settings.relaxed_bound,
+        drain_seconds=settings.drain_seconds,
     )
     stores = TrainerStores(
         experiments=Experiments(database, settings.quotas),
-        event_log=EventLog(database, commit, metrics.observe_append),
+        event_log=EventLog(
+            database, commit, metrics.observe_append, metrics.set_unwritten_decisions
+        ),
         snapshots=Snapshots(database),
         candidates=Candidates(database),
         transfers=Transfers(database),

@@ -59,7 +59,8 @@ class ExperimentRequest(Request):
     )
     durability: Literal["durable", "relaxed"] = Field(
         "durable",
-        description="relaxed: decisions are answered some milliseconds before they are durable",
+        description="relaxed: decisions are answered some milliseconds before they are durable; a "
+        "crash of the process loses those, DABAND_RELAXED_BOUND of them at most",
     )
 
 

@@ -27,14 +27,15 @@ from service.decision_codec import (
     new_answer,
     stored_answer,
 )
-from service.errors import ExperimentArchived, ExperimentPaused, ServiceError
+from service.errors import ServiceError, UnknownExperiment
 from service.invalid import refuse_numbers
 from service.json_buffer import JsonBuffer
 from service.metrics import Metrics
 from service.policies import Served
 from service.recent_decisions import Owner, RecentDecisions
-from service.records import Appended, Domain, NewEvent, Status, uuid7s
+from service.records import Appended, Domain, NewEvent, uuid7s
 from service.scorer import Scorer
+from service.storage.append_plan import REFUSALS
 from service.storage.event_log import EventLog
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class Selecting:
     """Decides rounds. The one thing it waits for is a durable write.
 
     A relaxed experiment does not wait even for that, unless the caller named the request, for only
-    the log knows whether it was answered before, or the log is behind.
+    the log knows whether it was answered before, or as many decisions as may be are not written yet.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class Selecting:
             for draft, each in zip(drafts, chosen, strict=True)
         ]
         if all(round_.is_new for round_ in rounds):
-            if served.spec.is_relaxed and self._event_log.can_lag:
+            if served.spec.is_relaxed and self._event_log.can_append_later(len(events)):
                 self._append_later(served, events)
             elif len(rounds) >= MANY:
                 return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
@@ -180,13 +181,14 @@ class Selecting:
         return answers
 
     def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
-        if served.experiment.status is Status.PAUSED:
-            raise ExperimentPaused
-        if served.experiment.status is Status.ARCHIVED:
-            raise ExperimentArchived
+        refusal = REFUSALS.get(served.experiment.status)
+        if refusal is not None:
+            raise refusal
         name = served.experiment.name
 
         def note_loss(error: ServiceError) -> None:
+            if isinstance(error, UnknownExperiment):
+                return  # it was deleted, and its decisions are erased with it
             self._metrics.count_lost_decisions(name, len(events))
             details = {"action": "decisions_lost", "experiment": name, "problem": error.slug}
             log.error("decisions were answered and could not be written", extra=details)

@@ -178,6 +178,13 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="contexts that may wait for a GPU, and events to be written",
     )
+    relaxed_bound: int = Field(
+        512,
+        ge=1,
+        le=1_000_000,
+        description="most decisions of relaxed experiments that a serving process has answered and "
+        "not yet written; further ones wait for their write",
+    )
     header_timeout_seconds: PositiveSeconds = Field(
         10.0, description="longest time that a request's headers may take to arrive"
     )
@@ -195,7 +202,9 @@ class Settings(BaseSettings):
         0.5, description="how long a stopping server is not ready before it stops listening"
     )
     drain_seconds: PositiveSeconds = Field(
-        20.0, description="how long a stopping server waits for requests at work"
+        20.0,
+        description="how long a stopping server waits for requests at work, and then for the "
+        "database to take what was answered",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -45,11 +45,11 @@ DURABLE_SETTINGS = {
 
 
 class Server(ABC):
-    """A server process that can be hurt; its data outlives it until `remove`."""
+    """A server process that can be hurt; its data, in a folder of `parent`, outlives it until `remove`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, parent: Path | str | None = None) -> None:
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"daband-{name}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"daband-{name}-", dir=parent))
         self._log_path = self.folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         _give_to_child_user(self.folder)
@@ -135,8 +135,8 @@ class Server(ABC):
 class PostgresServer(Server):
     """A Postgres cluster of its own; `settings` win over those of the tests."""
 
-    def __init__(self, **settings: str) -> None:
-        super().__init__("postgres")
+    def __init__(self, parent: Path | str | None = None, **settings: str) -> None:
+        super().__init__("postgres", parent)
         self._settings = {**POSTGRES_SETTINGS, **settings}
         self._bin = postgres_binaries()
         self._data = self.folder / "data"

@@ -32,10 +32,13 @@ def wait_until(is_so: Callable[[], bool], seconds: float = START_SECONDS) -> Non
 
 
 class ServiceProcess:
-    """`daband serve` on a free port; its output is kept in the folder."""
+    """`daband serve` on a free port, by the code of a checkout; its output is kept in the folder."""
 
-    def __init__(self, folder: Path, *options: str, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, *options: str, checkout: Path | str = ROOT, **settings: str
+    ) -> None:
         self._folder = folder
+        self._checkout = checkout
         self._command = [
             *(sys.executable, "-m", "service.cli", "serve", "--port", "0"),
             *("--data-dir", str(folder / "data"), *options),
@@ -48,7 +51,7 @@ class ServiceProcess:
         with self._file("out").open("ab") as out, self._file("err").open("ab") as err:
             self._process = subprocess.Popen(
                 self._command,
-                cwd=ROOT,
+                cwd=self._checkout,
                 env=clean_environment(self._environment),
                 stdin=subprocess.DEVNULL,
                 stdout=out,

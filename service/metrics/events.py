@@ -49,6 +49,11 @@ class EventMetrics(Registered):
             "Decisions of relaxed experiments that were answered and then not written",
             "experiment",
         )
+        self.unwritten_decisions = self._gauge(
+            "daband_unwritten_decisions",
+            "Decisions of relaxed experiments that are answered and not durable yet, as of the last batch",
+            "livesum",
+        )
         self.entropy = self._counter(
             "daband_selection_entropy_nats_total",
             "Entropies of the served probabilities, added up; over the decisions it is their mean",
@@ -107,6 +112,10 @@ class EventMetrics(Registered):
         counted = self._of(experiment)
         counted.decisions[domain].inc(count)
         counted.entropy[domain].inc(max(0.0, entropy))
+
+    def set_unwritten_decisions(self, count: int) -> None:
+        """So many decisions are answered and not durable yet."""
+        self.unwritten_decisions.set(count)
 
     def count_lost_decisions(self, experiment: str, count: int) -> None:
         """Decisions were answered and could not be written."""

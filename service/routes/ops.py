@@ -21,12 +21,12 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=schemas.Ready, responses=problems())
 async def readyz(services: ServicesDep) -> Response:
-    """Whether requests are welcome: not draining, all tasks alive, the database answers."""
+    """Whether requests are welcome: not draining, all tasks alive, the database can be written."""
     if services.readiness.is_draining:
         raise NotReady("The service is shutting down.")
     if services.readiness.dead_task is not None:
         raise NotReady("A background task has died.", task=services.readiness.dead_task)
-    await services.database.ping()
+    await services.database.check_writable()
     return json_answer({"status": "ready"})
 
 

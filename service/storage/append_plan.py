@@ -14,6 +14,7 @@ from service.errors import (
     InvalidRequest,
     RequestConflict,
     RewardConflict,
+    ServiceError,
     StaleEpoch,
     TargetRewardForbidden,
     UnknownDecision,
@@ -32,6 +33,14 @@ from service.records import (
 Key = tuple[EventKind, str]
 RequestKey = tuple[str, str]  # experiment id, request id
 Decisions = dict[Domain | None, StoredEvent]
+Outcome = list[Appended] | ServiceError
+
+# What new decisions are refused with, by the status of their experiment.
+REFUSALS: Mapping[Status, type[ServiceError]] = {
+    Status.PAUSED: ExperimentPaused,
+    Status.ARCHIVED: ExperimentArchived,
+    Status.DELETED: UnknownExperiment,
+}
 
 
 class AppendCall(NamedTuple):
@@ -39,13 +48,15 @@ class AppendCall(NamedTuple):
 
     With an `epoch`, they are refused once another trainer has taken the experiment over. `on_sent` is
     told when they are with the database, which now works alone; again if it has to try again. Where
-    nobody asks for what the log holds now (`wants_stored`), the answer may be empty.
+    nobody asks for what the log holds now (`wants_stored`), the answer may be empty. Decisions that
+    their callers have already (`is_answered`) are written whatever the experiment's status is by now.
     """
 
     events: tuple[NewEvent, ...]
     epoch: int | None = None
     on_sent: Callable[[], None] | None = None
     wants_stored: bool = True
+    is_answered: bool = False
 
     @property
     def experiment_id(self) -> str:
@@ -64,6 +75,19 @@ class AppendCall(NamedTuple):
             event.kind is EventKind.DECISION and event.has_new_key and event.has_new_request
             for event in self.events
         )
+
+    def repeated(self) -> "AppendCall":
+        """The same to be written again: its events may be in the log by now, so they are looked up."""
+        events = (replace(each, has_new_key=False, has_new_request=False) for each in self.events)
+        return self._replace(events=tuple(events))
+
+
+def have_written(outcomes: Iterable[Outcome]) -> bool:
+    """Whether any event is new; an empty answer is one about new events that nobody wanted."""
+    return any(
+        isinstance(outcome, list) and (not outcome or any(each.created for each in outcome))
+        for outcome in outcomes
+    )
 
 
 def tell_sent(calls: Iterable[AppendCall]) -> None:
@@ -105,25 +129,34 @@ class AppendPlan:
         self.by_request: dict[RequestKey, Decisions] = {}
         self._remember(stored)
 
+    def outcomes(self, calls: Iterable[AppendCall]) -> list[Outcome]:
+        """For each call what it is answered or refused with, in their order."""
+        return [self._outcome(call) for call in calls]
+
+    def _outcome(self, call: AppendCall) -> Outcome:
+        try:
+            return self.add(call)
+        except ServiceError as refusal:
+            return refusal
+
     def add(self, call: AppendCall) -> list[Appended]:
         """What the call is answered, one result an event; raises what it is refused with."""
         experiment = self._experiments.get(call.experiment_id)
         if experiment is None or experiment.status is Status.DELETED:
             raise UnknownExperiment
-        if experiment.status is Status.ARCHIVED and call.epoch is None:
+        if experiment.status is Status.ARCHIVED and call.epoch is None and not call.is_answered:
             raise ExperimentArchived
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
         if call.has_new_decisions:
             return self._add_new(call, experiment)
-        draft = _Draft(self, experiment)
+        draft = _Draft(self, experiment, call)
         results = [draft.append(event) for event in call.events]
         self._accept(draft)
         return results
 
     def _add_new(self, call: AppendCall, experiment: LockedExperiment) -> list[Appended]:
-        if experiment.status is Status.PAUSED:
-            raise ExperimentPaused
+        _check_status(call, experiment)
         stored = [
             numbered(event, offset, self.now)
             for offset, event in enumerate(call.events, experiment.head_offset + 1)
@@ -154,8 +187,9 @@ class AppendPlan:
 class _Draft:
     """One call's events, seen by one another but not yet by other calls."""
 
-    def __init__(self, plan: AppendPlan, experiment: LockedExperiment) -> None:
+    def __init__(self, plan: AppendPlan, experiment: LockedExperiment, call: AppendCall) -> None:
         self.experiment = experiment
+        self._call = call
         self.head = experiment.head_offset
         self.phase = experiment.phase
         self.new_events: list[StoredEvent] = []
@@ -178,8 +212,7 @@ class _Draft:
         stored = self._same_request(event) or self._same_key(event)
         if stored is not None:
             return Appended(stored, created=False)
-        if self.experiment.status is Status.PAUSED:
-            raise ExperimentPaused
+        _check_status(self._call, self.experiment)
         return self._create(event)
 
     def _same_request(self, event: NewEvent) -> StoredEvent | None:
@@ -236,6 +269,13 @@ class _Draft:
         self._own_keys[stored.kind, stored.event_key] = stored
         self._own_requests[stored.request_id, stored.domain] = stored
         return Appended(stored, created=True)
+
+
+def _check_status(call: AppendCall, experiment: LockedExperiment) -> None:
+    """Refuse new decisions that the experiment does not take, unless their callers have them."""
+    refusal = REFUSALS.get(experiment.status)
+    if refusal is not None and not call.is_answered:
+        raise refusal
 
 
 def _same_hash(stored: StoredEvent, event: NewEvent) -> StoredEvent:

@@ -1,5 +1,7 @@
 """Translation of the drivers' exceptions: nothing above storage sees one."""
 
+import sqlite3
+
 import asyncpg
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
@@ -8,18 +10,23 @@ from service.errors import InvalidRequest, ServiceError, StorageUnavailable
 
 SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 DATA_EXCEPTION_CLASS = "22"
-SQLITE_BUSY, SQLITE_LOCKED = 5, 6
 
-# What the appending transaction may raise, which SQLAlchemy does not see: Postgres refuses, asyncpg
-# is used wrongly or its connection is closed, or the server was killed under the connection.
+# What appends may raise, which SQLAlchemy does not see: the database refuses, its driver is used
+# wrongly or its connection is closed, or the server was killed under the connection.
 ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DRIVER_ERRORS = (
     DBAPIError,
     *ASYNCPG_ERRORS,
+    sqlite3.Error,
     NoConnectionFree,
     OSError,  # refused and reset connections, and timeouts
     UnicodeError,  # what drivers cannot encode: lone surrogates,
     OverflowError,  # and integers over 64 bits
+)
+BROKEN_CONSTRAINTS = (
+    IntegrityError,
+    asyncpg.IntegrityConstraintViolationError,
+    sqlite3.IntegrityError,
 )
 
 
@@ -29,22 +36,18 @@ def is_transient(error: BaseException) -> bool:
     A broken unique constraint is among them: another writer was faster, and the second run
     finds its row and answers by the rules.
     """
-    if isinstance(error, IntegrityError | asyncpg.IntegrityConstraintViolationError):
+    if isinstance(error, BROKEN_CONSTRAINTS):
         return True
-    if isinstance(error, asyncpg.PostgresError):
-        return error.sqlstate in (SERIALIZATION_FAILURE, DEADLOCK)
-    if not isinstance(error, DBAPIError):
-        return False
-    sqlite_code = getattr(error.orig, "sqlite_errorcode", None)
+    sqlite_code = getattr(_driver_error(error), "sqlite_errorcode", None)
     if sqlite_code is not None:
         # Extended codes keep the primary one in the low byte.
-        return sqlite_code & 0xFF in (SQLITE_BUSY, SQLITE_LOCKED)
+        return sqlite_code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
     return sqlstate(error) in (SERIALIZATION_FAILURE, DEADLOCK)
 
 
-def sqlstate(error: DBAPIError) -> str:
+def sqlstate(error: BaseException) -> str:
     """Postgres's code of the error, or an empty string."""
-    return str(getattr(error.orig, "sqlstate", None) or "")
+    return str(getattr(_driver_error(error), "sqlstate", None) or "")
 
 
 def translate(error: BaseException) -> ServiceError:
@@ -53,15 +56,15 @@ def translate(error: BaseException) -> ServiceError:
 
 
 def _is_data(error: BaseException) -> bool:
-    if isinstance(error, DBAPIError):
-        return (
-            isinstance(error, DataError)
-            or sqlstate(error).startswith(DATA_EXCEPTION_CLASS)
-            # The Postgres driver reports what it cannot encode as an interface error, whose
-            # cause is a ValueError.
-            or isinstance(getattr(error.orig, "__cause__", None), ValueError)
-        )
-    if isinstance(error, ASYNCPG_ERRORS):
-        code = str(getattr(error, "sqlstate", None) or "")
-        return code.startswith(DATA_EXCEPTION_CLASS) or isinstance(error, ValueError)
-    return isinstance(error, UnicodeError | OverflowError)
+    if isinstance(error, DBAPIError) and isinstance(
+        getattr(error.orig, "__cause__", None), ValueError
+    ):
+        return True  # SQLAlchemy reports what asyncpg cannot encode as an interface error
+    return isinstance(
+        error, DataError | sqlite3.DataError | ValueError | OverflowError
+    ) or sqlstate(error).startswith(DATA_EXCEPTION_CLASS)
+
+
+def _driver_error(error: BaseException) -> BaseException | None:
+    """The driver's own exception, of which SQLAlchemy makes one of its own."""
+    return error.orig if isinstance(error, DBAPIError) else error

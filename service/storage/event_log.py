@@ -8,8 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service import tracing
 from service.errors import ServiceError, UnknownExperiment
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
-from service.storage.append_plan import AppendCall
+from service.storage.append_plan import AppendCall, Outcome, have_written
 from service.storage.database import Database
+from service.storage.event_backend import event_backend
 from service.storage.event_rows import (
     Row,
     chunks,
@@ -23,13 +24,16 @@ from service.storage.event_rows import (
     stored_event,
 )
 from service.storage.event_search import Query, one_of
-from service.storage.event_writer import EventWriter
 from service.storage.group_commit import CommitOptions, GroupCommit
 from service.storage.tables import events, experiments
 
 DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
 CONTEXTS_A_QUERY = 512
 PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
+
+
+def _ignore(*figures: float) -> None:
+    """Observe nothing."""
 
 
 class EventLog:
@@ -43,24 +47,31 @@ class EventLog:
         self,
         database: Database,
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, int, float], None] | None = None,
+        on_batch: Callable[[int, int, float], None] = _ignore,
+        on_unwritten: Callable[[int], None] = _ignore,
     ) -> None:
         self._database = database
-        write = EventWriter(database).write
-        extra = {} if on_batch is None else {"on_batch": on_batch}
-        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(write, options, **extra)
+        self._backend = event_backend(database)
+        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
+            self._write, options, on_batch, repeat=AppendCall.repeated, on_unwritten=on_unwritten
+        )
 
     @property
     def waiting_count(self) -> int:
         """Events that wait for their transaction."""
         return self._group.waiting_count
 
+    @property
+    def unwritten_count(self) -> int:
+        """Events that are answered and not durable yet."""
+        return self._group.unwritten_count
+
     async def run(self) -> None:
         """Commit what is appended, until closed; meant for a supervisor."""
         await self._group.run()
 
     async def close(self) -> None:
-        """Take no more appends and write those that wait."""
+        """Take no more appends and write those that wait, as long as that may take."""
         await self._group.close()
 
     async def append(
@@ -87,20 +98,26 @@ class EventLog:
             call = AppendCall(tuple(new_events), epoch, on_sent, wants_stored)
             return await self._group.submit(call, len(new_events))
 
-    @property
-    def can_lag(self) -> bool:
-        """Whether appends may be left for later: the database takes them, and few wait."""
-        return self._group.can_lag
+    def can_append_later(self, event_count: int) -> bool:
+        """Whether so many events may be answered first: the database takes them, within the bound."""
+        return self._group.can_submit_later(event_count)
 
     def append_later(
-        self, new_events: Sequence[NewEvent], on_failure: Callable[[ServiceError], None]
+        self, new_events: Sequence[NewEvent], on_lost: Callable[[ServiceError], None]
     ) -> None:
-        """Write the events of one experiment within milliseconds, with nobody waiting for it.
+        """Write the decisions of one experiment, whose callers do not wait for it.
 
-        A crash of the process before that loses them; `on_failure` is told what else does.
+        That is done within milliseconds, or as soon as the database can be written again. A crash of
+        the process before that loses them; `on_lost` is called with what else does.
         """
-        call = AppendCall(tuple(new_events), wants_stored=False)
-        self._group.submit_later(call, len(new_events), on_failure)
+        call = AppendCall(tuple(new_events), wants_stored=False, is_answered=True)
+        self._group.submit_later(call, len(new_events), on_lost)
+
+    async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
+        outcomes = await self._backend.write(calls)
+        if have_written(outcomes):
+            self._database.note_write()
+        return outcomes
 
     async def read(
         self, experiment_id: str, after: int, limit: int, up_to: int | None = None
@@ -179,11 +196,7 @@ class EventLog:
 
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.DECISION, decision_ids, with_context=False
-            )
-        )
+        found = await self._backend.find_decisions(list(decision_ids))
         return {decision.event_key: decision for decision in found}
 
     async def find_rewards(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:

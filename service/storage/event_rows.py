@@ -117,7 +117,7 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def stored_event(row: Row, decision: StoredEvent | None = None) -> StoredEvent:
+def stored_event(row: Sequence[Any], decision: StoredEvent | None = None) -> StoredEvent:
     """The event of a row of `event_columns`; a reward may bring its decision."""
     (
         experiment_id,

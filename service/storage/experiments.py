@@ -115,7 +115,11 @@ class Experiments:
         return [experiment_of(row) for row in rows]
 
     async def set_status(self, name: str, status: Status, actor: Actor | None = None) -> Experiment:
-        """Pause, resume or archive; a change is in the audit trail."""
+        """Pause, resume or archive; a change is in the audit trail.
+
+        Decisions that were answered before they were written are still written after it: those of
+        relaxed experiments, by processes that have not noticed the change yet.
+        """
         if status is Status.DELETED:
             raise ValueError("an experiment is deleted by `delete`")
 

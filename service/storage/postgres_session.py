@@ -10,8 +10,8 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import Domain, EventKind, StoredEvent
+from service.storage.append_inputs import Locked, locked
 from service.storage.append_plan import LockedExperiment
-from service.storage.append_session import Locked, locked
 from service.storage.copied_rows import copied_rows
 from service.storage.event_rows import event_values, in_log_order
 from service.storage.kept_driver import lent_driver
@@ -85,15 +85,18 @@ class PostgresSession:
             await driver.execute("COMMIT")
 
     async def lock(self, experiment_ids: Sequence[str]) -> Locked:
+        """Lock these experiments, in their order."""
         return locked(await self._connection.fetch(LOCK, experiment_ids))
 
     async def by_keys(self, kind: EventKind, keys: Sequence[str]) -> list[StoredEvent]:
+        """The events of a kind that have one of these keys, without their contexts."""
         rows = await self._connection.fetch(BY_KEYS, kind.value, keys)
         return [_stored(row) for row in rows]
 
     async def by_requests(
         self, experiment_id: str, request_ids: Sequence[str]
     ) -> list[StoredEvent]:
+        """The events of these requests, in log order, without their contexts."""
         rows = await self._connection.fetch(BY_REQUESTS, experiment_id, request_ids)
         return in_log_order([_stored(row) for row in rows])
 
@@ -103,6 +106,10 @@ class PostgresSession:
         changed: Iterable[LockedExperiment],
         on_sent: Callable[[], None],
     ) -> None:
+        """Write events, and how far their experiments' logs now reach.
+
+        `on_sent` is called when Postgres has many of them and works on them.
+        """
         moved = [(each.experiment_id, each.head_offset, each.phase.value) for each in changed]
         heads = tuple(zip(*moved, strict=True))
         if len(new_events) < COPIED:

@@ -37,10 +37,11 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
         self, dialect: sa.Dialect, coltype: object
     ) -> Callable[[Any], datetime | None]:
         """Put the zone back; one call a row, for logs are read by the million."""
-        return _from_sqlite if dialect.name == "sqlite" else _from_postgres
+        return moment_from_sqlite if dialect.name == "sqlite" else _from_postgres
 
 
-def _from_sqlite(text: str | None) -> datetime | None:
+def moment_from_sqlite(text: str | None) -> datetime | None:
+    """The moment that SQLite keeps as this text."""
     return None if text is None else datetime.fromisoformat(f"{text}+00:00")
 
 
@@ -63,9 +64,12 @@ def _now_on_postgres(element: DatabaseNow, compiler: SQLCompiler, **options: Any
 
 @compiles(DatabaseNow, "sqlite")
 def _now_on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
-    # The text that SQLAlchemy writes for a datetime: microseconds, of which SQLite knows the
-    # first three digits. Doubled percent signs would be wrong: the parameter style is qmark.
-    return "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
+    return SQLITE_NOW
+
+
+# The text that SQLAlchemy writes for a datetime: microseconds, of which SQLite knows the
+# first three digits. Doubled percent signs would be wrong: the parameter style is qmark.
+SQLITE_NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
 
 
 def _of_experiment() -> sa.Column[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from loadtest import relaxed_losses
 from loadtest.__main__ import main
 
 # Far beyond what a busy machine shows: whether a run is fast enough is not the matter here.
@@ -56,3 +57,11 @@ def test_there_is_no_such_profile(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["nonsense"])
     assert "invalid choice" in capsys.readouterr().err
+
+
+def test_relaxed_decisions_are_compared_with_the_log(capsys: pytest.CaptureFixture[str]):
+    assert relaxed_losses.main(["--runs", "1", "--outages", "0.1", "--callers", "4"]) == 0
+    _, _, outage, kill = capsys.readouterr().out.strip().split("\n")
+    assert outage.startswith("| Postgres stopped for 0.1 s | 1 | ")
+    assert outage.endswith(" | 0 | 0 |")
+    assert kill.startswith("| kill -9 | 1 | ")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import serving, serving_devices
+from benchmarks import serving, serving_devices, sqlite_select
 from benchmarks.serving_servers import Server
+from tests.service_process import ROOT
 
 
 def test_a_quick_run_fills_the_table(tmp_path: Path):
@@ -71,3 +72,11 @@ def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
         assert row["decisions_per_second"] > 0
     assert all(each["throughput"] > 0 for each in figures["ratios"])
     assert len(serving_devices.table(figures).splitlines()) == 2 + 8 + 3 + 4
+
+
+def test_two_builds_are_set_beside_each_other():
+    rows = sqlite_select.measured(ROOT, seconds=0.2, rounds=1)
+    kinds = ("select, JSON", "select, binary", "reward")
+    names = [f"{kind}, callers: {callers}" for callers in (1, 64) for kind in kinds]
+    assert [name for name, *_ in rows] == names
+    assert all(here > 0 and there > 0 for _, here, there, _ in rows)

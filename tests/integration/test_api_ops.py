@@ -80,6 +80,7 @@ async def test_without_its_database_the_service_says_503_and_recovers_by_itself(
         await api.http.post("/experiments", json=DOSES)
         assert (await api.select("before")).status_code == 200
         own_postgres.kill()
+        await eventually(lambda: _is_unready(api))  # the last write counts for a second
         answers = await asyncio.gather(api.select("during"), api.http.get("/readyz"))
         for answer in answers:
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -88,6 +89,10 @@ async def test_without_its_database_the_service_says_503_and_recovers_by_itself(
         own_postgres.start()
         await eventually(lambda: _is_served(api))
         assert (await api.http.get("/readyz")).status_code == 200
+
+
+async def _is_unready(api: Api) -> bool:
+    return (await api.http.get("/readyz")).status_code == 503
 
 
 async def _is_served(api: Api) -> bool:

@@ -11,10 +11,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StorageUnavailable, UnknownExperiment
+from service.records import Experiment
 from service.storage.database import MAX_RETRIES, Database, DatabaseOptions
+from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import experiments as table
-from tests.storage_tools import PATIENT, sqlite_url
+from service.storage.write_check import SECONDS, WriteCheck
+from tests.storage_tools import PATIENT, decision, sqlite_url
 
 
 class SerializationError(Exception):
@@ -78,7 +81,7 @@ async def test_work_that_takes_too_long_is_given_up(database: Database):
 
     with pytest.raises(StorageUnavailable):
         await database.write(work, timeout_seconds=0.05)
-    await database.ping()
+    assert await database.read(lambda connection: connection.scalar(sa.select(1))) == 1
 
 
 async def test_the_work_of_a_cancelled_caller_still_ends(
@@ -134,3 +137,27 @@ async def test_failures_are_told_by_kind(tmp_path: Path):
         await database.write(lambda _: asyncio.get_running_loop().create_future(), 0.05)
     assert told[-1] == "timeout"
     await database.close()
+
+
+async def test_a_new_event_shows_that_the_database_can_be_written(
+    database: Database, event_log: EventLog, experiment: Experiment
+):
+    moments, writes = [100.0], []
+
+    async def write() -> None:
+        writes.append(moments[0])
+
+    database._write_check = WriteCheck(write, lambda: moments[0])
+    event = decision(experiment)
+    await event_log.append([event])
+    await database.check_writable()
+    assert writes == []
+    moments[0] += SECONDS
+    (appended,) = await event_log.append([event])  # it is there already: nothing is written
+    await database.check_writable()
+    assert (appended.created, len(writes)) == (False, 1)
+
+
+async def test_the_check_writes_for_real(database: Database):
+    for _ in range(2):
+        await database._write_little()

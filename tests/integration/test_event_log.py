@@ -30,7 +30,7 @@ from service.records import (
     StoredEvent,
     phase_event,
 )
-from service.storage import append_session, tables
+from service.storage import sqlite_events, tables
 from service.storage.database import Database
 from service.storage.event_log import EventLog
 from service.storage.experiments import Experiments
@@ -96,7 +96,7 @@ async def test_times_are_kept_as_other_tables_keep_theirs(
 
 def test_times_of_other_zones_are_kept_as_utc():
     moment = datetime(2026, 11, 16, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert append_session._moment(moment) == "2026-11-15 23:30:00.000000"
+    assert sqlite_events.moment_to_sqlite(moment) == "2026-11-15 23:30:00.000000"
 
 
 async def test_every_experiment_has_offsets_of_its_own(

@@ -13,8 +13,8 @@ from service.errors import ExperimentPaused, InvalidRequest, UnknownExperiment
 from service.records import Domain, Experiment, NewEvent, Status, StoredEvent, uuid7
 from service.storage.append_plan import AppendCall
 from service.storage.database import Database
+from service.storage.event_backend import event_backend
 from service.storage.event_log import EventLog
-from service.storage.event_writer import EventWriter
 from service.storage.experiments import Experiments
 from service.storage.new_decisions import MAX_BYTES, fit_one_statement
 from service.storage.postgres_session import COPIED, PostgresSession
@@ -62,7 +62,7 @@ async def test_who_does_not_wait_takes_a_place_and_gets_no_answer(
         AppendCall(tuple(events[2:5]), wants_stored=False),
         AppendCall(tuple(events[5:])),
     ]
-    answers = await EventWriter(database).write(calls)
+    answers = await event_backend(database).write(calls)
     read = await log_of(event_log, experiment)
     assert [each.event_key for each in read] == [each.event_key for each in events]
     for answer, expected in ((answers[0], read[:2]), (answers[2], read[5:])):
@@ -177,7 +177,7 @@ async def test_they_need_no_other_statement(
         await log.append([new_decision(experiment) for _ in range(count)])
         assert await log.head(experiment.experiment_id) == count
         with pytest.raises(AssertionError):
-            await EventWriter(log._database).write([AppendCall((decision(experiment),))])
+            await event_backend(log._database).write([AppendCall((decision(experiment),))])
 
 
 async def test_much_of_them_is_sent_in_parts(event_log: EventLog, experiment: Experiment):

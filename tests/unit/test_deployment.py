@@ -199,8 +199,9 @@ def test_no_secret_has_a_default():
 
 def test_stopping_has_the_time_that_draining_takes():
     settings = Settings()
-    needed = settings.drain_delay_seconds + settings.drain_seconds
-    for name in ("api", "api-gpu", "nginx"):
+    requests = settings.drain_delay_seconds + settings.drain_seconds
+    log = settings.drain_seconds  # in which what was answered is written
+    for name, needed in (("api", requests + log), ("api-gpu", requests + log), ("nginx", requests)):
         assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > needed
 
 

@@ -178,6 +178,13 @@ def test_queues_and_batches_are_distributions():
         assert line in text
 
 
+def test_unwritten_decisions_are_those_of_the_last_report():
+    metrics = Metrics()
+    for count in (3, 512, 7):
+        metrics.set_unwritten_decisions(count)
+    assert "daband_unwritten_decisions 7.0" in metrics.exposition().decode()
+
+
 def test_failures_begin_at_zero():
     text = Metrics().exposition().decode()
     assert 'daband_storage_errors_total{kind="timeout"} 0.0' in text
