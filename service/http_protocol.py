@@ -7,9 +7,6 @@ Plain requests to hot routes are handed to the express lane as soon as they are 
 sets up for a request, a task, messages and a scope among it, is for apps that nobody knows, and costs
 as much as a decision.
 
-A caller asks again and again under the same head. Bytes that were read once as the head of a request for
-the lane mean the same when they come again at the same place, between two requests: they are looked up.
-
 Requests in excess are answered here, where no task and no scope of theirs has been made: at twice
 the load that a process can take, most of what a refusal costs would be that.
 """
@@ -19,7 +16,7 @@ import json
 from asyncio import TimerHandle
 from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
@@ -28,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.errors import occurrence, plain_problem
-from service.express_lane import ExpressLane, Hot
+from service.express_lane import ExpressLane, FastRequest
 from service.records import uuid7
 from service.security_headers import encoded
 
@@ -36,10 +33,6 @@ Headers = Iterable[tuple[bytes, bytes]]
 # The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
 Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
-END_OF_HEAD = b"\r\n\r\n"
-MAX_HEADS, MAX_HEAD_BYTES = 256, 1024
-# Of one request, so that its head does not come again.
-UNIQUE = frozenset({b"x-request-id", b"traceparent"})
 
 
 def guarded_protocol(
@@ -51,16 +44,8 @@ def guarded_protocol(
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
         _lane = lane
-        _heads: ClassVar[dict[bytes, _Head]] = {}
 
     return Protocol
-
-
-class _Head(NamedTuple):
-    """The head of a request for the lane, as it was read before."""
-
-    hot: Hot
-    length: int  # of the body
 
 
 class _Unheard:
@@ -115,13 +100,10 @@ class _Guarded(HttpToolsProtocol):
     _is_in_headers = False
     _refusal: bytes | None = None  # waits for the end of the request that it answers
     _lane: ExpressLane | None = None
-    _hot: Hot | None = None  # of a request for the lane whose end has not come
+    _hot: FastRequest | None = None  # of a request for the lane whose end has not come
     _content = b""  # of its body
-    _is_between = True  # two requests, as far as the parser has been given bytes
     _exchange: _Exchange | None = None  # once it had a request for the lane
-    _whole = b""  # what came at once, if it began between two requests
     _idle_since = 0.0
-    _heads: ClassVar[dict[bytes, _Head]]
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -137,12 +119,7 @@ class _Guarded(HttpToolsProtocol):
             self._exchange.protocol = None  # which refers to it
 
     def data_received(self, data: bytes) -> None:
-        if self._is_between:
-            if self._takes_known(data):
-                return
-            self._whole = data
         super().data_received(data)
-        self._whole = b""
         if self._hot is not None and not self.transport.is_closing():
             self._take_the_long_way()  # its body comes in parts
         # What comes in one piece, as nearly all does, needs no timer.
@@ -153,7 +130,6 @@ class _Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         # uvicorn makes a scope here; who takes the long way makes up for it.
         self._is_in_headers = True
-        self._is_between = False
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
@@ -174,18 +150,16 @@ class _Guarded(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._is_between = True
         if self._hot is not None:
             hot, content = self._hot, self._content
             self._hot, self._content = None, b""
-            self._remember(hot, content)
             self._pass_to_lane(hot, content)
         elif self._refusal is not None:
             self._send_refusal(self._refusal)
         else:
             super().on_message_complete()
 
-    def _for_lane(self) -> Hot | None:
+    def _for_lane(self) -> FastRequest | None:
         """What the request asks of the lane, none if the lane is not for it.
 
         Connections that end with it, and callers who are slow to take answers, are not for the lane.
@@ -199,30 +173,7 @@ class _Guarded(HttpToolsProtocol):
     def _can_write(self) -> bool:
         return not (self.flow.write_paused or self.flow.read_paused)
 
-    def _takes_known(self, data: bytes) -> bool:
-        """Pass a request to the lane if it is all there and its head was read before."""
-        end = data.find(END_OF_HEAD)
-        known = self._heads.get(data[:end])
-        if known is None or len(data) != end + len(END_OF_HEAD) + known.length:
-            return False
-        is_busy = self._is_answering() or self.transport.is_closing()
-        if is_busy or not self._can_write() or self._lane is None or not self._lane.is_open:
-            return False
-        self._end_deadline()
-        self._pass_to_lane(known.hot, data[end + len(END_OF_HEAD) :])
-        return True
-
-    def _remember(self, hot: Hot, content: bytes) -> None:
-        """Remember what the head means, if these bytes are it and the body and nothing else."""
-        whole = self._whole
-        end = len(whole) - len(content) - len(END_OF_HEAD)
-        is_alone = 0 < end <= MAX_HEAD_BYTES and whole.find(END_OF_HEAD) == end
-        if is_alone and UNIQUE.isdisjoint(name for name, _ in self.headers):
-            if len(self._heads) >= MAX_HEADS:
-                self._heads.clear()
-            self._heads[whole[:end]] = _Head(hot, len(content))
-
-    def _pass_to_lane(self, hot: Hot, content: bytes) -> None:
+    def _pass_to_lane(self, hot: FastRequest, content: bytes) -> None:
         assert self._lane is not None  # noqa: S101 - it was the lane who found it
         if self._exchange is None:
             self._exchange = _Exchange(self)

@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service import http_protocol
 from service.express_lane import Exchange
 from service.http_protocol import Excess, Headers, guarded_protocol
+from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually
 
@@ -38,7 +38,7 @@ class App:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-class Connection:
+class Client:
     """A client that says what it is told to."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -61,15 +61,6 @@ class Connection:
     def is_open(self) -> bool:
         return not self._reader.at_eof()
 
-    @asynccontextmanager
-    async def another(self) -> AsyncIterator["Connection"]:
-        """A second connection to the same server."""
-        address = self._writer.get_extra_info("peername")
-        reader, writer = await asyncio.open_connection(*address)
-        yield Connection(reader, writer)
-        writer.close()
-        await writer.wait_closed()
-
 
 @asynccontextmanager
 async def connected(
@@ -80,7 +71,7 @@ async def connected(
     lane: Any = None,
     state: ServerState | None = None,
     keep_alive_seconds: float = 3600,
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[Client]:
     protocol = guarded_protocol(header_seconds, excess, lane)
     # Whoever is hung up on must not owe it to uvicorn's own patience.
     config = uvicorn.Config(app, http=protocol, log_config=None)
@@ -93,7 +84,7 @@ async def connected(
     async with server:
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address)
-        yield Connection(reader, writer)
+        yield Client(reader, writer)
         writer.close()
         await writer.wait_closed()
 
@@ -222,7 +213,7 @@ async def test_a_refused_request_that_does_not_end_is_hung_up_on():
 
 async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
     async with connected(App(), LONG, Full()) as client:
-        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         assert (await client.rest()).endswith(b"full")
 
 
@@ -230,7 +221,7 @@ async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
 async def test_what_needs_more_than_an_answer_takes_the_long_way(header: bytes):
     app, full = App(), Full()
     async with connected(app, LONG, full) as client:
-        client.say(b"GET / HTTP/1.1\r\n" + header + b"\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\n" + header + b"\r\n\r\n")
         assert b"200 OK" in await client.until(b"ok")
     assert full.refused == []
 
@@ -255,7 +246,6 @@ class Lane:
         self.gate = asyncio.Event()
         self.gate.set()
         self.is_last = False
-        self.is_open = True
 
     def find(self, method: bytes, url: bytes, headers: Headers, state: Any) -> Any:
         self.asked.append(url)
@@ -289,7 +279,8 @@ class Reading(App):
 
 
 def posted(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
-    lines = [b"POST /hot?a=b HTTP/" + version, b"Content-Length: %d" % len(body), *headers]
+    lines = [b"POST /hot?a=b HTTP/" + version, b"Host: here"]
+    lines += [b"Content-Length: %d" % len(body), *headers]
     return b"\r\n".join([*lines, b"", body])
 
 
@@ -307,139 +298,7 @@ async def test_the_lane_answers_in_place_of_the_app():
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
     assert (app.asked, lane.taken) == (1, [b"first", b"again"])
-    assert lane.asked == [b"/hot?a=b", b"/"]  # the same head is read once
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        posted(b"of another length"),
-        posted(b"other", b"X-Other: header"),
-        posted(b"other").replace(b"/hot?a=b", b"/hot?a=c"),
-        posted(b"other").replace(b"Content", b"content"),
-    ],
-)
-async def test_another_head_is_read(request_: bytes):
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for words in (posted(b"first"), request_):
-            client.say(words)
-            await client.until(words.partition(b"\r\n\r\n")[2])
-    assert len(lane.asked) == 2
-
-
-@pytest.mark.parametrize("header", [b"X-Request-ID: 7", b"Traceparent: 00-1-2-01"])
-async def test_a_head_of_one_request_is_not_kept(header: bytes):
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"first", b"again"):
-            client.say(posted(body, header))
-            await client.until(body)
-    assert len(lane.asked) == 2
-
-
-async def test_heads_that_are_kept_are_few(monkeypatch):
-    monkeypatch.setattr(http_protocol, "MAX_HEADS", 2)
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"1", b"22", b"333", b"333", b"1"):
-            client.say(posted(body))
-            await client.until(body)
-    assert len(lane.asked) == 4
-
-
-async def test_a_long_head_is_not_kept():
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"first", b"again"):
-            client.say(posted(body, b"X-Long: " + b"x" * http_protocol.MAX_HEAD_BYTES))
-            await client.until(body)
-    assert len(lane.asked) == 2
-
-
-async def test_a_known_request_within_a_body_is_a_body():
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        inner = posted(b"inner")
-        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
-        await eventually(lambda: len(lane.asked) == 2)
-        client.say(inner)
-        assert b"200 OK" in await client.until(b"ok")
-    assert (app.bodies, lane.taken) == ([inner], [b"known"])
-
-
-async def test_a_known_request_within_the_body_of_one_that_was_answered_is_a_body():
-    app, lane = App(), Lane()  # which answers before the body is there
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        inner = posted(b"inner")
-        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
-        assert b"200 OK" in await client.until(b"ok")
-        client.say(inner)
-        await asyncio.sleep(SHORT)
-        client.say(REQUEST)
-        assert b"200 OK" in await client.until(b"ok")
-    assert (app.asked, lane.taken) == (2, [b"known"])
-
-
-async def test_a_head_that_came_behind_the_end_of_a_body_is_not_taken_for_another():
-    app, lane = App(), Lane()  # which answers before the body is there
-    put = b"PUT / HTTP/1.1\r\nContent-Length: 7\r\n\r\n"
-    async with connected(app, LONG, lane=lane) as client:
-        for body in (b"other", b"again"):
-            client.say(put + b"begin")
-            await client.until(b"ok")
-            client.say(b"ed" + posted(body))
-            assert await client.until(body) == echoed(body)
-    assert (app.asked, lane.taken) == (2, [b"other", b"again"])
-
-
-async def test_a_known_request_is_in_time_for_the_deadline():
-    lane = Lane()
-    async with connected(App(), SHORT, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        async with client.another() as other:
-            other.say(posted(b"first"))
-            await other.until(b"first")
-            await asyncio.sleep(2 * SHORT)
-            other.say(posted(b"later"))
-            await other.until(b"later")
-    assert len(lane.asked) == 1
-
-
-async def test_a_known_request_in_pieces_or_behind_another_is_read():
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        client.say(posted(b"parts")[:-2])
-        await eventually(lambda: len(lane.asked) == 2)
-        client.say(b"ts")
-        await client.until(b"ok")
-        lane.gate.clear()
-        client.say(posted(b"first"))
-        await eventually(lambda: len(lane.taken) == 2)
-        client.say(posted(b"later"))
-        await asyncio.sleep(SHORT)
-        lane.gate.set()
-        assert await client.until(b"first") == echoed(b"first")
-        await client.until(b"ok")
-    assert (app.bodies, lane.taken) == ([b"parts", b"later"], [b"known", b"first"])
-
-
-async def test_a_known_request_is_read_while_the_lane_is_shut():
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        lane.is_open = False
-        client.say(posted(b"other"))
-        await client.until(b"other")
-    assert len(lane.asked) == 2
+    assert lane.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
 
 
 async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
@@ -589,7 +448,7 @@ async def test_the_lane_is_not_for_who_is_slow_to_take_answers():
             client.say(posted(large))
             asked += 1
             await asyncio.sleep(0.001)
-        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         answer = await client.rest()
     assert answer.count(b"HTTP/1.1 200 OK") == asked + 1
 
@@ -651,3 +510,15 @@ async def test_a_connection_that_is_gone_leaves_no_timer():
         assert timer is not None
     await eventually(lambda: not state.connections)
     assert timer.cancelled()
+
+
+async def test_a_head_is_never_taken_for_a_body():
+    app, lane = Reading(), Lane()
+    connection = Connection(app, lane)
+    body = b"x" * (len(posted(b"x" * 10)) - 10 - len(b"\r\n\r\n") - 2)
+    request = posted(body)
+    end = request.index(b"\r\n\r\n")
+    assert len(body) == end - 2  # the cache of heads that there was took such a head for its body
+    await connection.receive(request)
+    await connection.receive(request[: end + 1], request[end + 1 :])
+    assert [*lane.taken, *app.bodies] == [body, body]
