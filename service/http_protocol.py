@@ -26,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from service.errors import occurrence, plain_problem
 from service.express_lane import ExpressLane, FastRequest
+from service.http.staged_close import CloseLimits, StagedTransport
 from service.records import uuid7
 from service.security_headers import encoded
 
@@ -36,7 +37,10 @@ UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 
 
 def guarded_protocol(
-    header_seconds: float, excess: Excess, lane: ExpressLane | None = None
+    header_seconds: float,
+    excess: Excess,
+    lane: ExpressLane | None = None,
+    close_limits: CloseLimits | None = None,
 ) -> type[asyncio.Protocol]:
     """The protocol's class for a server that waits so long for headers and refuses what is too much."""
 
@@ -44,6 +48,7 @@ def guarded_protocol(
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
         _lane = lane
+        _close_limits = close_limits or CloseLimits()
 
     return Protocol
 
@@ -94,8 +99,10 @@ class _Exchange:
 
 
 class _Guarded(HttpToolsProtocol):
+    transport: StagedTransport
     _header_seconds: float
     _excess: Excess
+    _close_limits: CloseLimits
     _deadline: TimerHandle | None = None
     _is_in_headers = False
     _refusal: bytes | None = None  # waits for the end of the request that it answers
@@ -107,18 +114,22 @@ class _Guarded(HttpToolsProtocol):
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(StagedTransport(transport, self.loop, self._close_limits))
         self._begin_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_deadline()
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
+        self.transport.note_lost()
         super().connection_lost(exc)
         if self._exchange is not None:
             self._exchange.protocol = None  # which refers to it
 
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            self.transport.discard(len(data))
+            return
         super().data_received(data)
         if self._hot is not None and not self.transport.is_closing():
             self._take_the_long_way()  # its body comes in parts
@@ -126,6 +137,12 @@ class _Guarded(HttpToolsProtocol):
         is_awaited = self._is_in_headers or self._refusal is not None
         if is_awaited and self._deadline is None:
             self._begin_deadline()
+
+    def shutdown(self) -> None:
+        if self._is_answering():
+            self.cycle.keep_alive = False
+        else:
+            self.transport.close_at_once()
 
     def on_message_begin(self) -> None:
         # uvicorn makes a scope here; who takes the long way makes up for it.
@@ -221,13 +238,13 @@ class _Guarded(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         self.timeout_keep_alive_task = None
         is_asking = self._is_in_headers or self._refusal is not None
-        if is_asking or self._is_answering():
-            return  # its answer brings another timer
+        if is_asking or self._is_answering() or self.transport.is_closing():
+            return  # the next answer brings another timer
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._watch(left)
         else:
-            super().timeout_keep_alive_handler()
+            self.transport.close_at_once()
 
     def _watch(self, seconds: float) -> None:
         later = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -258,11 +275,11 @@ class _Guarded(HttpToolsProtocol):
         elif self._is_in_headers:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
         else:
-            self.transport.close()  # not a word was said
+            self.transport.close_at_once()  # not a word was said
 
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
-        return cycle is not None and not cycle.response_complete
+        return cycle is not None and not cycle.response_complete and not self.transport.is_closing()
 
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer a request that never became one, and hang up."""

@@ -48,6 +48,15 @@ class Client:
     def say(self, words: bytes) -> None:
         self._writer.write(words)
 
+    async def say_all(self, words: bytes) -> None:
+        """Send all of it before anything is read."""
+        self._writer.write(words)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._writer.drain()
+
+    def say_no_more(self) -> None:
+        self._writer.write_eof()
+
     async def until(self, words: bytes) -> bytes:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self._reader.readuntil(words)
@@ -87,6 +96,7 @@ async def connected(
         yield Client(reader, writer)
         writer.close()
         await writer.wait_closed()
+        await eventually(lambda: not known.connections)
 
 
 def problem(answer: bytes) -> dict[str, Any]:
@@ -522,3 +532,37 @@ async def test_a_head_is_never_taken_for_a_body():
     await connection.receive(request)
     await connection.receive(request[: end + 1], request[end + 1 :])
     assert [*lane.taken, *app.bodies] == [body, body]
+
+
+class Refusing(App):
+    """Refuses a body that it does not read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        headers = [(b"content-length", b"3"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"big"})
+
+
+async def test_a_client_that_sends_on_reads_why_it_was_refused():
+    app, large = Refusing(), bytes(16 << 20)  # more than the buffers of a socket hold
+    async with connected(app, LONG) as client:
+        await client.say_all(posted(large))
+        client.say_no_more()
+        assert (await client.rest()).endswith(b"big")
+    assert app.asked == 1
+
+
+async def test_an_idle_connection_is_closed_without_stages():
+    connection = Connection(App())
+    await connection.receive(REQUEST)
+    connection.protocol.shutdown()
+    assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (True, False)
+
+
+async def test_the_timer_of_an_idle_connection_does_not_cut_the_last_stage_short():
+    connection = Connection(Refusing())
+    await connection.receive(REQUEST)
+    connection.protocol._idle_since = -LONG
+    connection.protocol.timeout_keep_alive_handler()
+    assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (False, True)
