@@ -1,19 +1,22 @@
-"""The deadline for headers, on a real socket with an app that only counts."""
+"""Deadlines, refusals, the order of answers and the fast path, with apps that only count."""
 
 import asyncio
 import gc
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httptools
 import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from service.express_lane import Exchange
-from service.http_protocol import Excess, Headers, guarded_protocol
+from service.http_protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
+from service.security_headers import ALWAYS, UNLESS_SAID, encoded
 from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually
@@ -102,6 +105,8 @@ async def connected(
 def problem(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
+    assert encoded(ALWAYS) + encoded(UNLESS_SAID) in head + b"\r\n"
+    assert head.endswith(b"connection: close") or b"connection: close\r\n" in head
     found: dict[str, Any] = json.loads(body)
     assert found["request_id"].encode() in head
     assert found["instance"].endswith(found["request_id"])
@@ -227,11 +232,10 @@ async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
         assert (await client.rest()).endswith(b"full")
 
 
-@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
-async def test_what_needs_more_than_an_answer_takes_the_long_way(header: bytes):
+async def test_who_waits_to_be_asked_for_its_body_is_refused_by_the_app():
     app, full = App(), Full()
     async with connected(app, LONG, full) as client:
-        client.say(b"GET / HTTP/1.1\r\nHost: here\r\n" + header + b"\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\n\r\n")
         assert b"200 OK" in await client.until(b"ok")
     assert full.refused == []
 
@@ -369,11 +373,10 @@ async def test_the_last_request_of_a_connection_is_for_the_app(request_: bytes):
     assert (app.bodies, lane.asked) == ([b"body"], [])
 
 
-@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
-async def test_what_needs_more_than_an_answer_is_for_the_app(header: bytes):
+async def test_who_waits_to_be_asked_for_its_body_is_for_the_app():
     app, lane = App(), Lane()
     async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"", header))
+        client.say(posted(b"", b"Expect: 100-continue"))
         assert b"200 OK" in await client.until(b"ok")
     assert lane.asked == []
 
@@ -409,15 +412,15 @@ async def test_a_server_that_stops_waits_for_the_lane_and_hangs_up():
 
 
 async def test_an_answer_to_who_has_left_goes_nowhere():
-    lane, state = Lane(), ServerState()
+    lane = Lane()
     lane.gate.clear()
-    async with connected(App(), LONG, lane=lane, state=state) as client:
-        client.say(posted(b"body"))
-        await eventually(lambda: bool(lane.taken))
-    await eventually(lambda: not state.connections)
+    connection = Connection(App(), lane)
+    await connection.receive(posted(b"body"))
+    connection.lose()
     lane.gate.set()
-    await eventually(lambda: not state.tasks)  # and no error: pytest would tell
-    assert state.total_requests == 0
+    assert await connection.settled() == b""  # and no error: pytest would tell
+    state = connection.protocol.server_state
+    assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
 
 class Insisting(Lane):
@@ -436,6 +439,7 @@ async def test_a_second_answer_to_a_request_is_not_sent():
 
 
 async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
+    gc.collect()  # what other tests left
     gc.disable()
     try:
         async with connected(App(), LONG, lane=Lane()) as client:
@@ -522,6 +526,10 @@ async def test_a_connection_that_is_gone_leaves_no_timer():
     assert timer.cancelled()
 
 
+def statuses(sent: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", sent)]
+
+
 async def test_a_head_is_never_taken_for_a_body():
     app, lane = Reading(), Lane()
     connection = Connection(app, lane)
@@ -532,6 +540,243 @@ async def test_a_head_is_never_taken_for_a_body():
     await connection.receive(request)
     await connection.receive(request[: end + 1], request[end + 1 :])
     assert [*lane.taken, *app.bodies] == [body, body]
+
+
+class Recording(Reading):
+    """Remembers the headers of each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers.append(scope["headers"])
+        await super().__call__(scope, receive, send)
+
+
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk"
+WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+CHUNKED = b"POST /chunked HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n%b\r\n%b"
+CHUNKS = b"3;a=b\r\nchu\r\n4\r\nnked\r\n0\r\nX-Trailer: end\r\n\r\n"
+
+
+@pytest.mark.parametrize("has_lane", [True, False])
+@pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET])
+async def test_an_upgrade_is_ignored_wherever_the_bytes_are_split(upgrade: bytes, has_lane: bool):
+    whole = b"".join(
+        (
+            posted(b"first", upgrade),
+            CHUNKED % (upgrade + b"\r\n", CHUNKS),
+            REQUEST[:-2] + upgrade + b"\r\n\r\n",
+            posted(b"last"),
+        )
+    )
+    for cut in range(len(whole)):
+        app, lane = Reading(), Lane()
+        connection = Connection(app, lane if has_lane else None)
+        await connection.receive(whole[:cut], whole[cut:])
+        assert statuses(connection.transport.sent) == [200] * 4, cut
+        bodies = [*lane.taken, *app.bodies]
+        assert sorted(bodies) == [b"", b"chunked", b"first", b"last"], cut
+        connection.lose()
+
+
+async def test_many_upgrades_in_one_segment_are_answered_each():
+    connection = Connection(App())
+    request = REQUEST[:-2] + H2C + b"\r\n\r\n"
+    connection.protocol.data_received(request * 2000)
+    for _ in range(100):
+        await connection.settled()
+    assert statuses(connection.transport.sent) == [200] * 2000
+
+
+async def test_a_tunnel_is_refused():
+    connection = Connection(App())
+    sent = await connection.receive(b"CONNECT here:443 HTTP/1.1\r\nHost: here\r\n\r\nhello")
+    assert problem(sent)["status"] == 501
+    assert connection.is_over
+
+
+@pytest.mark.parametrize("junk", [b"junk\r\n\r\n", b"\x00", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"])
+@pytest.mark.parametrize("has_lane", [True, False])
+async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_lane: bool):
+    app, lane = Reading(), Lane()
+    app.gate.clear()
+    lane.gate.clear()
+    connection = Connection(app, lane if has_lane else None)
+    assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
+    lane.gate.set()
+    app.gate.set()
+    sent = await connection.settled()
+    assert statuses(sent) == [200, 200, 400]
+    assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
+    assert connection.is_over
+    assert [*lane.taken, *app.bodies] == [b"first", b"second"]
+
+
+BROKEN = CHUNKED % (b"", b"3\r\nchu\r\nno size\r\n")
+
+
+async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
+    app = Reading()
+    app.gate.clear()
+    connection = Connection(app)
+    await connection.receive(posted(b"first") + BROKEN + REQUEST)
+    app.gate.set()
+    assert statuses(await connection.settled()) == [200, 400]
+    assert app.bodies == [b"first"]
+    assert connection.is_over
+
+
+async def test_a_body_that_breaks_off_while_the_app_reads_it_is_refused():
+    app = Reading()
+    connection = Connection(app)
+    cut = BROKEN.index(b"no size")
+    sent = await connection.receive(BROKEN[:cut], BROKEN[cut:])
+    assert problem(sent)["status"] == 400
+    assert connection.is_over
+
+
+async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
+    connection = Connection(App())  # which answers before the body is there
+    cut = BROKEN.index(b"no size")
+    assert statuses(await connection.receive(BROKEN[:cut])) == [200]
+    assert statuses(await connection.receive(BROKEN[cut:])) == [200]
+    assert connection.is_over
+
+
+async def test_nothing_is_begun_behind_the_last_answer():
+    class Prompt(Lane):
+        def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+            self.taken.append(content)
+            exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
+
+    app, lane = Reading(), Prompt()
+    connection = Connection(app, lane)
+    sent = await connection.receive(posted(b"first") + posted(b"second") + REQUEST)
+    assert statuses(sent) == [401]
+    assert (lane.taken, app.asked) == ([b"first"], 0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: here\r\nHost: here\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: here there\r\n\r\n",
+        b"GET / HTTP/1.0\r\nHost: here\r\nHost: there\r\n\r\n",
+        b"POST /hot HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+        b"GET http://here HTTP/1.1\r\nHost: here\r\n\r\n",
+    ],
+)
+async def test_a_host_is_asked_for_once(head: bytes):
+    app, lane = App(), Lane()
+    connection = Connection(app, lane)
+    assert problem(await connection.receive(head))["status"] == 400
+    assert (app.asked, lane.taken) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /\r\n\r\n", 505),
+        (b"GET / HTTP/2.0\r\nHost: here\r\n\r\n", 505),
+        (CHUNKED.replace(b"chunked\r\n", b"gzip, chunked\r\n") % (b"", CHUNKS), 501),
+        (CHUNKED.replace(b"chunked\r\n", b"gzip\r\n") % (b"", CHUNKS), 501),
+    ],
+)
+async def test_what_is_not_spoken_is_refused(request_: bytes, status: int):
+    app = App()
+    assert problem(await Connection(app).receive(request_))["status"] == status
+    assert app.asked == 0
+
+
+@pytest.mark.parametrize(
+    "target", [b"/%b", b"/a?%b", b"/a#%b", b"http://here%b/", b"http://here/%b"]
+)
+async def test_no_byte_of_a_target_breaks_the_server(target: bytes):
+    for byte in range(256):
+        connection = Connection(App(), Lane())
+        head = b"GET " + target % bytes([byte]) + b" HTTP/1.1\r\nHost: here\r\n\r\n"
+        connection.protocol.data_received(head)
+        assert statuses(await connection.answered())[0] in (200, 400, 505), byte
+
+
+async def test_a_bug_is_not_taken_for_a_bad_request():
+    class Broken(Lane):
+        def find(self, *_: object) -> None:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(httptools.HttpParserCallbackError):
+        Connection(App(), Broken()).protocol.data_received(posted(b"body"))
+
+
+async def test_a_head_without_end_is_refused_by_its_size():
+    app = App()
+    connection = Connection(app)
+    line = b"X-Long: " + b"x" * 1000 + b"\r\n"
+    await connection.receive(REQUEST + REQUEST[:-2], *[line] * (MAX_HEAD_BYTES // len(line)))
+    assert statuses(connection.transport.sent) == [200]
+    sent = await connection.receive(line)
+    assert statuses(sent) == [200, 431]
+    assert (app.asked, connection.is_over) == (1, True)
+
+
+async def test_trailers_do_not_become_headers():
+    app = Recording()
+    smuggled = CHUNKS.replace(b"X-Trailer: end", b"Authorization: Bearer k\r\nExpect: 100-continue")
+    sent = await Connection(app).receive(CHUNKED % (b"", smuggled))
+    assert statuses(sent) == [200]
+    assert app.headers == [[(b"host", b"here"), (b"transfer-encoding", b"chunked")]]
+
+
+async def test_blanks_around_a_header_do_not_count():
+    app = Recording()
+    await Connection(app).receive(REQUEST[:-2] + b"X-Blank: \t a b \t \r\n\r\n")
+    assert app.headers == [[(b"host", b"here"), (b"x-blank", b"a b")]]
+
+
+async def test_an_expectation_of_http_1_0_is_ignored():
+    app = Reading()
+    request = posted(b"body", b"Expect: 100-continue", version=b"1.0")
+    assert statuses(await Connection(app).receive(request)) == [200]
+    request = posted(b"body", b"Expect: 100-Continue")
+    assert statuses(await Connection(app).receive(request)) == [100, 200]
+
+
+@pytest.mark.parametrize("has_lane", [True, False])
+async def test_a_client_that_has_half_closed_gets_its_answers(has_lane: bool):
+    app, lane = Reading(), Lane()
+    app.gate.clear()
+    lane.gate.clear()
+    connection = Connection(app, lane if has_lane else None)
+    await connection.receive(posted(b"first") + posted(b"second"))
+    assert await connection.receive_eof() == b""
+    assert not connection.transport.is_closed
+    app.gate.set()
+    lane.gate.set()
+    assert statuses(await connection.settled()) == [200, 200]
+    assert connection.transport.is_closed
+
+
+async def test_the_end_of_an_idle_connection_closes_it():
+    connection = Connection(App())
+    await connection.receive(REQUEST)
+    assert statuses(await connection.receive_eof()) == [200]
+    assert connection.transport.is_closed
+
+
+@pytest.mark.parametrize("cut", [5, len(posted(b"whole")) - 2])
+async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_due(cut: int):
+    app = Reading()
+    app.gate.clear()
+    connection = Connection(app, Lane())
+    await connection.receive(REQUEST + posted(b"whole")[:cut])
+    await connection.receive_eof()
+    app.gate.set()
+    sent = await connection.settled()
+    assert statuses(sent) == [200, 400]
+    assert connection.transport.is_closed
 
 
 class Refusing(App):
