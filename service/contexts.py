@@ -5,6 +5,7 @@ import math
 from array import array as packed_array
 from collections.abc import Sequence
 from functools import cache
+from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,7 +190,9 @@ def npy_header(body: bytes) -> NpyHeader:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, kind = read(stream)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError):
+        refuse("The body is no npy file.")
+    if any(type(size) is not int or size < 0 for size in shape):  # numpy takes True for 1
         refuse("The body is no npy file.")
     return NpyHeader(shape, is_fortran, kind, stream.tell())
 

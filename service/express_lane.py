@@ -6,7 +6,7 @@ key: it is asked for, counted, timed and answered here, by the layers' own metho
 such requests over as they come; all others pass the layers one by one.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -15,15 +15,14 @@ from msgspec.structs import replace
 from service import logs
 from service.authorising import Guard
 from service.errors import ServiceError
-from service.middleware import CLOSE, RequestScope, given_request_id
-from service.records import uuid7
-from service.routes.hot import Answer, Begin, Call, Header, HotRoute, HotRoutes
+from service.middleware import CLOSE, RequestScope, request_id_of
+from service.routes.hot import Answer, Call, Header, HotRoutes
 from service.security_headers import encoded, protected
 from service.shedding import Shedding
 
 # What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
 SPECIAL = frozenset({b"origin", b"content-encoding", b"expect", b"transfer-encoding"})
-MAX_CACHED_URL = 512
+FastRequest = dict[str, Any]  # the ASGI scope of a request on the fast path
 
 
 class Exchange(Protocol):
@@ -34,24 +33,6 @@ class Exchange(Protocol):
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside other requests; a server that stops waits for it."""
-
-
-class Hot:
-    """What a head asks for: found out once for all requests that come under it."""
-
-    __slots__ = ("_begin", "request_id", "route", "scope")
-
-    def __init__(self, route: HotRoute, scope: dict[str, Any]) -> None:
-        self.route = route
-        self.scope = scope  # of which each request has a copy
-        self.request_id = given_request_id(scope["headers"])
-        self._begin: Begin | None = None  # not known before who asks may ask
-
-    def begin(self, call: Call, reply: "_Reply") -> None:
-        """Let the answer come to the reply; raises `ServiceError`s that are known at once."""
-        if self._begin is None:
-            self._begin = self.route.beginning(call)
-        self._begin(call, reply)
 
 
 class ExpressLane:
@@ -71,53 +52,43 @@ class ExpressLane:
         self.routes = routes
         self._guard = guard
         self._max_body_bytes = max_body_bytes
-        self._cached: Callable[[bytes], HotRoute | None] = lru_cache(maxsize=1024)(self._found)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a request may be taken now; one that is refused, or the last, is the layers' matter."""
-        return self.shedding.has_room and not self.requests.is_last
 
     def find(
         self, method: bytes, url: bytes, headers: Sequence[Header], state: Mapping[str, Any]
-    ) -> Hot | None:
-        """What a head asks for that has this lane; none if the layers must look at the request."""
-        if method != b"POST" or not self.is_open:
+    ) -> FastRequest | None:
+        """The request that has this head; none if the layers must look at it."""
+        is_open = self.shedding.has_room and not self.requests.is_last
+        if method != b"POST" or not is_open or b"#" in url:
             return None
-        route = self._cached(url) if len(url) <= MAX_CACHED_URL else self._found(url)
+        path, _, query = url.partition(b"?")
+        route = self.routes.at(path.decode("latin-1"))
         if route is None or not self._is_plain(dict(headers)):
             return None
-        scope: dict[str, Any] = {
+        return {
             "type": "http",
             "method": "POST",
             "path": route.path,
-            "query_string": url.partition(b"?")[2],
-            "headers": tuple(headers),
+            "query_string": query,
+            "headers": headers,
             "state": state,
             "route": route,
         }
-        return Hot(route, scope)
 
-    def take(self, hot: Hot, content: bytes, exchange: Exchange) -> None:
+    def take(self, request: FastRequest, content: bytes, exchange: Exchange) -> None:
         """Answer a request whose body is all there, now or later."""
-        reply = _Reply(self, hot, exchange)
+        reply = _Reply(self, request, exchange)
         token = logs.resume(reply.fields)
         try:
-            scope = hot.scope.copy()
-            refusal = self._guard.admit(scope)
+            refusal = self._guard.admit(request)
             reply.fields = logs.context()
             if refusal is None:
-                hot.begin(Call(scope, content), reply)
+                request["route"].begin(Call(request, content), reply)
             else:
                 reply.answer(Answer.of(refusal))
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             reply.fail(error)
         finally:
-            logs.leave(token)  # whoever called goes on with other requests
-
-    def _found(self, url: bytes) -> HotRoute | None:
-        path = url.partition(b"?")[0]
-        return self.routes.at(path.decode("latin-1")) if b"#" not in url else None
+            logs.leave(token)  # the caller goes on with other requests
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         length = headers.get(b"content-length", b"0")
@@ -128,13 +99,13 @@ class ExpressLane:
 class _Reply:
     """A request on the lane: answered once, and then over."""
 
-    __slots__ = ("_entered", "_exchange", "_lane", "_request_id", "_route", "fields")
+    __slots__ = ("_entered", "_exchange", "_lane", "_path", "_request_id", "fields")
 
-    def __init__(self, lane: ExpressLane, hot: Hot, exchange: Exchange) -> None:
+    def __init__(self, lane: ExpressLane, request: FastRequest, exchange: Exchange) -> None:
         self._lane = lane
-        self._route = hot.route
+        self._path = request["path"]
         self._exchange = exchange
-        self._request_id = hot.request_id or uuid7()
+        self._request_id = request_id_of(request["headers"])
         self._entered = lane.shedding.enter()
         self.fields: Mapping[str, Any] = {"request_id": self._request_id}  # of its log lines
 
@@ -179,7 +150,7 @@ class _Reply:
 
     def _end(self, status: int | None) -> None:
         seconds = self._lane.shedding.leave(self._entered)
-        self._lane.requests.note(self._route.path, "POST", status, seconds, self.fields)
+        self._lane.requests.note(self._path, "POST", status, seconds, self.fields)
 
 
 def _head(answer: Answer, request_id: str) -> bytes:

@@ -241,12 +241,7 @@ def _length(value: bytes) -> int:
 
 def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The id that the caller gave, if it is sane, else a new one."""
-    return given_request_id(headers) or uuid7()
-
-
-def given_request_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The id that the caller gave, none if it is not sane."""
     for name, value in headers:
         if name == b"x-request-id" and SANE_ID.fullmatch(value):
             return value.decode()
-    return None
+    return uuid7()

@@ -101,13 +101,13 @@ def asgi(app: ServiceApp, services: Services) -> Any:
         url = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         method, headers, state = scope["method"].encode(), scope["headers"], {"services": services}
         lane = app.lane
-        hot = None if lane is None else lane.find(method, url, headers, state)
-        if lane is None or hot is None:
+        request = None if lane is None else lane.find(method, url, headers, state)
+        if lane is None or request is None:
             await layers(scope, receive, send)
             return
         message = await (await whole(receive))()
         exchange = Exchange()
-        lane.take(hot, message["body"], exchange)
+        lane.take(request, message["body"], exchange)
         await exchange.tell(send)
 
     return call

@@ -1,7 +1,7 @@
 """The hot routes: select and reward, one and many."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
@@ -10,7 +10,6 @@ from service.batch_bodies import BatchBody
 from service.bodies import (
     BINARY,
     STRUCTURED,
-    MediaType,
     RewardBatchBody,
     RewardBody,
     SelectBody,
@@ -20,13 +19,14 @@ from service.bodies import (
 from service.contexts import binary_side, sides_of
 from service.decision_codec import Side
 from service.errors import ServiceError
+from service.experiment_spec import ExperimentSpec
 from service.invalid import check_identifier
 from service.json_buffer import JsonBuffer
 from service.policies import Served
 from service.records import Domain, uuid7, uuid7s
 from service.rewarding import Outcome
 from service.routes.documentation import body, problems
-from service.routes.hot import Answer, Begin, Call, Header, HotRoute, Reply, begun_by
+from service.routes.hot import Answer, Call, Header, HotRoute, Reply
 from service.selecting import Answered, Round
 
 REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
@@ -40,58 +40,28 @@ Text = Annotated[str | None, Query(description="with a binary body, which has no
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 
 
-class _Reader(Protocol):
-    """Reads the bodies of selects under one head."""
-
-    def read(self, content: bytes) -> tuple[str, Any]:
-        """The experiment's name, and what was asked."""
-
-    def round(self, served: Served, asked: Any) -> Round:
-        """The round that was asked for, once the experiment is known."""
+# Makes the round of a select once its experiment is known.
+MakeRound = Callable[[ExperimentSpec], Round]
 
 
-class _StructuredReader(NamedTuple):
-    """Bodies that say everything themselves."""
-
-    media: MediaType
-
-    def read(self, content: bytes) -> tuple[str, SelectBody]:
-        asked = decode(content, SelectBody, self.media)
-        return check_identifier(asked.experiment, "#/experiment"), asked
-
-    def round(self, served: Served, asked: SelectBody) -> Round:
-        return _round(asked.request_id, sides_of(served.spec, asked, self.media))
-
-
-class _BinaryReader(NamedTuple):
-    """Bodies that are contexts and nothing else; the query says the rest."""
-
-    media: MediaType
-    experiment: str
-    request_id: str | None
-    domain: Domain
-    arms: list[str] | None
-
-    def read(self, content: bytes) -> tuple[str, bytes]:
-        return self.experiment, content
-
-    def round(self, served: Served, content: bytes) -> Round:
-        side = binary_side(served.spec, self.domain, content, self.media, self.arms)
-        return _round(self.request_id, (side,))
-
-
-def _reader(
+def _asked(
     call: Call,
     experiment: str | None = None,
     request_id: str | None = None,
     domain: Domain = Domain.SOURCE,
     eligible_arms: list[str] | None = None,
-) -> _Reader:
+) -> tuple[str, MakeRound]:
+    """The experiment's name and its round, of which a binary body leaves all but contexts to the query."""
     media = media_type(call.header(b"content-type"), READABLE)
-    if media not in BINARY:
-        return _StructuredReader(media)
-    name = check_identifier(experiment or "", "#/experiment")
-    return _BinaryReader(media, name, request_id, domain, eligible_arms)
+    if media in BINARY:
+        name = check_identifier(experiment or "", "#/experiment")
+        content = call.content
+        return name, lambda spec: _round(
+            request_id, (binary_side(spec, domain, content, media, eligible_arms),)
+        )
+    asked = decode(call.content, SelectBody, media)
+    name = check_identifier(asked.experiment, "#/experiment")
+    return name, lambda spec: _round(asked.request_id, sides_of(spec, asked, media))
 
 
 def _selected(answered: Answered) -> Answer:
@@ -121,29 +91,6 @@ class _Asker:
         self._reply.fail(error)
 
 
-def _select_begins(head: Call, **query: Any) -> Begin:
-    """The same as `select`, for replies."""
-    reader = _reader(head, **query)
-
-    def begin(call: Call, reply: Reply) -> None:
-        services = call.services
-        name, asked = reader.read(call.content)
-        served = services.policies.known(call.realm.full_name(name))
-        if served is None:
-            reply.later(select(call, **query))
-        else:
-            services.turn_selecting.join(served, reader.round(served, asked), _Asker(reply))
-
-    return begin
-
-
-@router.post(
-    "/select",
-    response_model=schemas.Selected,
-    responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
-)
-@begun_by(_select_begins)
 async def select(
     call: Call,
     experiment: Text = None,
@@ -152,11 +99,34 @@ async def select(
     eligible_arms: Arms = None,
 ) -> Answer:
     """Decide one round; the decisions are durable when this answers."""
-    reader = _reader(call, experiment, request_id, domain, eligible_arms)
-    name, asked = reader.read(call.content)
+    name, round_of = _asked(call, experiment, request_id, domain, eligible_arms)
     served = await call.services.policies.current(call.realm.full_name(name))
-    round_ = reader.round(served, asked)
-    return _selected(await call.services.turn_selecting.select(served, round_))
+    return _selected(await call.services.turn_selecting.select(served, round_of(served.spec)))
+
+
+class SelectRoute(HotRoute):
+    """Answers selects without a task for each, where the policy is in memory."""
+
+    def begin(self, call: Call, reply: Reply) -> None:
+        """Let the round join the batch of its event-loop tick."""
+        query, services = self.query(call.scope), call.services
+        name, round_of = _asked(call, **query)
+        served = services.policies.known(call.realm.full_name(name))
+        if served is None:
+            reply.later(select(call, **query))
+        else:
+            services.turn_selecting.join(served, round_of(served.spec), _Asker(reply))
+
+
+router.add_api_route(
+    "/select",
+    select,
+    methods=["POST"],
+    route_class_override=SelectRoute,
+    response_model=schemas.Selected,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
+)
 
 
 @router.post(

@@ -4,8 +4,8 @@ A handler takes a `Call`, whose body is read, and the query's parameters by name
 `Answer` of bytes. `HotRoutes` stands in front of the app and calls it by the path alone; on any
 other way in (a mounted app, a prefix) FastAPI's router comes to the same handler.
 
-Of the hottest, the express lane begins the work by a plain function, which the handler's `begun_by` makes
-once for all requests under one head, and waits for the answer with neither a task nor a coroutine of its own.
+The fast path calls `HotRoute.begin`, which runs the handler in a task. A route that can answer without
+a task overrides it.
 """
 
 import inspect
@@ -111,21 +111,6 @@ class Reply(Protocol):
 
 
 Handler = Callable[..., Awaitable[Answer]]
-# Lets the answer to a call come to a reply; may raise `ServiceError`s.
-Begin = Callable[[Call, Reply], None]
-# Makes such a function of one call, whose body it does not look at, and of the query's parameters.
-Beginning = Callable[..., Begin]
-_BEGINNING = "beginning"
-
-
-def begun_by(beginning: Beginning) -> Callable[[Handler], Handler]:
-    """Say of a handler what begins its work where the answer may come without it."""
-
-    def mark(handler: Handler) -> Handler:
-        setattr(handler, _BEGINNING, beginning)
-        return handler
-
-    return mark
 
 
 class HotRoute(APIRoute):
@@ -135,24 +120,21 @@ class HotRoute(APIRoute):
         if options.get("dependencies"):
             raise ValueError(f"{path} is a hot route: no dependency would be solved for it")
         self._handler = endpoint
-        self._beginning: Beginning = getattr(endpoint, _BEGINNING, self._in_a_task)
-        self._query = _query_reader(endpoint)
+        self._read_query = _query_reader(endpoint)
         super().__init__(path, endpoint, **options)
 
     def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
         """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
-        return self._handler(Call(scope, content), **self._given(scope))
+        return self._handler(Call(scope, content), **self.query(scope))
 
-    def beginning(self, call: Call) -> Begin:
-        """What begins calls under the same head as this one; raises `ServiceError`s."""
-        return self._beginning(call, **self._given(call.scope))
+    def begin(self, call: Call, reply: Reply) -> None:
+        """Answer a call by the reply, now or later; raises `ServiceError`s that are known at once."""
+        reply.later(self._handler(call, **self.query(call.scope)))
 
-    def _in_a_task(self, _: Call, **given: Any) -> Begin:
-        return lambda call, reply: reply.later(self._handler(call, **given))
-
-    def _given(self, scope: Scope) -> Mapping[str, Any]:
+    def query(self, scope: Scope) -> Mapping[str, Any]:
+        """The query's parameters by name; raises `InvalidRequest`."""
         query = scope["query_string"]
-        return self._query(query) if query else NO_QUERY
+        return self._read_query(query) if query else NO_QUERY
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler for FastAPI's router."""

@@ -25,6 +25,20 @@ def npy(array: Any) -> bytes:
     return stream.getvalue()
 
 
+# Of the same length, and numpy takes True for 1.
+SHAPED_BY_TRUE = npy(ROWS[:1]).replace(b"(1, 4), }   ", b"(True, 4), }")
+UNBALANCED = npy(ROWS[:1]).replace(b"(1, 4), }", b"(1, 4), (")
+
+
+@pytest.mark.parametrize("content", [SHAPED_BY_TRUE, UNBALANCED, npy(ROWS[:1])[:20]])
+async def test_a_malformed_npy_file_is_refused(api: Api, content: bytes):
+    headers = {"Content-Type": "application/x-npy"}
+    for path in ("/target/select", "/select"):
+        url = f"{path}?experiment=doses"
+        answer = await api.http.post(url, content=content, headers=headers)
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#")
+
+
 async def test_one_context_is_decided_and_nothing_is_written(api: Api):
     answer = await ask(api, context=CONTEXT)
     body = answer.json()
@@ -242,6 +256,8 @@ async def test_an_upload_may_arrive_in_any_pieces(api: Api, size: int):
         (npy(np.asfortranarray(ROWS)), "application/x-npy", "#"),
         (npy(ROWS.astype(int)), "application/x-npy", "#"),
         (b"no npy at all", "application/x-npy", "#"),
+        (SHAPED_BY_TRUE, "application/x-npy", "#"),
+        (UNBALANCED, "application/x-npy", "#"),
         (np.full((2, 4), np.inf, dtype="<f4").tobytes(), "application/octet-stream", "#/0"),
     ],
 )

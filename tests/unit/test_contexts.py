@@ -1,6 +1,7 @@
 """Contexts become checked arrays, whatever they came as."""
 
 import io
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from model.config import ContextKind
 from model.rounds import Domain
 from service.bodies import MediaType, SelectBody, decode
-from service.contexts import binary_side, sides_of
+from service.contexts import binary_side, npy_header, sides_of
 from service.decision_codec import Side
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
@@ -134,6 +135,36 @@ def test_npy_files_of_floating_point_numbers_are_read(kind: str):
     columns = np.asfortranarray(np.arange(6, dtype="<f4").reshape(3, 2))
     own = binary_side(OWN, Domain.SOURCE, npy(columns), MediaType.NPY, None)
     assert numbers(own).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def npy_with_header(text: str, version: int = 1) -> bytes:
+    """An npy file of two numbers that says this of itself."""
+    header = text.encode("latin-1") + b"\n"
+    size = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes((version, 0)) + size + header + bytes(8)
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }"
+
+
+def test_the_header_of_an_npy_file_is_read():
+    header = npy_header(npy_with_header(HEADER))
+    assert (header.shape, header.is_fortran, header.kind) == ((1, 2), False, np.dtype("<f4"))
+
+
+@pytest.mark.parametrize("shape", ["(True, 2)", "(1, True)", "(-1, 2)", "(1.0, 2)", "[1, 2]", "2"])
+def test_the_shape_of_an_npy_file_is_of_whole_numbers(shape: str):
+    with pytest.raises(InvalidRequest):
+        npy_header(npy_with_header(HEADER.replace("(1, 2)", shape)))
+
+
+@given(st.integers(0, len(HEADER)), st.sampled_from([*"{}()[]'\"\\,:#\n ", "'''"]))
+def test_no_header_breaks_the_npy_reader(place: int, more: str):
+    for version in (1, 2, 3):
+        with suppress(InvalidRequest):
+            npy_header(npy_with_header(HEADER[:place] + more + HEADER[place:], version))
+        with suppress(InvalidRequest):
+            npy_header(npy_with_header(HEADER[:place] + more + HEADER[place + 1 :], version))
 
 
 LYING = npy(np.zeros(2, dtype="<f4")).replace(b"(2,)", b"(99,)")

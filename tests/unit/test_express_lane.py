@@ -12,7 +12,7 @@ import pytest
 from service import logs, middleware
 from service.app import create_app
 from service.errors import StorageUnavailable
-from service.express_lane import ExpressLane, Hot
+from service.express_lane import ExpressLane
 from service.keys import RateLimit
 from service.metrics.processes import exposition
 from service.realms import Realm
@@ -143,13 +143,21 @@ async def test_a_refused_decision_is_answered_as_a_problem(
     assert (await api.select()).json()["type"].endswith(StorageUnavailable.slug)
 
 
+JSON = [(b"x-request-id", b"mine-1"), (b"content-type", b"application/json")]
+
+
 def taken(api: Api, body: Any = ROUND, url: bytes = b"/select") -> Exchange:
     """A request that the server has handed over."""
+    return handed_over(api, url, JSON, msgspec.json.encode(body))
+
+
+def handed_over(
+    api: Api, url: bytes, headers: list[tuple[bytes, bytes]], content: bytes
+) -> Exchange:
     lane, exchange = lane_of(api), Exchange()
-    headers = [(b"x-request-id", b"mine-1"), (b"content-type", b"application/json")]
-    hot = lane.find(b"POST", url, headers, {"services": api.services})
-    assert hot is not None
-    lane.take(hot, msgspec.json.encode(body), exchange)
+    request = lane.find(b"POST", url, headers, {"services": api.services})
+    assert request is not None
+    lane.take(request, content, exchange)
     return exchange
 
 
@@ -209,19 +217,11 @@ BINARY = [(b"content-type", b"application/octet-stream")]
 VECTOR = np.array(CONTEXT, dtype="<f4").tobytes()
 
 
-async def answers_under(api: Api, hot: Hot, *bodies: bytes) -> list[tuple[int, bytes, bytes]]:
-    """What requests under one head are answered that come in one turn."""
-    exchanges = [Exchange() for _ in bodies]
-    for body, exchange in zip(bodies, exchanges, strict=True):
-        lane_of(api).take(hot, body, exchange)
-    return [await each.answered for each in exchanges]
-
-
-async def test_all_requests_under_a_head_are_answered_each_by_its_body(api: Api):
+async def test_requests_of_one_tick_are_answered_each_by_its_body(api: Api):
     await api.select()  # or the first would be a task's
-    hot = lane_of(api).find(b"POST", BINARY_URL, BINARY, {"services": api.services})
-    assert hot is not None
-    found = await answers_under(api, hot, VECTOR, VECTOR[:-4], VECTOR, b"")
+    bodies = (VECTOR, VECTOR[:-4], VECTOR, b"")
+    exchanges = [handed_over(api, BINARY_URL, BINARY, body) for body in bodies]
+    found = [await each.answered for each in exchanges]
     assert [status for status, _, _ in found] == [200, 422, 200, 422]
     heads = [head for _, head, _ in found]
     assert len({head.partition(b"x-request-id: ")[2] for head in heads}) == len(heads)
@@ -230,23 +230,20 @@ async def test_all_requests_under_a_head_are_answered_each_by_its_body(api: Api)
 
 
 @pytest.mark.parametrize("query", [b"experiment=", b"experiment=doses&domain=nowhere"])
-async def test_what_is_wrong_with_a_head_is_told_to_all_under_it(api: Api, query: bytes):
-    hot = lane_of(api).find(b"POST", b"/select?" + query, BINARY, {"services": api.services})
-    assert hot is not None
-    assert [status for status, _, _ in await answers_under(api, hot, VECTOR, VECTOR)] == [422, 422]
+async def test_a_query_that_is_wrong_is_refused_at_once(api: Api, query: bytes):
+    exchange = handed_over(api, b"/select?" + query, BINARY, VECTOR)
+    assert exchange.answered.result()[0] == 422
 
 
-async def test_who_asks_is_asked_for_every_request_under_a_head(url: str):
+async def test_every_request_counts_for_the_rate_limit_of_its_key(url: str):
     three = RateLimit(per_second=0.001, burst=3)
     key = await make_key(url, Realm(), rate_limit=three)
     async with running_api(url, auth="required") as guarded:
         made = await guarded.http.post("/experiments", json=DOSES, headers=bearer(key))
         assert made.status_code == 201, made.text
         headers = [*BINARY, (b"authorization", b"Bearer " + key.encode())]
-        hot = lane_of(guarded).find(b"POST", BINARY_URL, headers, {"services": guarded.services})
-        assert hot is not None
-        found = await answers_under(guarded, hot, VECTOR, VECTOR, VECTOR)
-        assert [status for status, _, _ in found] == [200, 200, 429]
+        exchanges = [handed_over(guarded, BINARY_URL, headers, VECTOR) for _ in range(3)]
+        assert [(await each.answered)[0] for each in exchanges] == [200, 200, 429]
 
 
 async def test_answers_in_a_drain_are_the_last(api: Api):

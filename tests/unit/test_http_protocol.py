@@ -1,20 +1,23 @@
-"""The deadline for headers, on a real socket with an app that only counts."""
+"""Deadlines, refusals, the order of answers and the fast path, with apps that only count."""
 
 import asyncio
 import gc
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httptools
 import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service import http_protocol
 from service.express_lane import Exchange
-from service.http_protocol import Excess, Headers, guarded_protocol
+from service.http_protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
+from service.security_headers import ALWAYS, UNLESS_SAID, encoded
+from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually
 
@@ -38,7 +41,7 @@ class App:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-class Connection:
+class Client:
     """A client that says what it is told to."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,6 +50,15 @@ class Connection:
 
     def say(self, words: bytes) -> None:
         self._writer.write(words)
+
+    async def say_all(self, words: bytes) -> None:
+        """Send all of it before anything is read."""
+        self._writer.write(words)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._writer.drain()
+
+    def say_no_more(self) -> None:
+        self._writer.write_eof()
 
     async def until(self, words: bytes) -> bytes:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -61,15 +73,6 @@ class Connection:
     def is_open(self) -> bool:
         return not self._reader.at_eof()
 
-    @asynccontextmanager
-    async def another(self) -> AsyncIterator["Connection"]:
-        """A second connection to the same server."""
-        address = self._writer.get_extra_info("peername")
-        reader, writer = await asyncio.open_connection(*address)
-        yield Connection(reader, writer)
-        writer.close()
-        await writer.wait_closed()
-
 
 @asynccontextmanager
 async def connected(
@@ -80,7 +83,7 @@ async def connected(
     lane: Any = None,
     state: ServerState | None = None,
     keep_alive_seconds: float = 3600,
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[Client]:
     protocol = guarded_protocol(header_seconds, excess, lane)
     # Whoever is hung up on must not owe it to uvicorn's own patience.
     config = uvicorn.Config(app, http=protocol, log_config=None)
@@ -93,14 +96,17 @@ async def connected(
     async with server:
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address)
-        yield Connection(reader, writer)
+        yield Client(reader, writer)
         writer.close()
         await writer.wait_closed()
+        await eventually(lambda: not known.connections)
 
 
 def problem(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
+    assert encoded(ALWAYS) + encoded(UNLESS_SAID) in head + b"\r\n"
+    assert head.endswith(b"connection: close") or b"connection: close\r\n" in head
     found: dict[str, Any] = json.loads(body)
     assert found["request_id"].encode() in head
     assert found["instance"].endswith(found["request_id"])
@@ -222,15 +228,14 @@ async def test_a_refused_request_that_does_not_end_is_hung_up_on():
 
 async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
     async with connected(App(), LONG, Full()) as client:
-        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         assert (await client.rest()).endswith(b"full")
 
 
-@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
-async def test_what_needs_more_than_an_answer_takes_the_long_way(header: bytes):
+async def test_who_waits_to_be_asked_for_its_body_is_refused_by_the_app():
     app, full = App(), Full()
     async with connected(app, LONG, full) as client:
-        client.say(b"GET / HTTP/1.1\r\n" + header + b"\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\n\r\n")
         assert b"200 OK" in await client.until(b"ok")
     assert full.refused == []
 
@@ -255,7 +260,6 @@ class Lane:
         self.gate = asyncio.Event()
         self.gate.set()
         self.is_last = False
-        self.is_open = True
 
     def find(self, method: bytes, url: bytes, headers: Headers, state: Any) -> Any:
         self.asked.append(url)
@@ -289,7 +293,8 @@ class Reading(App):
 
 
 def posted(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
-    lines = [b"POST /hot?a=b HTTP/" + version, b"Content-Length: %d" % len(body), *headers]
+    lines = [b"POST /hot?a=b HTTP/" + version, b"Host: here"]
+    lines += [b"Content-Length: %d" % len(body), *headers]
     return b"\r\n".join([*lines, b"", body])
 
 
@@ -307,139 +312,7 @@ async def test_the_lane_answers_in_place_of_the_app():
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
     assert (app.asked, lane.taken) == (1, [b"first", b"again"])
-    assert lane.asked == [b"/hot?a=b", b"/"]  # the same head is read once
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        posted(b"of another length"),
-        posted(b"other", b"X-Other: header"),
-        posted(b"other").replace(b"/hot?a=b", b"/hot?a=c"),
-        posted(b"other").replace(b"Content", b"content"),
-    ],
-)
-async def test_another_head_is_read(request_: bytes):
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for words in (posted(b"first"), request_):
-            client.say(words)
-            await client.until(words.partition(b"\r\n\r\n")[2])
-    assert len(lane.asked) == 2
-
-
-@pytest.mark.parametrize("header", [b"X-Request-ID: 7", b"Traceparent: 00-1-2-01"])
-async def test_a_head_of_one_request_is_not_kept(header: bytes):
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"first", b"again"):
-            client.say(posted(body, header))
-            await client.until(body)
-    assert len(lane.asked) == 2
-
-
-async def test_heads_that_are_kept_are_few(monkeypatch):
-    monkeypatch.setattr(http_protocol, "MAX_HEADS", 2)
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"1", b"22", b"333", b"333", b"1"):
-            client.say(posted(body))
-            await client.until(body)
-    assert len(lane.asked) == 4
-
-
-async def test_a_long_head_is_not_kept():
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        for body in (b"first", b"again"):
-            client.say(posted(body, b"X-Long: " + b"x" * http_protocol.MAX_HEAD_BYTES))
-            await client.until(body)
-    assert len(lane.asked) == 2
-
-
-async def test_a_known_request_within_a_body_is_a_body():
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        inner = posted(b"inner")
-        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
-        await eventually(lambda: len(lane.asked) == 2)
-        client.say(inner)
-        assert b"200 OK" in await client.until(b"ok")
-    assert (app.bodies, lane.taken) == ([inner], [b"known"])
-
-
-async def test_a_known_request_within_the_body_of_one_that_was_answered_is_a_body():
-    app, lane = App(), Lane()  # which answers before the body is there
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        inner = posted(b"inner")
-        client.say(b"PUT / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(inner))
-        assert b"200 OK" in await client.until(b"ok")
-        client.say(inner)
-        await asyncio.sleep(SHORT)
-        client.say(REQUEST)
-        assert b"200 OK" in await client.until(b"ok")
-    assert (app.asked, lane.taken) == (2, [b"known"])
-
-
-async def test_a_head_that_came_behind_the_end_of_a_body_is_not_taken_for_another():
-    app, lane = App(), Lane()  # which answers before the body is there
-    put = b"PUT / HTTP/1.1\r\nContent-Length: 7\r\n\r\n"
-    async with connected(app, LONG, lane=lane) as client:
-        for body in (b"other", b"again"):
-            client.say(put + b"begin")
-            await client.until(b"ok")
-            client.say(b"ed" + posted(body))
-            assert await client.until(body) == echoed(body)
-    assert (app.asked, lane.taken) == (2, [b"other", b"again"])
-
-
-async def test_a_known_request_is_in_time_for_the_deadline():
-    lane = Lane()
-    async with connected(App(), SHORT, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        async with client.another() as other:
-            other.say(posted(b"first"))
-            await other.until(b"first")
-            await asyncio.sleep(2 * SHORT)
-            other.say(posted(b"later"))
-            await other.until(b"later")
-    assert len(lane.asked) == 1
-
-
-async def test_a_known_request_in_pieces_or_behind_another_is_read():
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        client.say(posted(b"parts")[:-2])
-        await eventually(lambda: len(lane.asked) == 2)
-        client.say(b"ts")
-        await client.until(b"ok")
-        lane.gate.clear()
-        client.say(posted(b"first"))
-        await eventually(lambda: len(lane.taken) == 2)
-        client.say(posted(b"later"))
-        await asyncio.sleep(SHORT)
-        lane.gate.set()
-        assert await client.until(b"first") == echoed(b"first")
-        await client.until(b"ok")
-    assert (app.bodies, lane.taken) == ([b"parts", b"later"], [b"known", b"first"])
-
-
-async def test_a_known_request_is_read_while_the_lane_is_shut():
-    lane = Lane()
-    async with connected(App(), LONG, lane=lane) as client:
-        client.say(posted(b"known"))
-        await client.until(b"known")
-        lane.is_open = False
-        client.say(posted(b"other"))
-        await client.until(b"other")
-    assert len(lane.asked) == 2
+    assert lane.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
 
 
 async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
@@ -500,11 +373,10 @@ async def test_the_last_request_of_a_connection_is_for_the_app(request_: bytes):
     assert (app.bodies, lane.asked) == ([b"body"], [])
 
 
-@pytest.mark.parametrize("header", [b"Expect: 100-continue", b"Upgrade: x\r\nConnection: upgrade"])
-async def test_what_needs_more_than_an_answer_is_for_the_app(header: bytes):
+async def test_who_waits_to_be_asked_for_its_body_is_for_the_app():
     app, lane = App(), Lane()
     async with connected(app, LONG, lane=lane) as client:
-        client.say(posted(b"", header))
+        client.say(posted(b"", b"Expect: 100-continue"))
         assert b"200 OK" in await client.until(b"ok")
     assert lane.asked == []
 
@@ -540,15 +412,15 @@ async def test_a_server_that_stops_waits_for_the_lane_and_hangs_up():
 
 
 async def test_an_answer_to_who_has_left_goes_nowhere():
-    lane, state = Lane(), ServerState()
+    lane = Lane()
     lane.gate.clear()
-    async with connected(App(), LONG, lane=lane, state=state) as client:
-        client.say(posted(b"body"))
-        await eventually(lambda: bool(lane.taken))
-    await eventually(lambda: not state.connections)
+    connection = Connection(App(), lane)
+    await connection.receive(posted(b"body"))
+    connection.lose()
     lane.gate.set()
-    await eventually(lambda: not state.tasks)  # and no error: pytest would tell
-    assert state.total_requests == 0
+    assert await connection.settled() == b""  # and no error: pytest would tell
+    state = connection.protocol.server_state
+    assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
 
 class Insisting(Lane):
@@ -567,6 +439,7 @@ async def test_a_second_answer_to_a_request_is_not_sent():
 
 
 async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
+    gc.collect()  # what other tests left
     gc.disable()
     try:
         async with connected(App(), LONG, lane=Lane()) as client:
@@ -589,7 +462,7 @@ async def test_the_lane_is_not_for_who_is_slow_to_take_answers():
             client.say(posted(large))
             asked += 1
             await asyncio.sleep(0.001)
-        client.say(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         answer = await client.rest()
     assert answer.count(b"HTTP/1.1 200 OK") == asked + 1
 
@@ -651,3 +524,290 @@ async def test_a_connection_that_is_gone_leaves_no_timer():
         assert timer is not None
     await eventually(lambda: not state.connections)
     assert timer.cancelled()
+
+
+def statuses(sent: bytes) -> list[int]:
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", sent)]
+
+
+async def test_a_head_is_never_taken_for_a_body():
+    app, lane = Reading(), Lane()
+    connection = Connection(app, lane)
+    body = b"x" * (len(posted(b"x" * 10)) - 10 - len(b"\r\n\r\n") - 2)
+    request = posted(body)
+    end = request.index(b"\r\n\r\n")
+    assert len(body) == end - 2  # the cache of heads that there was took such a head for its body
+    await connection.receive(request)
+    await connection.receive(request[: end + 1], request[end + 1 :])
+    assert [*lane.taken, *app.bodies] == [body, body]
+
+
+class Recording(Reading):
+    """Remembers the headers of each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers.append(scope["headers"])
+        await super().__call__(scope, receive, send)
+
+
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk"
+WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+CHUNKED = b"POST /chunked HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n%b\r\n%b"
+CHUNKS = b"3;a=b\r\nchu\r\n4\r\nnked\r\n0\r\nX-Trailer: end\r\n\r\n"
+
+
+@pytest.mark.parametrize("has_lane", [True, False])
+@pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET])
+async def test_an_upgrade_is_ignored_wherever_the_bytes_are_split(upgrade: bytes, has_lane: bool):
+    whole = b"".join(
+        (
+            posted(b"first", upgrade),
+            CHUNKED % (upgrade + b"\r\n", CHUNKS),
+            REQUEST[:-2] + upgrade + b"\r\n\r\n",
+            posted(b"last"),
+        )
+    )
+    for cut in range(len(whole)):
+        app, lane = Reading(), Lane()
+        connection = Connection(app, lane if has_lane else None)
+        await connection.receive(whole[:cut], whole[cut:])
+        assert statuses(connection.transport.sent) == [200] * 4, cut
+        bodies = [*lane.taken, *app.bodies]
+        assert sorted(bodies) == [b"", b"chunked", b"first", b"last"], cut
+        connection.lose()
+
+
+async def test_many_upgrades_in_one_segment_are_answered_each():
+    connection = Connection(App())
+    request = REQUEST[:-2] + H2C + b"\r\n\r\n"
+    connection.protocol.data_received(request * 2000)
+    for _ in range(100):
+        await connection.settled()
+    assert statuses(connection.transport.sent) == [200] * 2000
+
+
+async def test_a_tunnel_is_refused():
+    connection = Connection(App())
+    sent = await connection.receive(b"CONNECT here:443 HTTP/1.1\r\nHost: here\r\n\r\nhello")
+    assert problem(sent)["status"] == 501
+    assert connection.is_over
+
+
+@pytest.mark.parametrize("junk", [b"junk\r\n\r\n", b"\x00", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"])
+@pytest.mark.parametrize("has_lane", [True, False])
+async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_lane: bool):
+    app, lane = Reading(), Lane()
+    app.gate.clear()
+    lane.gate.clear()
+    connection = Connection(app, lane if has_lane else None)
+    assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
+    lane.gate.set()
+    app.gate.set()
+    sent = await connection.settled()
+    assert statuses(sent) == [200, 200, 400]
+    assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
+    assert connection.is_over
+    assert [*lane.taken, *app.bodies] == [b"first", b"second"]
+
+
+BROKEN = CHUNKED % (b"", b"3\r\nchu\r\nno size\r\n")
+
+
+async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
+    app = Reading()
+    app.gate.clear()
+    connection = Connection(app)
+    await connection.receive(posted(b"first") + BROKEN + REQUEST)
+    app.gate.set()
+    assert statuses(await connection.settled()) == [200, 400]
+    assert app.bodies == [b"first"]
+    assert connection.is_over
+
+
+async def test_a_body_that_breaks_off_while_the_app_reads_it_is_refused():
+    app = Reading()
+    connection = Connection(app)
+    cut = BROKEN.index(b"no size")
+    sent = await connection.receive(BROKEN[:cut], BROKEN[cut:])
+    assert problem(sent)["status"] == 400
+    assert connection.is_over
+
+
+async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
+    connection = Connection(App())  # which answers before the body is there
+    cut = BROKEN.index(b"no size")
+    assert statuses(await connection.receive(BROKEN[:cut])) == [200]
+    assert statuses(await connection.receive(BROKEN[cut:])) == [200]
+    assert connection.is_over
+
+
+async def test_nothing_is_begun_behind_the_last_answer():
+    class Prompt(Lane):
+        def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+            self.taken.append(content)
+            exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
+
+    app, lane = Reading(), Prompt()
+    connection = Connection(app, lane)
+    sent = await connection.receive(posted(b"first") + posted(b"second") + REQUEST)
+    assert statuses(sent) == [401]
+    assert (lane.taken, app.asked) == ([b"first"], 0)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: here\r\nHost: here\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: here there\r\n\r\n",
+        b"GET / HTTP/1.0\r\nHost: here\r\nHost: there\r\n\r\n",
+        b"POST /hot HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+        b"GET http://here HTTP/1.1\r\nHost: here\r\n\r\n",
+    ],
+)
+async def test_a_host_is_asked_for_once(head: bytes):
+    app, lane = App(), Lane()
+    connection = Connection(app, lane)
+    assert problem(await connection.receive(head))["status"] == 400
+    assert (app.asked, lane.taken) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /\r\n\r\n", 505),
+        (b"GET / HTTP/2.0\r\nHost: here\r\n\r\n", 505),
+        (CHUNKED.replace(b"chunked\r\n", b"gzip, chunked\r\n") % (b"", CHUNKS), 501),
+        (CHUNKED.replace(b"chunked\r\n", b"gzip\r\n") % (b"", CHUNKS), 501),
+    ],
+)
+async def test_what_is_not_spoken_is_refused(request_: bytes, status: int):
+    app = App()
+    assert problem(await Connection(app).receive(request_))["status"] == status
+    assert app.asked == 0
+
+
+@pytest.mark.parametrize(
+    "target", [b"/%b", b"/a?%b", b"/a#%b", b"http://here%b/", b"http://here/%b"]
+)
+async def test_no_byte_of_a_target_breaks_the_server(target: bytes):
+    for byte in range(256):
+        connection = Connection(App(), Lane())
+        head = b"GET " + target % bytes([byte]) + b" HTTP/1.1\r\nHost: here\r\n\r\n"
+        connection.protocol.data_received(head)
+        assert statuses(await connection.answered())[0] in (200, 400, 505), byte
+
+
+async def test_a_bug_is_not_taken_for_a_bad_request():
+    class Broken(Lane):
+        def find(self, *_: object) -> None:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(httptools.HttpParserCallbackError):
+        Connection(App(), Broken()).protocol.data_received(posted(b"body"))
+
+
+async def test_a_head_without_end_is_refused_by_its_size():
+    app = App()
+    connection = Connection(app)
+    line = b"X-Long: " + b"x" * 1000 + b"\r\n"
+    await connection.receive(REQUEST + REQUEST[:-2], *[line] * (MAX_HEAD_BYTES // len(line)))
+    assert statuses(connection.transport.sent) == [200]
+    sent = await connection.receive(line)
+    assert statuses(sent) == [200, 431]
+    assert (app.asked, connection.is_over) == (1, True)
+
+
+async def test_trailers_do_not_become_headers():
+    app = Recording()
+    smuggled = CHUNKS.replace(b"X-Trailer: end", b"Authorization: Bearer k\r\nExpect: 100-continue")
+    sent = await Connection(app).receive(CHUNKED % (b"", smuggled))
+    assert statuses(sent) == [200]
+    assert app.headers == [[(b"host", b"here"), (b"transfer-encoding", b"chunked")]]
+
+
+async def test_blanks_around_a_header_do_not_count():
+    app = Recording()
+    await Connection(app).receive(REQUEST[:-2] + b"X-Blank: \t a b \t \r\n\r\n")
+    assert app.headers == [[(b"host", b"here"), (b"x-blank", b"a b")]]
+
+
+async def test_an_expectation_of_http_1_0_is_ignored():
+    app = Reading()
+    request = posted(b"body", b"Expect: 100-continue", version=b"1.0")
+    assert statuses(await Connection(app).receive(request)) == [200]
+    request = posted(b"body", b"Expect: 100-Continue")
+    assert statuses(await Connection(app).receive(request)) == [100, 200]
+
+
+@pytest.mark.parametrize("has_lane", [True, False])
+async def test_a_client_that_has_half_closed_gets_its_answers(has_lane: bool):
+    app, lane = Reading(), Lane()
+    app.gate.clear()
+    lane.gate.clear()
+    connection = Connection(app, lane if has_lane else None)
+    await connection.receive(posted(b"first") + posted(b"second"))
+    assert await connection.receive_eof() == b""
+    assert not connection.transport.is_closed
+    app.gate.set()
+    lane.gate.set()
+    assert statuses(await connection.settled()) == [200, 200]
+    assert connection.transport.is_closed
+
+
+async def test_the_end_of_an_idle_connection_closes_it():
+    connection = Connection(App())
+    await connection.receive(REQUEST)
+    assert statuses(await connection.receive_eof()) == [200]
+    assert connection.transport.is_closed
+
+
+@pytest.mark.parametrize("cut", [5, len(posted(b"whole")) - 2])
+async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_due(cut: int):
+    app = Reading()
+    app.gate.clear()
+    connection = Connection(app, Lane())
+    await connection.receive(REQUEST + posted(b"whole")[:cut])
+    await connection.receive_eof()
+    app.gate.set()
+    sent = await connection.settled()
+    assert statuses(sent) == [200, 400]
+    assert connection.transport.is_closed
+
+
+class Refusing(App):
+    """Refuses a body that it does not read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        headers = [(b"content-length", b"3"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"big"})
+
+
+async def test_a_client_that_sends_on_reads_why_it_was_refused():
+    app, large = Refusing(), bytes(16 << 20)  # more than the buffers of a socket hold
+    async with connected(app, LONG) as client:
+        await client.say_all(posted(large))
+        client.say_no_more()
+        assert (await client.rest()).endswith(b"big")
+    assert app.asked == 1
+
+
+async def test_an_idle_connection_is_closed_without_stages():
+    connection = Connection(App())
+    await connection.receive(REQUEST)
+    connection.protocol.shutdown()
+    assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (True, False)
+
+
+async def test_the_timer_of_an_idle_connection_does_not_cut_the_last_stage_short():
+    connection = Connection(Refusing())
+    await connection.receive(REQUEST)
+    connection.protocol._idle_since = -LONG
+    connection.protocol.timeout_keep_alive_handler()
+    assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (False, True)

@@ -1,0 +1,1 @@
+"""The HTTP border: request heads and connections."""
