@@ -108,6 +108,7 @@ class LearningMetrics(Registered):
         self.episode_seconds.labels(label)
         for verdict in VERDICTS:
             self.gate_verdicts.labels(label, verdict)
+        self._set(self.learning_failing, experiment, experiment in self._failing)
 
     def set_lag(self, experiment: str, event_count: int) -> None:
         """So many events wait to be folded."""

@@ -200,7 +200,8 @@ async def test_a_stop_under_load_fails_no_accepted_request(tmp_path: Path, numbe
     assert load.failures == []
     assert load.answered <= await logged_ids(tmp_path)
     actions = [json.loads(line)["action"] for line in service.stdout.splitlines()]
-    assert actions[-2:] == ["service_draining", "service_stopped"]
+    assert actions[-1] == "service_stopped"
+    assert "service_draining" in actions
 
 
 def test_a_second_start_finds_what_the_first_left(tmp_path: Path):
