@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
@@ -22,7 +19,8 @@ from model.encoder_kinds import build_encoder
 from model.first_weights import first_weights
 from model.policy import Policy, PolicyVersion
 from model.restoring import load_state, taken_confidence, taken_statistics
-from model.snapshot import Arrays, SnapshotError, metadata_of, opened
+from model.snapshot import SnapshotError, opened
+from model.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read
 
 FORMAT = "daband-target-policy"
 FORMAT_VERSION = 1
@@ -65,7 +63,7 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
         "arrays_sha256": _digest(kept),
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    return bytes(save_arrays(kept, metadata={"manifest": text}))
+    return joined(pieces_of(kept, {"manifest": text}))
 
 
 def is_policy_file(content: bytes) -> bool:
@@ -92,13 +90,13 @@ def open_exported(content: bytes, device: torch.device | str = "cpu") -> Exporte
     """The policy of a file, with nothing taken on trust."""
     manifest = manifest_of(content)
     try:
-        arrays: Arrays = load_arrays(content)
+        arrays = read(content)[1]
         config = BanditConfig.from_mapping(manifest["config"])
         names = (manifest["version"], manifest["encoder_version"], manifest["offset"])
         version, seed = PolicyVersion(*map(int, names)), int(manifest["seed"])
         if _digest(arrays) != manifest["arrays_sha256"]:
             raise SnapshotError("checksum does not match: the file was changed")
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(f"unreadable policy file: {error}") from error
     return ExportedPolicy(_policy(config, seed, version, arrays, torch.device(device)), manifest)
 

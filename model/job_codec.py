@@ -19,8 +19,8 @@ from model.networks import Networks
 from model.policy import PolicyVersion
 from model.replay import COLUMNS, ContextSample, RoundBatch
 from model.restoring import load_state, taken_confidence, taken_moments
-from model.snapshot import Arrays
 from model.stepping import Moments
+from model.tensor_bytes import Arrays
 from model.training import TrainingSet
 from model.transfer import BoundTerms, TransferReport
 from model.verdict import Signs, TransferVerdict, Word

@@ -18,8 +18,9 @@ from model.networks import Networks
 from model.policy import Policy, PolicyVersion
 from model.replay import COLUMNS, ContextSample, RoundBatch
 from model.rounds import Domain, Floats, Integers, Phase
-from model.snapshot import Arrays, Header, SnapshotError, opened
+from model.snapshot import Header, SnapshotError, opened
 from model.stepping import Moments
+from model.tensor_bytes import Arrays
 from model.training import TrainingSet
 
 # Finds contexts (n, *shape) by their references (n,).

@@ -11,15 +11,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
-from numpy.typing import NDArray
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
 from model.learner import Learner
 from model.replay import COLUMNS, RoundBatch
 from model.rounds import Domain, Phase
+from model.tensor_bytes import Arrays, Pieces, joined, pieces_of, read
 
 MAGIC = b"DABAND\x00\x01"
 SCHEMA_VERSION = 1
@@ -31,8 +28,6 @@ _COUNTS = (
     "uploaded_contexts",
     "window",
 )
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class SnapshotError(ValueError):
@@ -77,19 +72,29 @@ class Header:
 
 def to_bytes(learner: Learner, version: int, with_contexts: bool = True) -> bytes:
     """The learner's state; equal states give equal bytes on the same platform."""
+    return joined(_sealed(learner, version, with_contexts=with_contexts))
+
+
+def state_hash(learner: Learner) -> str:
+    """SHA-256 of the state, without contexts and version: equal folds have equal hashes."""
+    return "sha256:" + _digest(_sealed(learner, 0, with_contexts=False)).hex()
+
+
+def _sealed(learner: Learner, version: int, *, with_contexts: bool) -> Pieces:
     arrays = _network_arrays(learner) | _memory_arrays(learner)
     arrays |= _confidence_arrays(learner)
     if with_contexts:
         arrays |= _context_arrays(learner)
     text = json.dumps(asdict(_header(learner, version)), sort_keys=True, separators=(",", ":"))
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    body = save_arrays(contiguous, metadata={"header": text})
-    return MAGIC + hashlib.sha256(body).digest() + body
+    body = pieces_of(arrays, {"header": text})
+    return [np.frombuffer(MAGIC + _digest(body), dtype=np.uint8), *body]
 
 
-def state_hash(learner: Learner) -> str:
-    """SHA-256 of the state, without contexts and version: equal folds have equal hashes."""
-    return "sha256:" + hashlib.sha256(to_bytes(learner, 0, with_contexts=False)).hexdigest()
+def _digest(pieces: Pieces) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.data)
+    return digest.digest()
 
 
 def read_header(content: bytes) -> Header:
@@ -123,26 +128,19 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
     start = len(MAGIC) + _DIGEST_BYTES
     if len(content) <= start or not content.startswith(MAGIC):
         raise SnapshotError("not a snapshot of this schema")
-    body = content[start:]
+    body = memoryview(content)[start:]
     if hashlib.sha256(body).digest() != content[len(MAGIC) : start]:
         raise SnapshotError("checksum does not match: truncated or corrupt")
     try:
-        arrays = load_arrays(body)
-        header = Header(**json.loads(metadata_of(body)["header"]))
-    except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
+        metadata, arrays = read(body)
+        header = Header(**json.loads(metadata["header"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError("unreadable header or arrays") from error
     header.check()
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise SnapshotError(f"not finite: {name}")
     return header, arrays
-
-
-def metadata_of(body: bytes) -> dict[str, str]:
-    """The metadata that safetensors keeps in front: a length, then JSON."""
-    length = int.from_bytes(body[:8], "little")
-    metadata: dict[str, str] = json.loads(body[8 : 8 + length])["__metadata__"]
-    return metadata
 
 
 def _network_arrays(learner: Learner) -> Arrays:

@@ -10,7 +10,8 @@ from model.config import ContextKind
 from model.export import exported, manifest_of, open_exported
 from model.learner import Learner
 from model.rounds import Domain
-from model.snapshot import SnapshotError, metadata_of, to_bytes
+from model.snapshot import SnapshotError, to_bytes
+from model.tensor_bytes import metadata_of
 from tests.builders import make_rounds, small_config, teach
 
 FACTS = {"experiment": "doses", "arms": ["low", "mid", "high"]}
