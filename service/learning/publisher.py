@@ -12,10 +12,6 @@ from service.failpoints import Failpoint, reach
 from service.learning.resources import TrainerResources
 from service.records import Experiment, Lease, NewSnapshot, SnapshotRecord
 
-# A snapshot that takes longer than this to publish is published less often, in proportion.
-QUICK_SECONDS = 0.2
-PAUSE_FACTOR = 20
-
 
 class Publisher:
     """Writes under the lease's epoch; the database refuses it once another trainer leads."""
@@ -29,7 +25,7 @@ class Publisher:
         self._pace = resources.pace
         self._version = 0
         self._published_at = 0.0
-        self._took_seconds = 0.0
+        self._size_bytes = 0
         self.offset = 0  # of the newest snapshot
         self.last_training: dict[str, Any] = {}
         self.transfer: dict[str, Any] = {}
@@ -48,8 +44,8 @@ class Publisher:
             return float("inf")
         options = self._options
         pause = options.publish_seconds if is_changed else options.progress_seconds
-        pause = max(pause, PAUSE_FACTOR * (self._took_seconds - QUICK_SECONDS))
-        return max(self._published_at + pause - now, self._pace.seconds_to_free(now))
+        pace = self._pace.seconds_to_free(now, self._size_bytes)
+        return max(self._published_at + pause - now, pace)
 
     async def publish(self, learner: Learner, *, is_unfinished: bool) -> None:
         """Save the learner's snapshot and tell the processes that serve."""
@@ -70,8 +66,8 @@ class Publisher:
         )
         reach(Failpoint.AFTER_PUBLISH)
         self._published_at = loop.time()
-        self._took_seconds = self._published_at - began
-        self._pace.note(self._published_at, self._took_seconds)
+        self._size_bytes = len(snapshot.blob)
+        self._pace.note(self._published_at, self._size_bytes, self._published_at - began)
         await self._note(record, float(snapshot.note["condition_number"]))
 
     async def keep_candidate(self, learner: Learner, outcome: Outcome) -> None:

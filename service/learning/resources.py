@@ -13,7 +13,8 @@ from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 
-LONGEST_SHARED_PAUSE_SECONDS = 0.5  # a large snapshot makes its own experiment wait, not all
+SMALL_BYTES = 8 << 20
+LONGEST_SMALL_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,26 @@ class TrainerStores:
 
 
 class PublishingPace:
-    """Keeps publishing to a share of a trainer's time, which may be that of a serving process."""
+    """Keeps publishing to a share of a trainer's time, which may be that of a serving process.
+
+    Large snapshots share half of it among themselves: they wait for each other, and small ones do
+    not wait for them.
+    """
 
     def __init__(self, share: float) -> None:
-        self._factor = 1.0 / share - 1.0
-        self._free_at = 0.0
+        self._share = share
+        self._small_at = self._large_at = 0.0
 
-    def seconds_to_free(self, now: float) -> float:
-        """Until any experiment may publish."""
-        return self._free_at - now
+    def seconds_to_free(self, now: float, size_bytes: int) -> float:
+        """Until an experiment whose last snapshot was so large may publish."""
+        return (self._large_at if size_bytes > SMALL_BYTES else self._small_at) - now
 
-    def note(self, now: float, seconds: float) -> None:
-        """A snapshot was published just now, which took so long."""
-        self._free_at = now + min(self._factor * seconds, LONGEST_SHARED_PAUSE_SECONDS)
+    def note(self, now: float, size_bytes: int, seconds: float) -> None:
+        """A snapshot was published just now, and took so long."""
+        if size_bytes > SMALL_BYTES:
+            self._large_at = now + 2 * seconds / self._share
+        else:
+            self._small_at = now + min(seconds / self._share, LONGEST_SMALL_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
