@@ -39,14 +39,14 @@ POISON: dict[str, dict[str, Any]] = {
     "batch": _declared([4000], batch_size=600, hidden_sizes=[8], rebuild_window=1000),
     "steps": _declared([16], steps_per_episode=11_000),
     "steps-tiny": _declared([4], steps_per_episode=60_000, hidden_sizes=[8], latent_size=4),
-    "arms": _declared([16], arms=10_000, method="nlinucb"),
-    "linear": _declared([1500], arms=20, method="linucb"),
+    "arms": _declared([16], arms=3850, method="nlinucb", episode_length=25),
+    "linear": _declared([1500], arms=7, method="linucb", episode_length=500),
     "images": _declared([3, 36, 36], method="daband-plus"),
     "wide": _declared([8000], rebuild_window=5000, reservoir_size=2000),
     "components": _declared([2000], method="nlinucb-p", component_count=500),
-    "deep": _declared([64], hidden_sizes=[512] * 8, latent_size=64),
+    "deep": _declared([64], hidden_sizes=[300] * 8, latent_size=64),
     "large-context": _declared(
-        [200_000], rebuild_window=100, reservoir_size=100, hidden_sizes=[4], batch_size=8
+        [170_000], rebuild_window=100, reservoir_size=100, hidden_sizes=[4], batch_size=8
     ),
 }
 
@@ -113,8 +113,10 @@ def episodes(client: httpx.Client, count: int) -> tuple[list[float], list[float]
 
 def _trained(client: httpx.Client) -> int:
     """The number of the last episode that was trained."""
-    state = client.get("/experiments/healthy/state").raise_for_status().json()
-    return int(state.get("last_training", {}).get("episode", 0))
+    answer = client.get("/experiments/healthy/state")
+    while answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        answer = client.get("/experiments/healthy/state")
+    return int(answer.raise_for_status().json().get("last_training", {}).get("episode", 0))
 
 
 class Memory(threading.Thread):

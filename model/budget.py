@@ -30,6 +30,7 @@ SAMPLED_BYTES = 8  # a context's reference
 MULTIPLICATIONS_A_SECOND = 8e9
 NUMBERS_A_SECOND = 5e7
 STEP_SECONDS = 2e-3
+FACTORING_SECONDS = 5e-10  # of d³, for L⁻¹ and θ in double precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Budget:
     learner_bytes: int
     update_bytes: int
     update_seconds: float
+    reward_seconds: float  # of folding one, on average
 
 
 # The fields of a configuration to look at when an estimate is too large, the weightiest first.
@@ -49,6 +51,7 @@ GROWS_WITH: dict[str, tuple[str, ...]] = {
     "learner_bytes": ("context_shape", "rebuild_window", "reservoir_size", "latent_size"),
     "update_bytes": ("context_shape", "batch_size", "rebuild_window", "reservoir_size"),
     "update_seconds": ("steps_per_episode", "batch_size", "context_shape", "hidden_sizes"),
+    "reward_seconds": ("episode_length", "latent_size", "arm_count", "context_shape"),
 }
 
 
@@ -66,7 +69,15 @@ def estimated(config: BanditConfig, rounds: int | None = None) -> Budget:
         learner_bytes=3 * statistics + 4 * weights + 2 * memory.bytes + columns,
         update_bytes=_update_bytes(config, size, memory),
         update_seconds=_update_seconds(config, size, memory),
+        reward_seconds=_reward_seconds(config, size),
     )
+
+
+def decision_multiplications(config: BanditConfig) -> int:
+    """Of one decision: a forward pass of each context, and the width of each arm."""
+    size = network_size(config)
+    context_count = config.arm_count if config.is_joint else 1
+    return context_count * size.multiplications + config.arm_count * size.latent**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +200,12 @@ def _update_seconds(config: BanditConfig, size: NetworkSize, memory: _Memory) ->
     factored = 2 * config.model_count * size.latent**3
     fitted = _fitting(config, memory)
     return steps + (encoded + factored + fitted) / MULTIPLICATIONS_A_SECOND
+
+
+def _reward_seconds(config: BanditConfig, size: NetworkSize) -> float:
+    """Every A is factored at the beginning of an episode and again under a new encoder."""
+    factored = 2 * config.model_count * size.latent**3
+    return FACTORING_SECONDS * factored / config.episode_length
 
 
 def _fitting(config: BanditConfig, memory: _Memory) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from model.budget import decision_multiplications
 from model.confidence import Confidence, decision_scores
 from model.config import BanditConfig
 from model.encoder import FrozenEncoder
@@ -58,6 +59,7 @@ class Policy:
         self.version = version
         self.confidence = confidence
         self.device = encoder.device
+        self.multiplications = decision_multiplications(config)  # of one decision, by estimate
         self._forward = encoder.forwards
         self._linear_scores = linear_scores(factors, config.alpha, self.device)
         self._size = encoder.latent_size

@@ -61,6 +61,7 @@ NEEDS: Mapping[str, str] = {
     "learner_bytes": "The learner with its remembered contexts",
     "update_bytes": "One encoder update",
     "update_seconds": "One encoder update",
+    "reward_seconds": "Folding a reward",
 }
 CONFIG_FIELDS = frozenset(each.name for each in dataclasses.fields(BanditConfig)) - set(POINTERS)
 

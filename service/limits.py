@@ -9,10 +9,11 @@ MEBIBYTE = 1 << 20
 class BudgetLimits:
     """The most that an experiment may need, by the estimates of `model.budget`."""
 
-    snapshot_bytes: int = 512 * MEBIBYTE
+    snapshot_bytes: int = 128 * MEBIBYTE
     learner_bytes: int = 2048 * MEBIBYTE
     update_bytes: int = 4096 * MEBIBYTE
     update_seconds: float = 300.0
+    reward_seconds: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)

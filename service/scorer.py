@@ -1,10 +1,11 @@
 """The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
 
-A GPU has one thread. Requests that the event loop reads in one turn are scored together at the end of that
-turn, and what comes while the thread works waits and is joined. A GPU that is lost is replaced by the CPU.
+On the CPU small passes are made at once on the event loop (a hand-over to a thread costs more), and rounds of
+many callers are joined before they come here (`turn_selecting`).
 
-On the CPU nobody waits: scoring is done where it is asked for (a hand-over to a thread costs more), and
-rounds of many callers are joined before they come here (`turn_selecting`).
+Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. Requests that the
+event loop reads in one turn are scored together at the end of that turn, and what comes while the thread works
+waits and is joined. A GPU that is lost is replaced by the CPU.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ from model.randomness import draw_keys
 from model.rounds import Booleans, Domain, Floats, Keys, Scores, Selection
 from service.errors import Overloaded
 from service.placement import CPU, Placement
+
+MOST_ON_LOOP = 16_000_000  # multiplications, about 2 ms
+ROWS_OF_WEIGHTS = 4  # to read the weights takes about as long as so many rows
 
 
 class _Waiting(NamedTuple):
@@ -63,7 +67,7 @@ class Scorer:
         self._placement = placement or Placement(device)
         self._waiting: Group = []
         self._row_count = 0  # of contexts that wait or are being scored
-        self._thread = None if device == CPU else ThreadPoolExecutor(1, "daband-scorer")
+        self._thread = ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
     async def select(
@@ -77,7 +81,8 @@ class Scorer:
         """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
         size = len(contexts)
         keys = draw_keys(decision_ids)
-        if self._thread is None:
+        policy = self._placement.usable(policy)
+        if self._placement.device == CPU and _is_small(policy, size):
             self._on_scoring([size])
             return policy.select_many(contexts, domain, keys, eligible)
         if self._row_count and self._row_count + size > self._max_waiting:
@@ -103,8 +108,7 @@ class Scorer:
             self._flush()
             if self._in_thread is not None:
                 await self._in_thread
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._thread.shutdown()
 
     def _flush(self) -> None:
         if self._in_thread is not None:
@@ -116,26 +120,28 @@ class Scorer:
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
         self._on_scoring(batches)
-        if self._placement.device == CPU:  # the GPU is lost
-            for group in groups.values():
-                _deliver(group, _scored(group, self._placement.usable(group[0].policy)))
-        elif groups:
+        if groups:
             self._in_thread = asyncio.create_task(self._work(list(groups.values())))
 
     async def _work(self, groups: list[Group]) -> None:
-        """Score on the device, and again for what has come meanwhile."""
+        """Score in the thread, and again for what has come meanwhile."""
         loop = asyncio.get_running_loop()
         for group in groups:
             policy = self._placement.usable(group[0].policy)
             results = await loop.run_in_executor(self._thread, _scored, group, policy)
             if any(map(self._is_lost_by, results)):
-                results = _scored(group, self._placement.usable(policy))
+                usable = self._placement.usable(policy)
+                results = await loop.run_in_executor(self._thread, _scored, group, usable)
             _deliver(group, results)
         self._in_thread = None
         self._flush()
 
     def _is_lost_by(self, result: Result) -> bool:
         return isinstance(result, Exception) and self._placement.is_lost_by(result)
+
+
+def _is_small(policy: Policy, row_count: int) -> bool:
+    return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
 
 
 def _scored(group: Group, policy: Policy) -> list[Result]:

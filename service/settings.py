@@ -128,6 +128,10 @@ class Settings(BaseSettings):
         BudgetLimits().update_seconds,
         description="longest estimate of an encoder update, on one core",
     )
+    max_reward_seconds: PositiveSeconds = Field(
+        BudgetLimits().reward_seconds,
+        description="longest estimate of folding a reward, on one core and on average",
+    )
     training_processes: int = Field(
         2,
         ge=1,
@@ -259,6 +263,7 @@ class Settings(BaseSettings):
             learner_bytes=self.max_learner_bytes,
             update_bytes=self.training_memory_bytes,
             update_seconds=self.max_update_seconds,
+            reward_seconds=self.max_reward_seconds,
         )
 
     @property

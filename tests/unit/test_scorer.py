@@ -12,7 +12,7 @@ from model.policy import Policy
 from model.rounds import Domain, Round, Selection
 from service.errors import Overloaded
 from service.placement import Placement
-from service.scorer import Scorer
+from service.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Scorer
 
 
 class CountingPolicy:
@@ -20,10 +20,13 @@ class CountingPolicy:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self.multiplications = policy.multiplications
         self.batches: list[int] = []
+        self.threads: list[int] = []
 
     def select_many(self, contexts: Any, *rest: Any) -> Selection:
         self.batches.append(len(contexts))
+        self.threads.append(threading.get_ident())
         return self._policy.select_many(contexts, *rest)
 
 
@@ -68,6 +71,19 @@ async def test_on_the_cpu_nobody_waits(policy):
         asked.send(None)
     check_is_as_alone(over.value.value, policy, contexts(2), ["a", "b"])
     assert told == [[2]]
+
+
+async def test_on_the_cpu_a_large_pass_is_made_in_a_thread(policy: Any):
+    policy.multiplications = MOST_ON_LOOP // (1 + ROWS_OF_WEIGHTS)
+    scorer = Scorer()
+    check_is_as_alone(
+        await scorer.select(policy, Domain.SOURCE, contexts(1), ["a"]), policy, contexts(1), ["a"]
+    )
+    assert policy.threads[0] == threading.get_ident()
+    answer = await scorer.select(policy, Domain.SOURCE, contexts(2), ["a", "b"])
+    assert policy.threads[-1] != threading.get_ident()
+    check_is_as_alone(answer, policy, contexts(2), ["a", "b"])
+    await scorer.close()
 
 
 async def test_requests_that_wait_together_share_one_pass(policy: Any, scorer: Scorer):
