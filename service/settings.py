@@ -133,10 +133,10 @@ class Settings(BaseSettings):
         description="longest estimate of folding a reward, on one core and on average",
     )
     training_processes: int = Field(
-        2,
+        3,
         ge=1,
         le=64,
-        description="processes that train encoders; all but one take short jobs only",
+        description="processes that train encoders: one any, the second short jobs, others quick ones",
     )
     training_deadline_seconds: PositiveSeconds = Field(
         900.0, description="an encoder update that takes longer is stopped and refused"

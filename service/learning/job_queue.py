@@ -1,16 +1,18 @@
 """Shares few training processes among many experiments.
 
 Start-time fair queueing: an experiment's next job goes behind those of experiments that have used
-less training time. One process takes any job; the others take short ones only, so that a long job
-never holds up all. A job that was thought short and is not is stopped there and run again as a long
-one.
+less training time. One process takes any job, one takes short ones and the others only quick ones, so
+that a long job never holds up all. A job that takes longer than its process may is stopped there and
+run again in another one.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 from service.learning.jobs import JobOverran, JobRunner
@@ -20,10 +22,11 @@ Work = Callable[[JobRunner, float], Any]  # takes a runner and a deadline in sec
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """`short_seconds`: the longest expectation of a short job; `grace` times that it is stopped."""
+    """The longest expectations of short and quick jobs; after `grace` times that they are stopped."""
 
     deadline_seconds: float = 900.0
     short_seconds: float = 10.0
+    quick_seconds: float = 2.0
     grace: float = 6.0
 
 
@@ -39,7 +42,7 @@ class _Job:
 @dataclass(slots=True)
 class _Slot:
     runner: JobRunner
-    takes_long: bool
+    longest_seconds: float  # expectation of a job that it takes
     is_free: bool = True
 
 
@@ -86,7 +89,9 @@ class JobQueue:
         self._options = options or QueueOptions()
         self._clock = clock
         self._on_change = on_change
-        self._slots = [_Slot(runner, takes_long=index == 0) for index, runner in enumerate(runners)]
+        kinds = (math.inf, self._options.short_seconds)
+        longest = chain(kinds, repeat(self._options.quick_seconds))
+        self._slots = [_Slot(*each) for each in zip(runners, longest, strict=False)]
         self._executor = ThreadPoolExecutor(len(runners), "daband-training")
         self._waiting: list[_Job] = []
         self._running: set[_Job] = set()
@@ -120,22 +125,19 @@ class JobQueue:
 
     def _dispatch(self) -> None:
         self._waiting = [job for job in self._waiting if not job.result.cancelled()]
-        # A short job leaves the process for long ones free where it can.
-        for slot in sorted(self._slots, key=lambda each: each.takes_long):
+        # A quick job leaves the processes for longer ones free where it can.
+        for slot in sorted(self._slots, key=lambda each: each.longest_seconds):
             if slot.is_free and (job := self._next(slot)) is not None:
                 self._begin(slot, job)
         self._on_change(len(self._waiting))
 
     def _next(self, slot: _Slot) -> _Job | None:
-        fitting = [job for job in self._waiting if slot.takes_long or self._is_short(job)]
+        fitting = [job for job in self._waiting if job.expected_seconds <= slot.longest_seconds]
         return min(
             fitting,
             key=lambda job: (self._time.start(job.owner), job.expected_seconds),
             default=None,
         )
-
-    def _is_short(self, job: _Job) -> bool:
-        return job.expected_seconds <= self._options.short_seconds
 
     def _begin(self, slot: _Slot, job: _Job) -> None:
         self._waiting.remove(job)
@@ -163,12 +165,10 @@ class JobQueue:
 
     def _deadline(self, slot: _Slot) -> float:
         options = self._options
-        if slot.takes_long:
-            return options.deadline_seconds
-        return min(options.deadline_seconds, options.grace * options.short_seconds)
+        return min(options.deadline_seconds, options.grace * slot.longest_seconds)
 
     def _settle_overrun(self, slot: _Slot, job: _Job, error: JobOverran) -> None:
-        if slot.takes_long or self._deadline(slot) >= self._options.deadline_seconds:
+        if self._deadline(slot) >= self._options.deadline_seconds:
             _fail(job, error)
             return
         job.expected_seconds = self._deadline(slot)

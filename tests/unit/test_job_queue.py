@@ -122,6 +122,19 @@ async def test_a_long_job_never_holds_up_all_processes():
     await asyncio.gather(*poison)
 
 
+async def test_short_jobs_do_not_hold_up_quick_ones():
+    bench, gate = Bench(runners=3), Event()
+    poison = [bench.submit("long", seconds=600, until=gate)]
+    poison += [bench.submit(f"short-{n}", seconds=9, until=gate) for n in range(3)]
+    await has_begun(bench, 2)
+    for _ in range(5):
+        assert await bench.submit("healthy") == "healthy"
+    assert bench.begun[2:] == [("healthy", "p2")] * 5
+    assert bench.waiting[-1] == 2
+    gate.set()
+    await asyncio.gather(*poison)
+
+
 async def test_a_job_that_only_seemed_short_is_run_again_where_long_ones_are():
     bench = Bench(runners=2)
     assert await bench.submit("liar", seconds=600, expected=1) == "liar"
