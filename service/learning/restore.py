@@ -51,7 +51,7 @@ class LearnerStore:
                 return learner
             version = stored.record.version - 1
             stored = await self.snapshots.newest_at_or_before(experiment.experiment_id, version)
-        return self.initial(spec)
+        return await asyncio.to_thread(self.initial, spec)
 
     def initial(self, spec: ExperimentSpec) -> Learner:
         """The learner before any event."""

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.storage.database import Database
 from service.storage.tables import blob_parts, candidates, snapshots
 
-LARGE_BYTES = 8 << 20
-PART_BYTES = 2 << 20
+LARGE_BYTES = 1 << 20
+PART_BYTES = 512 << 10
 
 
 async def write_parts(
