@@ -294,6 +294,12 @@ async def test_a_deleted_experiment_leaves_memory(store: FakeStore, bus: InProce
         await made.current("doses")
 
 
+async def polled(store: FakeStore) -> None:
+    """Wait until a whole poll has gone by."""
+    polls = len(store.asked)
+    await eventually(lambda: len(store.asked) > polls + 1)
+
+
 async def test_the_policy_used_least_recently_makes_room(store: FakeStore, bus: InProcessBus):
     store.names = tuple(f"e-{number}" for number in range(3))
     one = estimated(SPEC.bandit_config()).policy_bytes
@@ -301,9 +307,9 @@ async def test_the_policy_used_least_recently_makes_room(store: FakeStore, bus: 
     async with running(made.run()):
         await made.current("e-0")
         await made.current("e-1")
-        polls = len(store.asked)
+        await polled(store)  # of what is used between two polls, none counts as later
         made.known("e-0")
-        await eventually(lambda: len(store.asked) > polls + 1)
+        await polled(store)
         await made.current("e-2")
     assert [made.known(name) is not None for name in store.names] == [True, False, True]
     await made.current("e-1")
