@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.budget import estimated, network_size
+from model.budget import decision_multiplications, estimated, network_size
 from model.config import BanditConfig
 from model.learner import Learner
 from model.networks import Networks
 from model.objective import step_terms
+from model.rounds import Domain
 from model.snapshot import to_bytes
 from model.systems import SYSTEMS, system_config
 from tests.builders import make_rounds, teach
@@ -91,3 +92,20 @@ def test_every_estimate_grows_with_what_it_is_said_to_grow_with():
 def test_a_short_log_needs_less():
     config = config_of("daband", (800,))
     assert estimated(config, rounds=10).learner_bytes < 0.2 * estimated(config).learner_bytes
+
+
+@pytest.mark.parametrize(("name", "shape"), CASES)
+def test_the_arithmetic_of_a_decision_is_not_underestimated(name: str, shape: tuple[int, ...]):
+    config = config_of(name, shape)
+    encoder = networks_of(config).encoder.eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoder(torch.zeros(1, *shape), Domain.SOURCE)
+    assert counter.get_total_flops() <= 2 * decision_multiplications(config)
+
+
+def test_folding_a_reward_takes_longer_where_episodes_are_short():
+    short, long = (
+        estimated(config_of("linucb", (600,), episode_length=length)) for length in (1, 100)
+    )
+    assert short.reward_seconds == pytest.approx(100 * long.reward_seconds)
+    assert short.reward_seconds == pytest.approx(1.08)  # five A of 600 × 600, twice

@@ -90,6 +90,11 @@ POISON: dict[str, Any] = {
         ({"context_shape": (65536,)}, "The learner with its", "#/context/shape"),
         ({"context_shape": (800,), "config": {"batch_size": 65536}}, "One encoder", None),
         ({"config": {"steps_per_episode": 100_000}}, "would need about", None),
+        (
+            {"context_shape": (600,), "method": "linucb", "config": {"episode_length": 1}},
+            "Folding a reward would need about",
+            "#/config/episode_length",
+        ),
         ({"config": {"rebuild_window": 2**31 - 1}}, "rebuild_window", None),
         ({"config": {"reservoir_size": 2**31 - 1}}, "reservoir_size", None),
     ],

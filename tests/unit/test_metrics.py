@@ -191,6 +191,16 @@ def test_failures_begin_at_zero():
     assert 'daband_bus_failures_total{operation="publish"} 0.0' in text
 
 
+def test_an_experiment_that_is_led_fails_only_if_it_is_said_to():
+    metrics = Metrics()
+    metrics.set_failing(["bad"])
+    for name in ("good", "bad"):
+        metrics.begin_leading(name)
+    lines = metrics.exposition().decode().splitlines()
+    assert 'daband_learning_failing{experiment="good"} 0.0' in lines
+    assert 'daband_learning_failing{experiment="bad"} 1.0' in lines
+
+
 def test_a_diverged_training_shows_no_number():
     metrics = Metrics()
     metrics.observe_episode("doses", 1.0, {"reward": math.nan}, is_accepted=False)

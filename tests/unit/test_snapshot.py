@@ -198,6 +198,11 @@ def test_state_hash_depends_on_the_fold_and_not_on_the_version(taught):
     assert state_hash(taught) != before
 
 
+def test_state_hash_is_that_of_the_bytes_of_version_0(taught):
+    content = to_bytes(taught, 0, with_contexts=False)
+    assert state_hash(taught) == "sha256:" + hashlib.sha256(content).hexdigest()
+
+
 def test_every_flipped_byte_is_refused(tiny):
     restore(tiny)
     for position in range(len(tiny)):
