@@ -11,8 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from benchmarks.lab import Play, play, use_one_thread
+from model.config import system_config
 from model.simulate import ClusterWorld
-from model.systems import system_config
 
 METHODS = ("nlinucb", "daband")
 COLOURS = {"nlinucb": "#8a8f98", "daband": "#0b6e99"}

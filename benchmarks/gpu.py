@@ -25,11 +25,10 @@ import numpy as np
 import torch
 
 from benchmarks.lab import use_one_thread
-from model.config import BanditConfig
+from model.bandit.policy import Policy
+from model.config import BanditConfig, system_config
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Floats, RoundBlock
-from model.systems import system_config
 
 SIZE, HIDDEN, LATENT = 784, 256, 64
 FEWEST, LONGEST = 20, 5.0  # calls, and seconds after which enough of them were seen

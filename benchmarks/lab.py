@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from model.bandit.policy import Policy
 from model.config import BanditConfig
-from model.gate import Verdict
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Doubles, Floats, Round
 from model.simulate import Draw, World
+from model.transfer.gate import Verdict
 from service import THREAD_VARIABLES
 
 

@@ -24,16 +24,16 @@ import numpy as np
 
 from benchmarks.lab import use_one_thread
 from benchmarks.long_log import linear_spec, write_log, write_snapshot
+from model.config import system_config
 from model.learner import Learner
 from model.rounds import Domain
-from model.systems import system_config
 from service.experiment_spec import ExperimentSpec
 from service.learning.replay import replay
 from service.learning.restore import LearnerStore
-from service.storage import migrate
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
-from service.storage.event_log import EventLog
+from service.storage.drivers import migrate
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from tests.api_tools import running_api

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from model.config import ContextKind
 from model.learner import Learner
 from model.rounds import Domain
-from model.snapshot import state_hash, to_bytes
-from service.decision_codec import DecisionPayload
+from model.state.snapshot import state_hash, to_bytes
+from service.codec.decisions import DecisionPayload
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder
 from service.records import (
@@ -27,8 +27,8 @@ from service.records import (
     uuid7,
 )
 from service.storage.database import Database
-from service.storage.event_log import EventLog
-from service.storage.event_rows import event_columns, event_values
+from service.storage.events.log import EventLog
+from service.storage.events.rows import event_columns, event_values
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots

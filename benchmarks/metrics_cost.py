@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from model.selection import entropy
+from model.bandit.selection import entropy
 from service.metrics import Metrics
 
 CALLS, ROUNDS = 5_000, 7

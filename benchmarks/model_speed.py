@@ -17,14 +17,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.lab import use_one_thread
-from model.config import BanditConfig
-from model.encoder import domain_row
+from model.bandit.linucb import LinUCB
+from model.config import BanditConfig, system_config
+from model.encoders.base import domain_row
+from model.encoders.vectors import MLP
 from model.learner import Learner
-from model.linucb import LinUCB
 from model.randomness import generator
 from model.rounds import Domain, Floats, Round
-from model.systems import system_config
-from model.vector_encoders import MLP
 
 SHAPES = {"d=784, 256 hidden": ((784,), (256,)), "d=32, 128·128 hidden": ((32,), (128, 128))}
 ARMS = 10

@@ -27,10 +27,10 @@ from rich.table import Table
 from vowpalwabbit import Workspace
 
 from benchmarks.lab import use_one_thread
+from model.bandit.linucb import LinUCB
+from model.config import system_config
 from model.learner import Learner
-from model.linucb import LinUCB
 from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
-from model.systems import system_config
 
 ARMS, SIZE, BATCH = 10, 32, 64
 TURN = 10  # batches in a row: what the others left in the caches is paid for once

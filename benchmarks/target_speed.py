@@ -18,15 +18,14 @@ from functools import partial
 import numpy as np
 
 from benchmarks.lab import use_one_thread
-from model.config import ContextKind
+from model.bandit.policy import Policy
+from model.config import ContextKind, system_config
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Round
-from model.systems import system_config
-from service.allocator import keep_large_blocks, share_arenas
-from service.bodies import MediaType
+from service.codec.bodies import MediaType
+from service.deciding.policies import Served
 from service.experiment_spec import ExperimentSpec
-from service.policies import Served
+from service.ops.process_tuning import keep_large_blocks, share_arenas
 from tests.api_tools import Api, Exchange, running_api
 
 BATCH = 1000

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lab import play, use_one_thread
+from model.config import system_config
 from model.rounds import Booleans, Domain, Doubles
 from model.simulate import ClusterWorld
-from model.systems import system_config
-from model.verdict import Word
+from model.transfer.verdict import Word
 
 WORLDS: dict[str, dict[str, Any]] = {
     "no shift": {"shift": 0.0},

@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks.datasets.simulated import UNBALANCED
 from benchmarks.lab import play, use_one_thread
+from model.config import SYSTEMS, system_config
 from model.rounds import Doubles
 from model.simulate import ClusterWorld
-from model.systems import SYSTEMS, system_config
 
 WORLDS: dict[str, dict[str, object]] = {
     "shifted": {},

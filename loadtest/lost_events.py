@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadtest.traffic import REWARD, SELECT
 from service.records import EventKind, StoredEvent
 from service.storage.database import Database, DatabaseOptions
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 
 PAGE = 5000

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from loadtest.sampling import Processes
-from service.storage import migrate
 from service.storage.database import Database
+from service.storage.drivers import migrate
 from tests import guard
 from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, running_server
 from tests.service_process import ROOT, ServiceProcess, clean_environment
@@ -100,7 +100,14 @@ def _on_postgres(stack: ExitStack, folder: Path, workers: int, cores: set[int]) 
 @contextmanager
 def trainer_process(folder: Path, urls: Mapping[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """`daband train` with these settings; its output is kept in the folder."""
-    command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(folder / "data")]
+    command = [
+        sys.executable,
+        "-m",
+        "service.cli.main",
+        "train",
+        "--data-dir",
+        str(folder / "data"),
+    ]
     environment = clean_environment({f"DABAND_{name}": url for name, url in urls.items()})
     with (folder / "trainer.log").open("ab") as log:
         process = subprocess.Popen(

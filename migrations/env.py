@@ -1,4 +1,4 @@
-"""Runs the migrations, on the connection of `service.storage.migrate` or from the command line.
+"""Runs the migrations, on the connection of `service.storage.drivers.migrate` or from the command line.
 
 From the command line the database comes from `-x url=…` or from DABAND_DATABASE_URL.
 """
@@ -10,7 +10,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from service.storage.database import Database
-from service.storage.migrate import comparing, take_turn
+from service.storage.drivers.migrate import comparing, take_turn
 from service.storage.tables import metadata
 
 

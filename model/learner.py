@@ -12,22 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from model.confidence import MOST_LATENTS, Confidence, HeldOut
+from model.bandit.confidence import MOST_LATENTS, Confidence, HeldOut
+from model.bandit.linucb import LinUCB
+from model.bandit.policy import Policy, PolicyVersion
 from model.config import BanditConfig, GateRule, StatisticsRule
-from model.encoder import FrozenEncoder
-from model.gate import Verdict, is_finite, judge, refused
-from model.judging import LEAST, MOST, JudgingJob
-from model.linucb import LinUCB
-from model.networks import Networks
-from model.policy import Policy, PolicyVersion
-from model.rebuilding import (
-    EncodedRounds,
-    empty_statistics,
-    encode_rounds,
-    rebuilt_statistics,
-    summed_statistics,
-)
-from model.replay import HeldOutRounds, Reservoir, RoundWindow
+from model.encoders.base import FrozenEncoder
+from model.memory import HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import (
     Domain,
     Doubles,
@@ -41,9 +31,19 @@ from model.rounds import (
     checked_reward,
     checked_rows,
 )
-from model.stepping import Moments
-from model.training import Trained, TrainingSet, train_episode
-from model.transfer import TransferReport, effective_rank
+from model.training.episode import Trained, TrainingSet, train_episode
+from model.training.networks import Networks
+from model.training.optimiser import Moments
+from model.training.rebuild import (
+    EncodedRounds,
+    empty_statistics,
+    encode_rounds,
+    rebuilt_statistics,
+    summed_statistics,
+)
+from model.transfer.bound import TransferReport, effective_rank
+from model.transfer.gate import Verdict, is_finite, judge, refused
+from model.transfer.report import LEAST, MOST, JudgingJob
 
 _DISTILLED = 2048  # target contexts for which θ says what the head says
 

@@ -10,29 +10,34 @@ from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import tracing
-from service.authorising import Authorising, Guard, Unguarded
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
-from service.cross_origin import CrossOrigin
+from service.auth.key_ring import KeyRing
+from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
+from service.deciding.batcher import TurnSelecting
+from service.deciding.devices import Placement
+from service.deciding.policies import Policies, PolicyOptions
+from service.deciding.reward import RecentDecisions, Rewarding
+from service.deciding.scorer import Scorer
+from service.deciding.select import Selecting
+from service.deciding.target import TargetSelecting
+from service.deciding.uploads import Uploading
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
-from service.express_lane import ExpressLane
-from service.key_ring import KeyRing
+from service.http.auth import Authorising, Guard, Unguarded
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.cors import CrossOrigin
+from service.http.fast_path import ExpressLane
+from service.http.hot_routes import HotRoutes
+from service.http.load_shedding import Shedding
+from service.http.middleware import Admission, Limits, RequestScope, RequestTracing, SecurityHeaders
+from service.http.problems import Problems
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobRunner, ThreadRunner
 from service.learning.process_runner import ProcessRunner
 from service.learning.resources import TrainerOptions, TrainerStores
 from service.learning.trainer import Trainer
 from service.metrics import Metrics
-from service.middleware import Admission, Limits, RequestScope
-from service.placement import Placement
-from service.policies import Policies, PolicyOptions
-from service.problems import Problems
-from service.readiness import Readiness
-from service.recent_decisions import RecentDecisions
-from service.request_tally import RequestTally
-from service.request_tracing import RequestTracing
-from service.rewarding import Rewarding
+from service.ops import tracing
+from service.ops.supervisor import Readiness, Supervisor
 from service.routes import (
     candidates,
     decisions,
@@ -46,33 +51,23 @@ from service.routes import (
 )
 from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
-from service.routes.hot import HotRoutes
-from service.scorer import Scorer
-from service.security_headers import SecurityHeaders
-from service.selecting import Selecting
 from service.services import Services
 from service.settings import Settings
-from service.shedding import Shedding
-from service.snapshot_bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
-from service.storage import migrate
 from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
+from service.storage.drivers import migrate
 from service.storage.erasing import Erasing
 from service.storage.evaluations import Evaluations
-from service.storage.event_log import EventLog
+from service.storage.events.group_commit import CommitOptions
+from service.storage.events.history import History
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.group_commit import CommitOptions
-from service.storage.history import History
 from service.storage.keys import Keys
 from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
-from service.supervisor import Supervisor
-from service.target_selecting import TargetSelecting
-from service.turn_selecting import TurnSelecting
-from service.uploading import Uploading
 
 # What publishing may take of a trainer's time, inside a serving process and in one of its own.
 INSIDE_SHARE, ALONE_SHARE = 0.1, 0.5

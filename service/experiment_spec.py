@@ -12,15 +12,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from model.budget import GROWS_WITH, Budget, estimated
-from model.config import BanditConfig, ContextKind
-from model.learner import Learner
-from model.rounds import Domain
-from model.systems import system_config
-from service.errors import InvalidRequest
-from service.invalid import check_identifier, refuse
+from model import (
+    GROWS_WITH,
+    BanditConfig,
+    Budget,
+    ContextKind,
+    Domain,
+    Learner,
+    estimated,
+    system_config,
+)
+from service.auth.tenants import public_name
+from service.errors import InvalidRequest, check_identifier, refuse
 from service.limits import MEBIBYTE, BudgetLimits
-from service.realms import public_name
 from service.records import Experiment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

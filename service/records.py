@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from model.rounds import Domain, Phase
+from model import Domain, Phase
 
 __all__ = [
     "Actor",

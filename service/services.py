@@ -2,26 +2,26 @@
 
 from dataclasses import dataclass
 
+from service.bus.bus import SnapshotBus
+from service.deciding.batcher import TurnSelecting
+from service.deciding.policies import Policies
+from service.deciding.reward import Rewarding
+from service.deciding.select import Selecting
+from service.deciding.target import TargetSelecting
+from service.deciding.uploads import Uploading
 from service.limits import BudgetLimits
 from service.metrics import Metrics
-from service.policies import Policies
-from service.readiness import Readiness
-from service.rewarding import Rewarding
-from service.selecting import Selecting
-from service.snapshot_bus import SnapshotBus
+from service.ops.supervisor import Readiness
 from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
-from service.storage.event_log import EventLog
+from service.storage.events.history import History
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.history import History
 from service.storage.learning_failures import LearningFailures
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
-from service.target_selecting import TargetSelecting
-from service.turn_selecting import TurnSelecting
-from service.uploading import Uploading
 
 
 @dataclass(frozen=True, slots=True)

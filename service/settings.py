@@ -15,8 +15,8 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service import failpoints
 from service.limits import MEBIBYTE, BudgetLimits, Quotas
+from service.ops import failpoints
 
 PREFIX = "DABAND_"
 # Where the tests find their servers, and where they want a process to fail; no settings of ours.

@@ -7,7 +7,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from service.http_protocol import guarded_protocol
+from service.http.protocol import guarded_protocol
 
 FOREVER = 3600.0
 TICKS = 200  # of the event loop: without sockets, an answer takes a few

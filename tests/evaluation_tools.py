@@ -6,11 +6,11 @@ import numpy as np
 
 from model.learner import Learner
 from model.simulate import LinearWorld
-from service.decision_codec import DecisionOrigin, Side, chosen_arms, decision_event
+from service.codec.decisions import DecisionOrigin, Side, chosen_arms, decision_event
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 
 WORLD = LinearWorld(seed=5, arm_count=3, size=4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from service.snapshot_bus import RedisOptions
+from service.bus.bus import RedisOptions
 from tests.servers import PostgresServer, RedisServer, running_server
 from tests.storage_tools import PostgresDatabases, migrated, sqlite_url
 

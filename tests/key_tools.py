@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from service.keys import ApiKey, NewSecret, RateLimit, Scope, new_key_id
-from service.realms import Realm
+from service.auth.keys import ApiKey, NewSecret, RateLimit, Scope, new_key_id
+from service.auth.tenants import Realm
 from service.storage.database import Database
 from service.storage.keys import Keys
 from tests.storage_tools import PATIENT

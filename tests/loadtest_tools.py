@@ -16,7 +16,7 @@ from loadtest.sampling import Sampler
 from loadtest.service_under_test import ServiceUnderTest
 from loadtest.tally import Second
 from loadtest.traffic import Caller, Traffic, Workload
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits
 
 
 class VirtualTime:

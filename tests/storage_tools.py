@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
-from service.storage import migrate
 from service.storage.database import Database, DatabaseOptions
-from service.storage.event_log import EventLog
-from service.storage.group_commit import CommitOptions
+from service.storage.drivers import migrate
+from service.storage.events.group_commit import CommitOptions
+from service.storage.events.log import EventLog
 from service.storage.tables import snapshots
 from tests.measuring import PATIENCE_SECONDS, Stopwatch
 

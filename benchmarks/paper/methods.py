@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.datasets.task import TransferTask
-from model.config import BanditConfig
-from model.systems import system_config
+from model.config import BanditConfig, system_config
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A system of `model/systems.py` with some fields changed."""
+    """A system of `model/config.py` with some fields changed."""
 
     name: str
     system: str

@@ -10,10 +10,10 @@ import torch
 from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.quick_ucb import LARGE, QuickUCB, Unfolded
 from model.config import BanditConfig
-from model.gate import Verdict
 from model.learner import Learner
 from model.randomness import generator
 from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
+from model.transfer.gate import Verdict
 
 OnRounds = Callable[[int], None]
 _STRIDE = 64  # rounds encoded at once where no encoder update falls due

@@ -8,7 +8,7 @@ stays the same.
 import torch
 from torch import Tensor
 
-from model.linucb import LinUCB
+from model.bandit.linucb import LinUCB
 from model.rounds import Domain, Doubles, Floats, Integers
 
 LARGE = 512  # latents from here on pay for the way to a GPU

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from benchmarks.datasets.task import Contexts, TransferTask, float_chunks
+from model.bandit.policy import Policy
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Doubles, Floats, Integers
 
 Choose = Callable[[Floats, Domain], Integers]

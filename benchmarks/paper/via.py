@@ -17,13 +17,13 @@ from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.methods import Method
 from benchmarks.paper.playing import OnRounds, strides, visits
 from benchmarks.paper.scoring import by_policy, scores
-from model.export import open_exported
 from model.rounds import Doubles, Floats
+from model.state.export import open_exported
 from service.client import Client, Round
-from service.client_calls import raise_for_problem
+from service.client.calls import raise_for_problem
+from service.codec.answers import State
 from service.experiment_spec import POINTERS
 from service.records import uuid7
-from service.schemas import State
 
 PATIENCE_SECONDS = 600.0  # for one encoder update
 _WAIT_SECONDS = 0.02

@@ -2,4 +2,38 @@
 
 Everything here is a pure function of logged rounds, in one pass, with memory that does not grow
 with the log. `docs/evaluation.md` states the assumptions.
+
+Other packages import its public names from here.
 """
+
+from model.ope.candidates import (
+    Candidate,
+    FixedArmCandidate,
+    FrozenCandidate,
+    LearningCandidate,
+    TableCandidate,
+    UniformCandidate,
+)
+from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.intervals import clopper_pearson
+from model.ope.logged import LoggedRounds
+from model.ope.rejection import RejectionReplay
+from model.ope.reward_model import RidgeRewards
+from model.ope.target import SourceRounds, target_value
+
+__all__ = [
+    "Candidate",
+    "EvaluationOptions",
+    "FixedArmCandidate",
+    "FrozenCandidate",
+    "LearningCandidate",
+    "LoggedRounds",
+    "RejectionReplay",
+    "RidgeRewards",
+    "SourceRounds",
+    "TableCandidate",
+    "Tally",
+    "UniformCandidate",
+    "clopper_pearson",
+    "target_value",
+]

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
+from model.bandit.policy import Policy
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.policy import Policy
 from model.rounds import Domain, Doubles, Floats, Round
 
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.discriminator import Discriminator
-from model.first_weights import first_weights
-from model.randomness import generator
+from model.randomness import first_weights, generator
 from model.rounds import Doubles
+from model.training.discriminator import Discriminator
 
 _STEPS = 400
 _LOOK = 5  # steps between two looks at what is held out

@@ -10,9 +10,17 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from model.export import is_policy_file, open_exported
-from model.learner import Learner
-from model.ope.candidates import (
+from model import (
+    Domain,
+    Doubles,
+    Learner,
+    Policy,
+    SnapshotError,
+    is_policy_file,
+    open_exported,
+    restore_policy,
+)
+from model.ope import (
     Candidate,
     FixedArmCandidate,
     FrozenCandidate,
@@ -20,10 +28,6 @@ from model.ope.candidates import (
     TableCandidate,
     UniformCandidate,
 )
-from model.policy import Policy
-from model.restoring import restore_policy
-from model.rounds import Domain, Doubles
-from model.snapshot import SnapshotError
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LogHeader
 

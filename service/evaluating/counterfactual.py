@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from model.ope.candidates import LearningCandidate
-from model.ope.estimates import EvaluationOptions, Tally
-from model.ope.logged import LoggedRounds
-from model.ope.rejection import RejectionReplay
-from model.ope.reward_model import RidgeRewards
+from model.ope import (
+    EvaluationOptions,
+    LearningCandidate,
+    LoggedRounds,
+    RejectionReplay,
+    RidgeRewards,
+    Tally,
+)
 from service.evaluating.candidates import fresh_learner
 from service.evaluating.evaluation import Curve
 from service.evaluating.experiment_log import (
@@ -21,7 +24,7 @@ from service.evaluating.experiment_log import (
 from service.experiment_spec import ExperimentSpec
 from service.formats.batches import Batches
 from service.records import Experiment
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 
 
 @dataclass(frozen=True, slots=True)

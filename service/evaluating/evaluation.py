@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from model.ope.estimates import EvaluationOptions, Tally
-from model.ope.intervals import clopper_pearson
-from model.ope.logged import LoggedRounds
-from model.ope.reward_model import RidgeRewards
-from model.rounds import Domain
+from model import Domain
+from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, Tally, clopper_pearson
 from service.evaluating.candidates import Made
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogHeader

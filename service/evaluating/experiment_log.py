@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 
-from model.rounds import Floats
-from service.context_codec import StoredSet, completed, part_contexts
-from service.decision_codec import CONTEXT_TYPE, payload_of
+from model import Floats
+from service.codec.context_sets import StoredSet, completed, part_contexts
+from service.codec.decisions import CONTEXT_TYPE, payload_of
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision, LogHeader
 from service.records import Domain, EventKind, Experiment, StoredEvent
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 
 PAGE = 2048
 IMPORTED = -1  # the encoder version of decisions that no policy of ours made

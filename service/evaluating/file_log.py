@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.ope.estimates import EvaluationOptions
+from model.ope import EvaluationOptions
 from service.evaluating.candidates import CandidateMaker, CandidateSpec, UnfitCandidateError
 from service.evaluating.evaluation import Evaluation
 from service.formats.batches import Batches

@@ -7,15 +7,14 @@ from itertools import islice
 
 import msgspec
 
-from service.decision_codec import DecisionPayload
-from service.errors import ExperimentExists
+from service.auth.tenants import UNNAMED, Realm
+from service.codec.decisions import DecisionPayload
+from service.errors import ExperimentExists, check_identifier
 from service.evaluating.experiment_log import IMPORTED
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision
-from service.invalid import check_identifier
-from service.realms import UNNAMED, Realm
 from service.records import Domain, EventKind, Experiment, NewEvent
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 
 EVENTS = 512  # in one append

@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from model.rounds import Domain
+from model import Domain
+from service.errors import refuse
 from service.evaluating.candidates import CandidateSpec
-from service.invalid import refuse
 
 MAX_CANDIDATES = 32
 

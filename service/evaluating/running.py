@@ -5,9 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from model.ope.estimates import EvaluationOptions
-from model.ope.logged import LoggedRounds
-from model.rounds import Domain
+from model import Domain
+from model.ope import EvaluationOptions, LoggedRounds
 from service.errors import UnknownSnapshot
 from service.evaluating.candidates import (
     CandidateMaker,
@@ -28,7 +27,7 @@ from service.evaluating.target_sample import TargetSample
 from service.experiment_spec import ExperimentSpec
 from service.formats.batches import Batches
 from service.records import Experiment
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 

@@ -5,12 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from model.ope.candidates import FrozenCandidate
-from model.ope.estimates import EvaluationOptions
-from model.ope.logged import LoggedRounds
-from model.ope.target import SourceRounds, target_value
-from model.restoring import restore_policy
-from model.rounds import Domain, Doubles
+from model import Domain, Doubles, restore_policy
+from model.ope import EvaluationOptions, FrozenCandidate, LoggedRounds, SourceRounds, target_value
 from service.evaluating.candidates import Made
 
 MOST = 4096  # rounds and contexts: the newest count, and memory stays bounded

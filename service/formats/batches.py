@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from model.ope.logged import LoggedRounds
-from model.randomness import draw_keys
-from model.rounds import Domain
+from model import Domain, draw_keys
+from model.ope import LoggedRounds
 from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import LoggedDecision, LogHeader
 

@@ -11,8 +11,7 @@ from typing import IO, Any
 import msgspec
 import numpy as np
 
-from model.config import ContextKind
-from model.rounds import Domain
+from model import ContextKind, Domain
 from service.formats.hashing import SIZE, hashed, tokens
 from service.formats.jsonl import CONTEXT_TYPE, packed
 from service.formats.records import (

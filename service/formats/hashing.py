@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from model.rounds import Floats
+from model import Floats
 
 SIZE = 64  # of the hashed vector
 Token = tuple[str, float]

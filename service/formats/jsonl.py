@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from model.rounds import Domain
+from model import Domain
 from service.formats.records import (
     BadLine,
     LogFormatError,

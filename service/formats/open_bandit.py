@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from model.config import ContextKind
+from model import ContextKind
 from service.formats.hashing import hashed
 from service.formats.jsonl import CONTEXT_TYPE, packed
 from service.formats.records import (

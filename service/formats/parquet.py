@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from model.rounds import Domain
+from model import Domain
 from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import (
     BadLine,

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from model.config import ContextKind
-from model.rounds import Domain
+from model import ContextKind, Domain
 
 Numbers = tuple[float, ...]
 

@@ -1,1 +1,1 @@
-"""The HTTP border: request heads and connections."""
+"""HTTP: the protocol, the server, the fast path, middleware."""

@@ -7,14 +7,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from model.learner import Outcome, TrainingJob
-from service.context_codec import completed, part_contexts
+from model import Outcome, TrainingJob
+from service.codec.context_sets import completed, part_contexts
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder
 from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
 from service.storage.candidates import Candidates
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.snapshots import Snapshots
 
 

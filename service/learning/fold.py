@@ -9,13 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.config import GateRule
-from model.learner import Learner, Outcome
-from model.networks import Networks
-from model.rounds import Domain, Floats, RoundBlock
-from model.stepping import Moments
-from service.context_codec import completed, reference, rows_a_part
-from service.decision_codec import chosen_contexts, propensity
+from model import Domain, Floats, GateRule, Learner, Moments, Networks, Outcome, RoundBlock
+from service.codec.context_sets import completed, reference, rows_a_part
+from service.codec.decisions import chosen_contexts, propensity
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
 

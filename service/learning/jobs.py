@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from model.judging import Judgement, JudgingJob
-from model.learner import Outcome, TrainingJob
+from model import Judgement, JudgingJob, Outcome, TrainingJob
 
 T = TypeVar("T")
 

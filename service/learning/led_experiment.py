@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from model.budget import estimated
+from model import estimated
 from service.errors import (
     ServiceError,
     StaleEpoch,

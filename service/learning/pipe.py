@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from model.job_codec import Message
+from model import Message
 
 _LENGTH = struct.Struct("<Q")
 _LONGEST_TEXT = 1 << 26

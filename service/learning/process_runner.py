@@ -16,9 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from model.job_codec import Message, judgement_of, judging_message, outcome_of, training_message
-from model.judging import Judgement, JudgingJob
-from model.learner import Outcome, TrainingJob
+from model import (
+    Judgement,
+    JudgingJob,
+    Message,
+    Outcome,
+    TrainingJob,
+    judgement_of,
+    judging_message,
+    outcome_of,
+    training_message,
+)
 from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
 from service.learning.pipe import PipeClosed, receive, send
 

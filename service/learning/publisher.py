@@ -4,12 +4,9 @@ import asyncio
 import copy
 from typing import Any
 
-from model.gate import is_finite
-from model.judging import Judgement
-from model.learner import Learner, Outcome
-from model.snapshot import state_hash, to_bytes
-from service.failpoints import Failpoint, reach
+from model import Judgement, Learner, Outcome, is_finite, state_hash, to_bytes
 from service.learning.resources import TrainerResources
+from service.ops.failpoints import Failpoint, reach
 from service.records import Experiment, Lease, NewSnapshot, SnapshotRecord
 
 

@@ -4,14 +4,13 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 
-from model.learner import Learner, Outcome, TrainingJob
-from model.snapshot import to_bytes
+from model import Learner, Outcome, TrainingJob, to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
 from service.learning.fold import Folder
 from service.records import Experiment
 from service.storage.candidates import Candidates
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.snapshots import Snapshots
 
 PAGE = 4096

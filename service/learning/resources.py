@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from service.bus.bus import SnapshotBus
 from service.learning.job_queue import JobQueue
 from service.metrics import Metrics
-from service.snapshot_bus import SnapshotBus
 from service.storage.candidates import Candidates
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases

@@ -11,20 +11,24 @@ from typing import TypeVar
 
 import numpy as np
 
-from model.learner import Learner
-from model.networks import Networks
-from model.restoring import restore, restore_networks
-from model.rounds import Floats, Integers
-from model.snapshot import SnapshotError
-from model.stepping import Moments
-from service.context_codec import contexts_said, part_contexts, place, rows_a_part
-from service.decision_codec import chosen_context
+from model import (
+    Floats,
+    Integers,
+    Learner,
+    Moments,
+    Networks,
+    SnapshotError,
+    restore,
+    restore_networks,
+)
+from service.codec.context_sets import contexts_said, part_contexts, place, rows_a_part
+from service.codec.decisions import chosen_context
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.records import Candidate, EventKind, Experiment, StoredEvent, StoredSnapshot
 from service.storage.candidates import Candidates
-from service.storage.event_log import EventLog
-from service.storage.event_rows import chunks
+from service.storage.events.log import EventLog
+from service.storage.events.rows import chunks
 from service.storage.snapshots import Snapshots
 
 MOST_ROWS, PAGE_BYTES = 4096, 16 << 20  # of contexts that are read at once

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from service.bus.bus import Topic
 from service.errors import ServiceError, StorageUnavailable
 from service.learning.job_queue import JobQueue
 from service.learning.led_experiment import LedExperiment
@@ -19,7 +20,6 @@ from service.learning.resources import (
 )
 from service.metrics import Metrics
 from service.records import Experiment, uuid7
-from service.snapshot_bus import Topic
 
 RENEWALS_A_LEASE = 4
 RETRY_SECONDS = 0.5  # before an experiment is led again that was just let go

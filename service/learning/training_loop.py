@@ -5,21 +5,17 @@ import logging
 import time
 from typing import Any
 
-from model.budget import estimated
-from model.config import GateRule
-from model.gate import refused
-from model.judging import Judgement
-from model.learner import Learner, Outcome, TrainingJob
-from service import tracing
+from model import GateRule, Judgement, Learner, Outcome, TrainingJob, estimated, refused
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.failpoints import Failpoint, reach
 from service.learning.dependencies import Provider
 from service.learning.fold import Folder, conclusion
 from service.learning.jobs import JobFailed, JobRunner
 from service.learning.publisher import Publisher
 from service.learning.resources import TrainerResources
 from service.learning.restore import LearnerStore
+from service.ops import tracing
+from service.ops.failpoints import Failpoint, reach
 from service.records import (
     EventKind,
     Experiment,

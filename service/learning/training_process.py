@@ -16,11 +16,11 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
 
-from model.job_codec import Message, answered
-from service import logs
-from service.allocator import give_back
+from model import Message, answered
 from service.learning.jobs import failure_reason
 from service.learning.pipe import PipeClosed, receive, send
+from service.ops import logs
+from service.ops.process_tuning import give_back
 
 NICENESS = 10  # serving goes first wherever both want a core
 STATUS = Path("/proc/self/status")

@@ -2,7 +2,7 @@
 
 from prometheus_client import Counter
 
-from model.rounds import Domain
+from model import Domain
 from service.metrics.registered import Registered
 from service.metrics.requests import SECONDS
 

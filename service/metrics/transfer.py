@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from model.verdict import Word
+from model import Word
 from service.metrics.registered import Registered
 
 BOUND_TERMS = (

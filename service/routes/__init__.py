@@ -5,10 +5,10 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import Depends, Request, Response
 
-from service.bodies import MediaType, decode, media_type
+from service.auth.keys import Caller
+from service.codec.bodies import MediaType, decode, media_type
 from service.errors import UnknownExperiment
 from service.experiment_spec import is_name
-from service.keys import Caller
 from service.records import Experiment
 from service.services import Services
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from fastapi import Request
 
-from service.bodies import AuditBody
-from service.invalid import check_identifier
+from service.codec.bodies import AuditBody
+from service.errors import check_identifier
 from service.records import Appended, EventKind, NewEvent, acted_by, uuid7
 from service.routes import body_of, caller_of
 

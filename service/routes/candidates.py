@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
-from service import request_schemas, schemas
+from service.auth.tenants import public_name
+from service.codec import answers, requests
 from service.learning.restore import intact
-from service.realms import public_name
 from service.records import Candidate, EventKind
 from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/experiments/{name}/candidates", tags=["candidates"])
 Episode = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 
 
-@router.get("", response_model=schemas.CandidateList, responses=problems(404))
+@router.get("", response_model=answers.CandidateList, responses=problems(404))
 async def list_candidates(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """The encoders that were trained and do not serve, the newest first."""
     found = await services.candidates.list(experiment.experiment_id)
@@ -30,9 +30,9 @@ async def list_candidates(experiment: ExperimentDep, services: ServicesDep) -> R
 @router.post(
     "/{episode}/promote",
     status_code=202,
-    response_model=schemas.Promoted,
+    response_model=answers.Promoted,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.AuditRequest, is_required=False),
+    openapi_extra=body(requests.AuditRequest, is_required=False),
 )
 async def promote_candidate(
     experiment: ExperimentDep, episode: Episode, request: Request, services: ServicesDep

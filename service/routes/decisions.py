@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from service import request_schemas, schemas
-from service.batch_bodies import BatchBody
-from service.bodies import (
+from service.codec import answers, requests
+from service.codec.batch_bodies import BatchBody
+from service.codec.bodies import (
     BINARY,
     STRUCTURED,
     RewardBatchBody,
@@ -16,18 +16,17 @@ from service.bodies import (
     decode,
     media_type,
 )
-from service.contexts import binary_side, sides_of
-from service.decision_codec import Side
-from service.errors import ServiceError
+from service.codec.contexts import binary_side, sides_of
+from service.codec.decisions import Side
+from service.codec.json_buffer import JsonBuffer
+from service.deciding.policies import Served
+from service.deciding.reward import Outcome
+from service.deciding.select import Answered, Round
+from service.errors import ServiceError, check_identifier
 from service.experiment_spec import ExperimentSpec
-from service.invalid import check_identifier
-from service.json_buffer import JsonBuffer
-from service.policies import Served
+from service.http.hot_routes import Answer, Call, Header, HotRoute, Reply
 from service.records import Domain, uuid7, uuid7s
-from service.rewarding import Outcome
 from service.routes.documentation import body, problems
-from service.routes.hot import Answer, Call, Header, HotRoute, Reply
-from service.selecting import Answered, Round
 
 REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
 
@@ -123,17 +122,17 @@ router.add_api_route(
     select,
     methods=["POST"],
     route_class_override=SelectRoute,
-    response_model=schemas.Selected,
+    response_model=answers.Selected,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.SelectRequest, is_binary=True),
+    openapi_extra=body(requests.SelectRequest, is_binary=True),
 )
 
 
 @router.post(
     "/select/batch",
-    response_model=schemas.SelectedBatch,
+    response_model=answers.SelectedBatch,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.SelectBatchRequest),
+    openapi_extra=body(requests.SelectBatchRequest),
 )
 async def select_batch(call: Call) -> Answer:
     """Decide many rounds under one policy; all are written or none."""
@@ -155,12 +154,12 @@ async def select_batch(call: Call) -> Answer:
 @router.post(
     "/reward",
     status_code=201,
-    response_model=schemas.Rewarded,
+    response_model=answers.Rewarded,
     responses={
-        200: {"model": schemas.Rewarded, "description": "It had been recorded before"},
+        200: {"model": answers.Rewarded, "description": "It had been recorded before"},
         **problems(403, 404, 409, has_body=True),
     },
-    openapi_extra=body(request_schemas.RewardRequest),
+    openapi_extra=body(requests.RewardRequest),
 )
 async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
@@ -173,9 +172,9 @@ async def reward(call: Call) -> Answer:
 
 @router.post(
     "/reward/batch",
-    response_model=schemas.RewardedBatch,
+    response_model=answers.RewardedBatch,
     responses=problems(has_body=True),
-    openapi_extra=body(request_schemas.RewardBatchRequest),
+    openapi_extra=body(requests.RewardBatchRequest),
 )
 async def reward_batch(call: Call) -> Answer:
     """Record many rewards; each is recorded or refused by itself."""

@@ -8,25 +8,25 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service import evaluation_schemas, request_schemas, schemas
-from service.access import ROUTES, Access
-from service.bodies import BINARY, STREAMED, STRUCTURED, MediaType
-from service.problems import MEDIA_TYPE
+from service.codec import answers, requests
+from service.codec.bodies import BINARY, STREAMED, STRUCTURED, MediaType
+from service.http.access import ROUTES, Access
+from service.http.problems import MEDIA_TYPE
 
 REFERENCE = "#/components/schemas/{model}"
 BODIES: tuple[type[BaseModel], ...] = (
-    request_schemas.ExperimentRequest,
-    request_schemas.StatusRequest,
-    request_schemas.SelectRequest,
-    request_schemas.SelectBatchRequest,
-    request_schemas.RewardRequest,
-    request_schemas.TargetSelectRequest,
-    request_schemas.RewardBatchRequest,
-    request_schemas.AuditRequest,
-    request_schemas.PhaseRequest,
-    evaluation_schemas.EvaluationRequest,
-    evaluation_schemas.CancelRequest,
-    schemas.Problem,
+    requests.ExperimentRequest,
+    requests.StatusRequest,
+    requests.SelectRequest,
+    requests.SelectBatchRequest,
+    requests.RewardRequest,
+    requests.TargetSelectRequest,
+    requests.RewardBatchRequest,
+    requests.AuditRequest,
+    requests.PhaseRequest,
+    answers.EvaluationRequest,
+    answers.CancelRequest,
+    answers.Problem,
 )
 MEANINGS: Mapping[int, str] = {
     401: "There is no key, or none that is good",

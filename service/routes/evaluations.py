@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from service import evaluation_schemas
-from service.errors import EvaluationUnfinished, InvalidRequest
+from service.codec import answers
+from service.errors import EvaluationUnfinished, InvalidRequest, check_identifier, refuse
 from service.evaluating.html_report import page
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
-from service.invalid import check_identifier, refuse
 from service.limits import BudgetLimits
 from service.records import Evaluation
 from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
@@ -30,9 +29,9 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
 @router.post(
     "",
     status_code=202,
-    response_model=evaluation_schemas.EvaluationJob,
+    response_model=answers.EvaluationJob,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(evaluation_schemas.EvaluationRequest),
+    openapi_extra=body(answers.EvaluationRequest),
 )
 async def create_evaluation(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Queue an offline evaluation of candidates on an experiment's log."""
@@ -48,7 +47,7 @@ async def create_evaluation(request: Request, services: ServicesDep, caller: Cal
     return json_answer(_answer(job), 202)
 
 
-@router.get("", response_model=evaluation_schemas.EvaluationList, responses=problems())
+@router.get("", response_model=answers.EvaluationList, responses=problems())
 async def list_evaluations(
     services: ServicesDep, caller: CallerDep, limit: Limit = 100
 ) -> Response:
@@ -59,7 +58,7 @@ async def list_evaluations(
 
 @router.get(
     "/{evaluation_id}",
-    response_model=evaluation_schemas.EvaluationJob,
+    response_model=answers.EvaluationJob,
     responses=problems(404),
 )
 async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
@@ -70,9 +69,9 @@ async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: Cal
 @router.post(
     "/{evaluation_id}/cancel",
     status_code=202,
-    response_model=evaluation_schemas.EvaluationJob,
+    response_model=answers.EvaluationJob,
     responses=problems(404, has_body=True),
-    openapi_extra=body(evaluation_schemas.CancelRequest, is_required=False),
+    openapi_extra=body(answers.CancelRequest, is_required=False),
 )
 async def cancel_evaluation(
     evaluation_id: str, request: Request, services: ServicesDep, caller: CallerDep

@@ -5,13 +5,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from model.config import ContextKind
-from service import request_schemas, schemas
-from service.bodies import ExperimentBody, PhaseBody
-from service.errors import PhaseConflict, RequestConflict
+from model import ContextKind
+from service.auth.tenants import public_name
+from service.codec import answers, requests
+from service.codec.bodies import ExperimentBody, PhaseBody
+from service.errors import PhaseConflict, RequestConflict, refuse
 from service.experiment_spec import Durability, ExperimentSpec
-from service.invalid import refuse
-from service.realms import public_name
 from service.records import (
     Experiment,
     LearningFailure,
@@ -31,9 +30,9 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
 @router.post(
     "",
     status_code=201,
-    response_model=schemas.Experiment,
+    response_model=answers.Experiment,
     responses=problems(409, has_body=True),
-    openapi_extra=body(request_schemas.ExperimentRequest),
+    openapi_extra=body(requests.ExperimentRequest),
 )
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Create an experiment; its name identifies it everywhere."""
@@ -45,14 +44,14 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
     return json_answer(answer_of(await services.experiments.create(name, spec.to_json())), 201)
 
 
-@router.get("", response_model=schemas.ExperimentList, responses=problems())
+@router.get("", response_model=answers.ExperimentList, responses=problems())
 async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response:
     """All experiments, the oldest first."""
     found = await services.experiments.list(caller.realm)
     return json_answer({"experiments": [answer_of(each) for each in found]})
 
 
-@router.get("/{name}", response_model=schemas.Experiment, responses=problems(404))
+@router.get("/{name}", response_model=answers.Experiment, responses=problems(404))
 async def show_experiment(experiment: ExperimentDep) -> Response:
     """An experiment as it was declared."""
     return json_answer(answer_of(experiment))
@@ -60,9 +59,9 @@ async def show_experiment(experiment: ExperimentDep) -> Response:
 
 @router.post(
     "/{name}/phase",
-    response_model=schemas.PhaseChanged,
+    response_model=answers.PhaseChanged,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.PhaseRequest),
+    openapi_extra=body(requests.PhaseRequest),
 )
 async def change_phase(
     experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
@@ -92,7 +91,7 @@ async def change_phase(
     )
 
 
-@router.get("/{name}/state", response_model=schemas.State, responses=problems(404))
+@router.get("/{name}/state", response_model=answers.State, responses=problems(404))
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)

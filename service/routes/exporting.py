@@ -6,9 +6,8 @@ import json
 
 from fastapi import Response
 
-from model.export import exported, manifest_of
-from model.snapshot import SnapshotError
-from service.bodies import MediaType
+from model import SnapshotError, exported, manifest_of
+from service.codec.bodies import MediaType
 from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.records import Experiment

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from service import request_schemas, schemas
-from service.bodies import StatusBody
-from service.invalid import refuse
-from service.realms import public_name
+from service.auth.tenants import public_name
+from service.codec import answers, requests
+from service.codec.bodies import StatusBody
+from service.errors import refuse
 from service.records import Actor, AuditRecord, Status
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
@@ -24,9 +24,9 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 @router.patch(
     "/experiments/{name}",
-    response_model=schemas.Experiment,
+    response_model=answers.Experiment,
     responses=problems(404, has_body=True),
-    openapi_extra=body(request_schemas.StatusRequest),
+    openapi_extra=body(requests.StatusRequest),
 )
 async def change_experiment(
     experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
@@ -43,7 +43,7 @@ async def change_experiment(
 @router.delete(
     "/experiments/{name}",
     status_code=202,
-    response_model=schemas.Deleted,
+    response_model=answers.Deleted,
     responses=problems(404, 422),
 )
 async def delete_experiment(
@@ -66,7 +66,7 @@ async def delete_experiment(
     return json_answer(found, 202)
 
 
-@router.get("/audit", response_model=schemas.Acts, responses=problems())
+@router.get("/audit", response_model=answers.Acts, responses=problems())
 async def show_acts(services: ServicesDep, caller: CallerDep, limit: Limit = 100) -> Response:
     """What was done to the caller's experiments, deleted ones included, the newest first."""
     found = await services.audit.newest(caller.realm, limit)

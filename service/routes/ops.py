@@ -5,7 +5,7 @@ import asyncio
 from fastapi import APIRouter, Response
 from starlette.exceptions import HTTPException
 
-from service import schemas
+from service.codec import answers
 from service.errors import NotReady, problem_types
 from service.routes import ServicesDep, json_answer
 from service.routes.documentation import problems
@@ -13,13 +13,13 @@ from service.routes.documentation import problems
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/healthz", response_model=schemas.Health, responses=problems())
+@router.get("/healthz", response_model=answers.Health, responses=problems())
 async def healthz() -> Response:
     """The process lives; it may still not be ready."""
     return json_answer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=schemas.Ready, responses=problems())
+@router.get("/readyz", response_model=answers.Ready, responses=problems())
 async def readyz(services: ServicesDep) -> Response:
     """Whether requests are welcome: not draining, all tasks alive, the database can be written."""
     if services.readiness.is_draining:
@@ -42,7 +42,7 @@ async def metrics(services: ServicesDep) -> Response:
     return Response(exposition, headers={"Content-Type": services.metrics.content_type})
 
 
-@router.get("/problems/{slug}", response_model=schemas.ProblemType, responses=problems(404))
+@router.get("/problems/{slug}", response_model=answers.ProblemType, responses=problems(404))
 async def problem(slug: str) -> Response:
     """What a kind of problem means."""
     kind = problem_types().get(slug)

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from service import request_schemas, schemas
+from service.auth.tenants import public_name
+from service.codec import answers, requests
 from service.learning.restore import intact
-from service.realms import public_name
 from service.records import EventKind, SnapshotRecord
 from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
@@ -21,7 +21,7 @@ Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-@router.get("", response_model=schemas.SnapshotList, responses=problems(404))
+@router.get("", response_model=answers.SnapshotList, responses=problems(404))
 async def list_snapshots(
     experiment: ExperimentDep, services: ServicesDep, limit: Limit = 100
 ) -> Response:
@@ -34,9 +34,9 @@ async def list_snapshots(
 @router.post(
     "/{version}/restore",
     status_code=202,
-    response_model=schemas.Restored,
+    response_model=answers.Restored,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(request_schemas.AuditRequest, is_required=False),
+    openapi_extra=body(requests.AuditRequest, is_required=False),
 )
 async def restore_snapshot(
     experiment: ExperimentDep, version: Version, request: Request, services: ServicesDep

@@ -7,8 +7,8 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
-from service import request_schemas, schemas
-from service.bodies import (
+from service.codec import answers, requests
+from service.codec.bodies import (
     BINARY,
     STREAMED,
     MediaType,
@@ -16,19 +16,18 @@ from service.bodies import (
     decode,
     media_type,
 )
-from service.errors import PayloadTooLarge, UploadStalled
-from service.invalid import check_identifier, refuse
-from service.json_buffer import JsonBuffer
-from service.policies import Served
+from service.codec.json_buffer import JsonBuffer
+from service.codec.target_contexts import binary_target_rows, target_rows
+from service.codec.uploads import decoder_for
+from service.deciding.policies import Served
+from service.deciding.target import TargetAnswer
+from service.deciding.uploads import Spool
+from service.errors import PayloadTooLarge, UploadStalled, check_identifier, refuse
+from service.http.hot_routes import Answer, Call, Header, HotRoute
 from service.records import uuid7
 from service.routes import caller_of, json_answer, services_of
 from service.routes.decisions import READABLE, REPLAYED
 from service.routes.documentation import body, problems, stream
-from service.routes.hot import Answer, Call, Header, HotRoute
-from service.target_contexts import binary_target_rows, target_rows
-from service.target_selecting import TargetAnswer
-from service.upload_decoding import decoder_for
-from service.uploading import Spool
 
 hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
 router = APIRouter(prefix="/target", tags=["target"])
@@ -44,12 +43,12 @@ Flag = Annotated[bool, Query(description="with a binary body")]
 
 @hot_router.post(
     "/select",
-    response_model=schemas.TargetSelected,
+    response_model=answers.TargetSelected,
     responses={
         200: {"content": {MediaType.NPY.value: {"schema": {"type": "string", "format": "binary"}}}},
         **problems(404, 409, has_body=True),
     },
-    openapi_extra=body(request_schemas.TargetSelectRequest, is_binary=True),
+    openapi_extra=body(requests.TargetSelectRequest, is_binary=True),
 )
 async def target_select(
     call: Call,
@@ -85,9 +84,9 @@ async def target_select(
 @router.post(
     "/contexts",
     status_code=201,
-    response_model=schemas.ContextsStored,
+    response_model=answers.ContextsStored,
     responses={
-        200: {"model": schemas.ContextsStored, "description": "They had been stored before"},
+        200: {"model": answers.ContextsStored, "description": "They had been stored before"},
         **problems(404, 409, has_body=True),
     },
     openapi_extra=stream(),

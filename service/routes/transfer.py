@@ -6,17 +6,23 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from service import schemas
+from service.auth.tenants import public_name
+from service.codec import answers
 from service.experiment_spec import ExperimentSpec
 from service.learning.restore import LearnerStore
-from service.realms import public_name
 from service.records import Experiment
-from service.regret import target_regret
+from service.reporting.transfer_history import (
+    act_entry,
+    as_csv,
+    entry,
+    gate_entries,
+    target_regret,
+    versions,
+)
 from service.routes import ExperimentDep, ServicesDep, html_answer, json_answer
 from service.routes.documentation import problems
 from service.routes.experiments import state_answer
 from service.services import Services
-from service.transfer_history import act_entry, as_csv, entry, gate_entries, versions
 
 router = APIRouter(prefix="/experiments/{name}", tags=["transfer"])
 
@@ -30,7 +36,7 @@ class Format(StrEnum):
 
 @router.get(
     "/transfer",
-    response_model=schemas.Transfer,
+    response_model=answers.Transfer,
     responses={
         200: {"content": {"text/csv": {"schema": {"type": "string"}}}},
         **problems(404),
@@ -48,7 +54,7 @@ async def show_transfer(
     return Response(as_csv(found["versions"]), headers=headers, media_type="text/csv")
 
 
-@router.get("/audit", response_model=schemas.AuditTrail, responses=problems(404))
+@router.get("/audit", response_model=answers.AuditTrail, responses=problems(404))
 async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """What happened to the experiment: phases, encoders, promotions, restores, pauses, in order."""
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
@@ -68,7 +74,7 @@ async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Respon
 )
 async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """The transfer report for people: verdict, plots and figures on one page that needs nothing else."""
-    from service.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
+    from service.reporting.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
 
     spec = ExperimentSpec.of(experiment)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)

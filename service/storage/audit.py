@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.realms import Realm
+from service.auth.tenants import Realm
 from service.records import Actor, AuditRecord, Experiment, uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, audit

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StaleEpoch, UnknownCandidate
 from service.records import Candidate
-from service.storage.blobs import drop_unused, whole, write_parts
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
+from service.storage.snapshots import drop_unused, whole, write_parts
 from service.storage.tables import DatabaseNow, candidates, experiments
 
 COLUMNS = (

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.errors import StorageUnavailable
-from service.storage.driver_errors import DRIVER_ERRORS, is_transient, translate
-from service.storage.engines import DatabaseOptions, connect_sqlite, create_engine
-from service.storage.kept_driver import KeptDriver
-from service.storage.sqlite_thread import SqliteThread
-from service.storage.write_check import (
+from service.storage.drivers.driver_errors import DRIVER_ERRORS, is_transient, translate
+from service.storage.drivers.engines import DatabaseOptions, connect_sqlite, create_engine
+from service.storage.drivers.kept_driver import KeptDriver
+from service.storage.drivers.sqlite_thread import SqliteThread
+from service.storage.drivers.write_check import (
     WriteCheck,
     write_little_to_postgres,
     write_little_to_sqlite,

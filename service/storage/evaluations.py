@@ -10,8 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.auth.tenants import Realm
 from service.errors import RequestConflict, UnknownEvaluation
-from service.realms import Realm
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, evaluations, experiments

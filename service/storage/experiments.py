@@ -7,13 +7,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service.auth.tenants import SEPARATOR, Realm, split
 from service.errors import ExperimentExists, TooManyExperiments, UnknownExperiment
 from service.limits import Quotas
-from service.realms import SEPARATOR, Realm, split
 from service.records import Actor, Experiment, Phase, Status, uuid7
 from service.storage.audit import write_act
 from service.storage.database import Database
-from service.storage.event_rows import chunks
+from service.storage.events.rows import chunks
 from service.storage.tables import DatabaseNow, experiments, padded
 from service.storage.tenants import is_within
 

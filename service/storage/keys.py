@@ -8,8 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import KeyRevoked, UnknownKey
-from service.keys import (
+from service.auth.keys import (
     ApiKey,
     KeyChange,
     KeyChangeKind,
@@ -18,7 +17,8 @@ from service.keys import (
     Scope,
     SecretHash,
 )
-from service.realms import Realm
+from service.auth.tenants import Realm
+from service.errors import KeyRevoked, UnknownKey
 from service.records import uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, api_keys, key_changes, key_secrets

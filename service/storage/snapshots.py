@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,10 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
 from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
-from service.storage.blobs import drop_unused, whole, write_parts
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, experiments, snapshots
+from service.storage.tables import DatabaseNow, blob_parts, candidates, experiments, snapshots
 
 RECORD_COLUMNS = (
     snapshots.c.experiment_id,
@@ -217,3 +217,61 @@ async def _record(connection: AsyncConnection, experiment_id: str, version: int)
 def _to_record(row: Any) -> SnapshotRecord:
     fields: list[Any] = [*row[:-1], json.loads(row[-1])]
     return SnapshotRecord(*fields)
+
+
+LARGE_BYTES = 1 << 20
+PART_BYTES = 512 << 10
+
+
+async def write_parts(
+    database: Database, experiment_id: str, sha256: str, blob: bytes, timeout_seconds: float
+) -> bytes:
+    """Write a large blob's parts; what is left for its own row."""
+    if len(blob) <= LARGE_BYTES:
+        return blob
+    for number, start in enumerate(range(0, len(blob), PART_BYTES)):
+        row = {
+            "experiment_id": experiment_id,
+            "sha256": sha256,
+            "number": number,
+            "content": blob[start : start + PART_BYTES],
+        }
+        await database.write(partial(_write_part, row), timeout_seconds)
+    return b""
+
+
+async def whole(
+    connection: AsyncConnection, experiment_id: str, sha256: str, size: int, kept: bytes
+) -> bytes:
+    """A blob as it was written; `kept` is what its own row holds."""
+    if len(kept) == size:
+        return kept
+    mine = _is_of(experiment_id, sha256)
+    query = sa.select(blob_parts.c.content).where(mine).order_by(blob_parts.c.number)
+    return b"".join(await connection.scalars(query))
+
+
+async def drop_unused(connection: AsyncConnection, experiment_id: str) -> None:
+    """Delete the parts that no snapshot and no candidate of an experiment refers to any more."""
+    used = [
+        sa.select(table.c.sha256).where(table.c.experiment_id == experiment_id)
+        for table in (snapshots, candidates)
+    ]
+    await connection.execute(
+        sa.delete(blob_parts).where(
+            blob_parts.c.experiment_id == experiment_id,
+            *(blob_parts.c.sha256.not_in(each) for each in used),
+        )
+    )
+
+
+async def _write_part(row: dict[str, Any], connection: AsyncConnection) -> None:
+    is_same = sa.and_(
+        _is_of(row["experiment_id"], row["sha256"]), blob_parts.c.number == row["number"]
+    )
+    if not await connection.scalar(sa.select(sa.exists().where(is_same))):
+        await connection.execute(sa.insert(blob_parts).values(row))
+
+
+def _is_of(experiment_id: str, sha256: str) -> sa.ColumnElement[bool]:
+    return sa.and_(blob_parts.c.experiment_id == experiment_id, blob_parts.c.sha256 == sha256)

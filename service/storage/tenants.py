@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from service.realms import SEPARATOR, Realm
+from service.auth.tenants import SEPARATOR, Realm
 
 
 def is_within(name: sa.ColumnElement[str], realm: Realm) -> sa.ColumnElement[bool]:

@@ -16,7 +16,7 @@ from service.learning.replay import replay
 from service.records import EventKind, Experiment, StoredEvent
 from service.storage.candidates import Candidates
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from tests.e2e.processes import Daband, eventually

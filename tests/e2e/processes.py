@@ -20,7 +20,7 @@ import httpx
 import psutil
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
-from service import cli
+from service.cli import main
 from tests import guard
 from tests.measuring import PATIENCE_SECONDS, Stopwatch
 from tests.servers import free_port
@@ -44,7 +44,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], output: 
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
     sys.argv = ["daband", *command]
-    cli.main()
+    main.main()
 
 
 class Daband:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from service.failpoints import Failpoint
+from service.ops.failpoints import Failpoint
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import Clients, History, check, settled

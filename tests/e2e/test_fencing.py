@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.errors import StaleEpoch
-from service.failpoints import Failpoint
+from service.ops.failpoints import Failpoint
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import NAME, Clients, History, check, settled, state
 from tests.e2e.processes import Daband, Server, eventually

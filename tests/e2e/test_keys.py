@@ -9,7 +9,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from service.cli import app
+from service.cli.main import app
 from tests.api_tools import CONTEXT, DOSES
 from tests.e2e.conftest import Adopt
 from tests.e2e.processes import Daband, Server, eventually
@@ -28,7 +28,7 @@ PATIENT = {"STORAGE_TIMEOUT_SECONDS": "30"}
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
 
 
 async def daband(*arguments: str, **environment: str) -> str:

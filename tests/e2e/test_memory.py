@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from service.allocator import ARENAS
+from service.ops.process_tuning import ARENAS
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EXPERIMENT, Clients, History, settled
 from tests.e2e.processes import Daband, Server

@@ -16,8 +16,8 @@ from model.rounds import Domain
 from model.simulate import ClusterWorld
 from monitoring.alerts import recordings
 from monitoring.dashboards import BOARDS
+from service.cli.demo import Play, play
 from service.client import Client
-from service.demo import Play, play
 from tests.e2e.history import EXPERIMENT, NAME
 from tests.e2e.processes import Daband, Server, eventually
 from tests.fixtures import emptied

@@ -16,16 +16,15 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import accuracy
-from model.export import open_exported
+from model.bandit.policy import Policy
+from model.config import system_config
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Round
 from model.simulate import ClusterWorld
-from model.snapshot import state_hash
-from model.systems import system_config
-from service import client as http_client
-from service import schemas
-from service.client import AsyncClient
+from model.state.export import open_exported
+from model.state.snapshot import state_hash
+from service.client import AsyncClient, client as http_client
+from service.codec import answers
 from tests.e2e.conftest import Adopt
 from tests.e2e.processes import Daband, Server, eventually
 
@@ -46,7 +45,7 @@ class Episode:
     """What the service decided and said, and where the log has it."""
 
     rows: list[int]
-    selected: list[schemas.Selected]
+    selected: list[answers.Selected]
     rewards: list[float]
     first_offset: int
     last_offset: int
@@ -86,7 +85,7 @@ class Laboratory:
             rows, selected, rewards, head + 1, last, await self._learned(number + 1, last)
         )
 
-    async def _reward(self, selected: list[schemas.Selected], rewards: list[float]) -> None:
+    async def _reward(self, selected: list[answers.Selected], rewards: list[float]) -> None:
         ids = [each.source.decision_id for each in selected if each.source is not None]
         told = dict(zip(ids, rewards, strict=True))
         if self._is_batch:
@@ -147,7 +146,7 @@ class Laboratory:
             np.testing.assert_allclose(ucb, chosen.scores.ucb, atol=SCORE_TOLERANCE)
 
 
-def arm_of(selected: schemas.Selected) -> int:
+def arm_of(selected: answers.Selected) -> int:
     assert selected.source is not None
     return ARMS.index(selected.source.arm)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from service.cli import app
+from service.cli.main import app
 from service.client import Client, Round
 from tests.service_process import ROOT, ServiceProcess, clean_environment, wait_until
 
@@ -132,7 +132,7 @@ def test_scoring_needs_no_service_and_refuses_bad_files(tmp_path: Path):
     np.save(tmp_path / "contexts.npy", ROWS[:3])
     command = ["score", "--policy", str(bad), "--contexts", str(tmp_path / "contexts.npy")]
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", *command],
+        [sys.executable, "-m", "service.cli.main", *command],
         cwd=ROOT,
         env=clean_environment(),
         capture_output=True,

@@ -13,7 +13,7 @@ import pytest
 from service.client import Client, Round
 from service.records import EventKind
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.api_tools import CONTEXT, DOSES
 from tests.service_process import ServiceProcess

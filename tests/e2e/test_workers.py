@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from service.client import AsyncClient, Retries, Round
-from service.schemas import Selected
+from service.codec.answers import Selected
 from tests.e2e.conftest import Adopt
 from tests.e2e.history import EXPERIMENT, NAME, Clients, History, check, settled
 from tests.e2e.processes import Daband, Server, eventually

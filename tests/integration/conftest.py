@@ -8,7 +8,7 @@ import pytest
 
 from service.records import Experiment
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots

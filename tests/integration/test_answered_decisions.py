@@ -5,10 +5,10 @@ from msgspec import structs
 
 from service.errors import ExperimentPaused, ServiceError
 from service.records import Experiment, NewEvent, Status, uuid7
-from service.storage.append_plan import AppendCall
 from service.storage.database import Database
-from service.storage.event_backend import event_backend
-from service.storage.event_log import EventLog
+from service.storage.events.append_plan import AppendCall
+from service.storage.events.backend import event_backend
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.faulty_proxy import Fault, FaultyProxy
 from tests.storage_tools import PATIENT_COMMIT, decision, eventually, opened_log, reward

@@ -10,13 +10,13 @@ import pytest
 
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.snapshot import to_bytes
+from model.state.snapshot import to_bytes
+from service.auth.tenants import UNNAMED
 from service.evaluating.evaluation import Evaluation
 from service.evaluating.experiment_log import decisions_and_contexts_of
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.experiment_spec import ExperimentSpec
-from service.realms import UNNAMED
 from service.records import NewSnapshot
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from service.bus.bus import Topic
 from service.records import phase_event
-from service.snapshot_bus import Topic
 from tests.api_tools import CONTEXT, Api, running_api
 
 

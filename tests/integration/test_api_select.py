@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from model.rounds import Domain
-from service.decision_codec import chosen_context, propensity
+from service.codec.decisions import chosen_context, propensity
+from service.deciding.select import MANY
 from service.experiment_spec import ExperimentSpec
 from service.metrics.processes import exposition
 from service.records import EventKind, Status, StoredEvent
-from service.selecting import MANY
 from tests.api_tools import CONTEXT, OTHER_CONTEXT, Api
 
 BOTH = {"source": {"context": CONTEXT}, "target": {"context": OTHER_CONTEXT}}

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from model.export import open_exported
 from model.learner import Learner
 from model.rounds import Domain
-from model.snapshot import to_bytes
+from model.state.export import open_exported
+from model.state.snapshot import to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewSnapshot
 from service.storage.leases import Leases

@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.long_log import linear_spec, write_log
-from service.backup import backup, restore
-from service.backup_format import BackupError, Contents, verified
 from service.learning.replay import replay
 from service.records import Experiment, uuid7
+from service.storage.backup.backup import backup, restore
+from service.storage.backup.format import BackupError, Contents, verified
+from service.storage.backup.table_rows import StoredTable, Values, stored_tables
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.table_rows import StoredTable, Values, stored_tables
 from service.storage.tables import metadata
 from tests.api_tools import CONTEXT, TAUGHT, Api, running_api
 from tests.storage_tools import PATIENT, PostgresDatabases, decision, eventually, sqlite_url

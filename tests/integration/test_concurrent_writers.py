@@ -5,7 +5,7 @@ import sys
 
 from service.errors import TargetRewardForbidden
 from service.records import Domain, EventKind, Experiment, Phase, StoredEvent, phase_event
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
 

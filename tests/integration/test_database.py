@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.errors import StorageUnavailable, UnknownExperiment
 from service.records import Experiment
 from service.storage.database import MAX_RETRIES, Database, DatabaseOptions
-from service.storage.event_log import EventLog
+from service.storage.drivers.write_check import SECONDS, WriteCheck
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import experiments as table
-from service.storage.write_check import SECONDS, WriteCheck
 from tests.storage_tools import PATIENT, decision, sqlite_url
 
 

@@ -1,7 +1,7 @@
 """Rewards that come late, and rewards that never come."""
 
 from model.rounds import Floats
-from model.snapshot import opened
+from model.state.snapshot import opened
 from tests.api_tools import Api, running_api
 from tests.integration.test_trainer import (
     EPISODE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli import app
+from service.cli.main import app
 from service.formats.files import reading
 from service.records import Domain
 from service.storage.database import Database
@@ -22,7 +22,7 @@ ROUNDS = 300
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
     monkeypatch.setenv("COLUMNS", "200")
 
 

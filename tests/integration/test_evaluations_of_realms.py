@@ -2,8 +2,8 @@
 
 import pytest
 
+from service.auth.tenants import Realm
 from service.errors import UnknownEvaluation
-from service.realms import Realm
 from service.records import EvaluationStatus
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations

@@ -30,9 +30,10 @@ from service.records import (
     StoredEvent,
     phase_event,
 )
-from service.storage import sqlite_events, tables
+from service.storage import tables
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events import sqlite
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from tests.storage_tools import append_decision, decision, outcome, reward
@@ -96,7 +97,7 @@ async def test_times_are_kept_as_other_tables_keep_theirs(
 
 def test_times_of_other_zones_are_kept_as_utc():
     moment = datetime(2026, 11, 16, 1, 30, tzinfo=timezone(timedelta(hours=2)))
-    assert sqlite_events.moment_to_sqlite(moment) == "2026-11-15 23:30:00.000000"
+    assert sqlite.moment_to_sqlite(moment) == "2026-11-15 23:30:00.000000"
 
 
 async def test_every_experiment_has_offsets_of_its_own(

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from service.auth.tenants import Realm
 from service.errors import ExperimentExists, UnknownExperiment
-from service.realms import Realm
 from service.records import Experiment, Phase, Status, utc_now
 from service.storage.experiments import Experiments
 from tests.storage_tools import outcome

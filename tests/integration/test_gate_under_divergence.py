@@ -10,7 +10,7 @@ import torch
 from model import learner as learning
 from model.rounds import Domain
 from model.simulate import ClusterWorld, Draw
-from model.training import Trained, train_episode
+from model.training.episode import Trained, train_episode
 from tests.api_tools import Api, running_api
 from tests.integration.test_trainer import TRAINING, settled
 

@@ -13,9 +13,9 @@ from typing import Any
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from service.express_lane import SPECIAL, Exchange
-from service.http_protocol import Headers, guarded_protocol
-from service.security_headers import ALWAYS, UNLESS_SAID
+from service.http.fast_path import SPECIAL, Exchange
+from service.http.middleware import ALWAYS, UNLESS_SAID
+from service.http.protocol import Headers, guarded_protocol
 from tests.http_cases import (
     Case,
     Draft,

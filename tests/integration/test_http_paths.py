@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import uvloop
 
-from service.express_lane import Exchange, ExpressLane, FastRequest
-from service.http_protocol import guarded_protocol
+from service.http.fast_path import Exchange, ExpressLane, FastRequest
+from service.http.protocol import guarded_protocol
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.http_cases import Case, Draft, cases
 from tests.raw_http import RawServer, Response, serving

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from service.auth.keys import ApiKey, KeyChangeKind, NewSecret, RateLimit, Scope, new_key_id
+from service.auth.tenants import Realm
 from service.errors import KeyRevoked, UnknownKey
-from service.keys import ApiKey, KeyChangeKind, NewSecret, RateLimit, Scope, new_key_id
-from service.realms import Realm
 from service.records import utc_now
 from service.storage.database import Database
 from service.storage.keys import Keys

@@ -11,7 +11,7 @@ from service.errors import UnknownExperiment
 from service.records import Experiment, FailureStage, NewSnapshot, Status
 from service.storage import tables
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases

@@ -17,8 +17,8 @@ from model.learner import Learner
 from service.learning.fold import Folder
 from service.records import EventKind, StoredEvent
 from service.storage.database import Database
-from service.storage.event_log import EventLog
-from service.storage.event_rows import chunks
+from service.storage.events.log import EventLog
+from service.storage.events.rows import chunks
 from tests.api_tools import running_api
 from tests.integration.test_trainer import create
 from tests.storage_tools import PATIENT, migrated, sqlite_url

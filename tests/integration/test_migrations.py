@@ -12,8 +12,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from service.storage import migrate
 from service.storage.database import Database
+from service.storage.drivers import migrate
 from service.storage.experiments import Experiments
 from tests.service_process import ROOT, clean_environment
 from tests.storage_tools import PATIENT, Backend, PostgresDatabases, eventually, sqlite_url
@@ -115,7 +115,7 @@ async def two_migrations(url: str) -> AsyncIterator[list[asyncio.subprocess.Proc
     """`daband migrate`, twice; killed when a test fails."""
     processes = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "service.cli", "migrate"),
+            *(sys.executable, "-m", "service.cli.main", "migrate"),
             cwd=ROOT,
             env=clean_environment({"DABAND_DATABASE_URL": url}),
             stdout=asyncio.subprocess.PIPE,

@@ -11,13 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import ExperimentPaused, InvalidRequest, UnknownExperiment
 from service.records import Domain, Experiment, NewEvent, Status, StoredEvent, uuid7
-from service.storage.append_plan import AppendCall
 from service.storage.database import Database
-from service.storage.event_backend import event_backend
-from service.storage.event_log import EventLog
+from service.storage.drivers.postgres_session import COPIED, PostgresSession
+from service.storage.events.append_plan import AppendCall
+from service.storage.events.backend import event_backend
+from service.storage.events.log import EventLog
+from service.storage.events.new_decisions import MAX_BYTES, fit_one_statement
 from service.storage.experiments import Experiments
-from service.storage.new_decisions import MAX_BYTES, fit_one_statement
-from service.storage.postgres_session import COPIED, PostgresSession
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
 

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.drivers.postgres_session import BY_KEYS, BY_REQUESTS, PostgresSession
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.postgres_session import BY_KEYS, BY_REQUESTS, PostgresSession
 from tests.storage_tools import PATIENT, PATIENT_COMMIT, decision, running
 
 SEARCHES = {"keys": BY_KEYS, "requests": BY_REQUESTS}

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from model.budget import estimated
-from model.job_codec import Message
+from model.config import system_config
 from model.learner import Learner, TrainingJob
-from model.snapshot import state_hash
-from model.systems import system_config
+from model.state.jobs import Message
+from model.state.snapshot import state_hash
 from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
 from service.learning.pipe import receive, send
 from service.learning.process_runner import ATTEMPTS, ProcessRunner

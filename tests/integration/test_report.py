@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from model.rounds import Domain
-from service.report_plots import ACCEPTED, COLOURS, PALETTE
+from service.reporting.plots import ACCEPTED, COLOURS, PALETTE
 from tests.api_tools import DOSES, Api, running_api
 from tests.browser import layout, screenshot
 from tests.integration.test_trainer import EPISODE, TRAINING, create, play, settled

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from service.records import uuid7
-from service.snapshot_bus import (
+from service.bus.bus import (
     KEPT_SECONDS,
     CachedSnapshot,
     InProcessBus,
@@ -19,6 +18,7 @@ from service.snapshot_bus import (
     SnapshotBus,
     Topic,
 )
+from service.records import uuid7
 from tests.builders import stored_experiment
 from tests.faulty_proxy import FaultyProxy
 from tests.servers import RedisServer

@@ -9,12 +9,11 @@ import sqlalchemy as sa
 
 from service.errors import StaleEpoch, UnknownExperiment, UnknownSnapshot, VersionConflict
 from service.records import Experiment, NewSnapshot, SnapshotRecord
-from service.storage.blobs import LARGE_BYTES, PART_BYTES, write_parts
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
-from service.storage.snapshots import Snapshots
+from service.storage.snapshots import LARGE_BYTES, PART_BYTES, Snapshots, write_parts
 from service.storage.tables import blob_parts
 from tests.storage_tools import outcome
 

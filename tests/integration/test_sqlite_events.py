@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.errors import StorageUnavailable
 from service.records import Experiment
 from service.storage.database import MAX_RETRIES, Database, DatabaseOptions
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import (

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.errors import StorageUnavailable
 from service.records import Experiment, NewEvent, uuid7
 from service.storage.database import Database, DatabaseOptions
-from service.storage.event_log import EventLog
+from service.storage.events.group_commit import CommitOptions
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.group_commit import CommitOptions
 from service.storage.leases import Leases
 from tests.faulty_proxy import Fault, FaultyProxy
 from tests.servers import PostgresServer, running_server

@@ -16,12 +16,12 @@ import httpx
 import pytest
 
 from model.learner import Learner
-from model.snapshot import to_bytes
-from service.access import ROUTES, Access
+from model.state.snapshot import to_bytes
 from service.app import create_app
+from service.auth.keys import Scope
+from service.auth.tenants import Realm
 from service.experiment_spec import ExperimentSpec
-from service.keys import Scope
-from service.realms import Realm
+from service.http.access import ROUTES, Access
 from service.records import NewSnapshot
 from service.settings import Settings
 from service.storage.leases import Leases

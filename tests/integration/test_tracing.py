@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service import logs
+from service.ops import logs
 from service.settings import Settings
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.collector import Collector, SentSpan, collecting
@@ -90,7 +90,7 @@ async def test_log_lines_name_their_trace(collector: Collector, url: str):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.JsonFormatter())
-    logger = logging.getLogger("service.middleware")
+    logger = logging.getLogger("service.http.middleware")
     logger.addHandler(handler)
     try:
         async with running_api(

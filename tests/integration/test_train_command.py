@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from service import cli
-from service.readiness import Readiness
+from service.cli import main
+from service.ops.supervisor import Readiness
 from service.settings import Settings
 from tests.storage_tools import eventually, migrated, sqlite_url
 
@@ -24,7 +24,7 @@ async def training(folder: Path) -> AsyncIterator[None]:
     await migrated(url)
     loop, readiness = asyncio.get_running_loop(), Readiness()
     unheard = readiness.on_failure
-    task = asyncio.create_task(cli._train(Settings(database_url=url), readiness))
+    task = asyncio.create_task(main._train(Settings(database_url=url), readiness))
     await eventually(lambda: readiness.on_failure is not unheard)
     try:
         yield
@@ -37,7 +37,7 @@ async def training(folder: Path) -> AsyncIterator[None]:
 
 
 async def test_all_that_a_trainer_does_beside_its_loop_shares_few_threads(tmp_path: Path):
-    all_there = threading.Barrier(cli.FOLDING_THREADS + 1)
+    all_there = threading.Barrier(main.FOLDING_THREADS + 1)
 
     def meet() -> str:
         """The thread's name, once another one is there or a while has passed."""
@@ -46,17 +46,17 @@ async def test_all_that_a_trainer_does_beside_its_loop_shares_few_threads(tmp_pa
         return threading.current_thread().name
 
     async with training(tmp_path):
-        count = 2 * cli.FOLDING_THREADS
+        count = 2 * main.FOLDING_THREADS
         names = await asyncio.gather(*(asyncio.to_thread(meet) for _ in range(count)))
-    assert set(names) <= {f"daband-folding_{number}" for number in range(cli.FOLDING_THREADS)}
+    assert set(names) <= {f"daband-folding_{number}" for number in range(main.FOLDING_THREADS)}
 
 
 async def test_a_trainer_gives_free_memory_back_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     given_back: list[int] = []
-    monkeypatch.setattr(cli, "GIVE_BACK_SECONDS", 0.01)
-    monkeypatch.setattr(cli, "give_back", lambda: given_back.append(len(given_back)))
+    monkeypatch.setattr(main, "GIVE_BACK_SECONDS", 0.01)
+    monkeypatch.setattr(main, "give_back", lambda: given_back.append(len(given_back)))
     async with training(tmp_path):
         await eventually(lambda: len(given_back) > 3)
 

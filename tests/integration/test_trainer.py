@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.restoring import restore_networks, restore_policy
+from model.config import system_config
 from model.rounds import Domain
-from model.systems import system_config
+from model.state.restore import restore_networks, restore_policy
 from service import experiment_spec
-from service.context_codec import ContextSet
+from service.codec.context_sets import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning import training_loop

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.transfer_verdicts import area, judged_runs
-from model.verdict import Word
+from model.transfer.verdict import Word
 
 ROUNDS = 1024
 UNALIGNABLE = ("labels permuted, disjoint supports", "labels permuted, strong shift")

@@ -8,9 +8,8 @@ import pytest
 
 from benchmarks.lab import play, use_one_thread
 from benchmarks.worlds import target_accuracies
-from model.config import ContextKind
+from model.config import ContextKind, system_config
 from model.simulate import ClusterWorld, LinearWorld
-from model.systems import system_config
 
 SEEDS = range(5)
 LEAST_GAINS = [("shifted", 0.15), ("no shift", -0.02), ("only the class balance differs", -0.02)]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from model.learner import Learner
-from model.restoring import restore_policy
 from model.rounds import Domain
-from model.snapshot import to_bytes
+from model.state.restore import restore_policy
+from model.state.snapshot import to_bytes
 from tests.builders import make_rounds, small_config, teach
 
 FOLDER = Path(__file__).parent / "snapshots"

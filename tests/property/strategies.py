@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
 LARGEST = float(np.finfo(np.float32).max)

@@ -6,16 +6,15 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from model.encoder import FrozenEncoder
+from model.bandit.linucb import LinUCB
+from model.encoders.base import FrozenEncoder
+from model.encoders.vectors import Identity
 from model.learner import Learner
-from model.linucb import LinUCB
 from model.rounds import Domain, Floats, checked_contexts, checked_rows
-from model.snapshot import to_bytes
-from model.vector_encoders import Identity
+from model.state.snapshot import to_bytes
 from tests.builders import block, make_rounds, small_config
 from tests.property.strategies import FINITE, repeatable
 

@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from model.encoder import Encoder, FrozenEncoder
-from model.encoder_kinds import build_encoder
+from model.encoders.base import Encoder, FrozenEncoder
+from model.encoders.kinds import build_encoder
 from model.rounds import Domain, checked_contexts
 from tests.builders import small_config
 from tests.property.strategies import FINITE, repeatable

@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from service.errors import (
@@ -19,7 +18,7 @@ from service.errors import (
 )
 from service.records import Domain, Experiment, Phase, Status, phase_event
 from service.storage.database import Database
-from service.storage.event_log import EventLog
+from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.storage_tools import (
     PATIENT,

@@ -3,14 +3,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from model.learner import Learner
-from model.restoring import restore
 from model.rounds import Domain, Floats, Integers, Round
-from model.snapshot import state_hash, to_bytes
+from model.state.restore import restore
+from model.state.snapshot import state_hash, to_bytes
 from tests.builders import make_rounds, small_config, teach
 from tests.property.strategies import FINITE, repeatable
 

@@ -1,8 +1,7 @@
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from model.linucb import LinUCB
+from model.bandit.linucb import LinUCB
 from tests.property.strategies import repeatable, round_columns
 
 

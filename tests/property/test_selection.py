@@ -1,11 +1,10 @@
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
+from model.bandit.selection import drawn_arms, mixed_probabilities
 from model.randomness import KeyedUniforms
 from model.rounds import Booleans, Floats
-from model.selection import drawn_arms, mixed_probabilities
 from tests.property.strategies import SMALL, repeatable
 
 MODERATE = st.floats(-(2.0**20), 2.0**20, width=32)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.config import system_config
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
 from model.rounds import Domain, Round
-from model.systems import system_config
 from tests.ope_tools import logged_rounds
 
 CONTEXTS = 12

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from model.config import system_config
 from model.learner import Learner
 from model.ope.rejection import RejectionReplay
 from model.rounds import Domain, Round
-from model.systems import system_config
 from tests.statistics.small_world import CONTEXTS, SIZE, SmallWorld
 
 WORLD = SmallWorld(seed=2, arm_count=3, is_binary=False)

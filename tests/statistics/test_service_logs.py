@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.config import system_config
 from model.learner import Learner
 from model.ope.candidates import FrozenCandidate
 from model.rounds import Domain
 from model.simulate import LinearWorld, world_config
-from model.snapshot import to_bytes
-from model.systems import system_config
+from model.state.snapshot import to_bytes
 from service.evaluating.candidates import CandidateSpec
 from service.evaluating.request import EvaluationRequest
 from service.evaluating.running import EvaluationStores, ExperimentEvaluation
@@ -55,7 +55,7 @@ def candidate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def true_value(path: Path) -> float:
     """Its value over many fresh contexts; the error is below 0.0005."""
-    from model.restoring import restore_policy
+    from model.state.restore import restore_policy
 
     made = FrozenCandidate(restore_policy(path.read_bytes()), Domain.SOURCE)
     draw = WORLD.draw(Domain.SOURCE, 200_000, "truth")

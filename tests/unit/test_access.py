@@ -8,10 +8,10 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
-from service.access import ROUTES, Access, declared
 from service.app import create_app
-from service.keys import Caller, Scope
-from service.realms import Realm
+from service.auth.keys import Caller, Scope
+from service.auth.tenants import Realm
+from service.http.access import ROUTES, Access, declared
 from service.settings import Settings
 
 KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/docs"}

@@ -7,14 +7,14 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from service.allocator import ARENAS
+from service.ops.process_tuning import ARENAS
 
 THREADS, BLOCKS = 6, 8
 # Each thread holds something that is too large for Python's own pools and too small for a mapping.
 # Then one large block is freed and some are held.
 SCRIPT = f"""
 import ctypes, sys, threading
-from service.allocator import keep_large_blocks, map_large_blocks, share_arenas
+from service.ops.process_tuning import keep_large_blocks, map_large_blocks, share_arenas
 
 if sys.argv[1] != "much":
     share_arenas()
@@ -70,7 +70,7 @@ def test_large_blocks_stay_apart_after_one_was_freed():
 SCORING = """
 import resource, sys, threading
 import numpy as np
-from service.allocator import keep_large_blocks, share_arenas
+from service.ops.process_tuning import keep_large_blocks, share_arenas
 
 if sys.argv[1] == "kept":
     share_arenas()
@@ -105,7 +105,7 @@ def test_servers_use_large_blocks_again():
 # Small blocks are freed while every tenth stays: nothing at the end of the heap can go.
 PIECES = """
 import psutil
-from service.allocator import give_back
+from service.ops.process_tuning import give_back
 
 def resident():
     return psutil.Process().memory_info().rss >> 20

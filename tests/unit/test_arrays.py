@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.arrays import array_on, arrays_on
+from model.encoders.arrays import array_on, arrays_on
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")  # naming a device needs no such device
 VALUES = np.array([[3.0, -4.0], [0.0, 0.0], [1e-3, 20.0]], dtype=np.float32)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fastapi import Response
 
-from service.keys import RateLimit, Scope
-from service.realms import Realm
+from service.auth.keys import RateLimit, Scope
+from service.auth.tenants import Realm
 from service.storage.keys import Keys
 from tests.api_tools import CONTEXT, DOSES, Api, running_api
 from tests.key_tools import ALL, bearer, make_key

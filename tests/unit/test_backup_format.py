@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.backup_format import (
+from service.storage.backup.format import (
     FORMAT,
     FORMAT_VERSION,
     BackupError,

@@ -6,14 +6,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from model.config import ContextKind
-from service import batch_bodies
-from service.batch_bodies import BatchBody
-from service.bodies import MAX_BATCH, MediaType, SelectBatchBody, decode
-from service.contexts import sides_of
+from service.codec import batch_bodies
+from service.codec.batch_bodies import BatchBody
+from service.codec.bodies import MAX_BATCH, MediaType, SelectBatchBody, decode
+from service.codec.contexts import sides_of
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
 

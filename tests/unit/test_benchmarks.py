@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks import gpu, log_scale, model_speed, peers
+from model.config import system_config
 from model.learner import Learner
 from model.rounds import Domain, Round
-from model.systems import system_config
 
 
 def test_peers_print_speed_beside_regret(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.bodies import (
+from service.codec.bodies import (
     ExperimentBody,
     MediaType,
     RewardBody,
@@ -13,8 +13,7 @@ from service.bodies import (
     decode,
     media_type,
 )
-from service.errors import InvalidRequest, UnsupportedMediaType
-from service.invalid import check_identifier
+from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
 
 
 def refusal(body: bytes, kind: type, media: MediaType = MediaType.JSON) -> dict[str, str]:

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.budget import decision_multiplications, estimated, network_size
-from model.config import BanditConfig
+from model.budget import estimated
+from model.config import SYSTEMS, BanditConfig, system_config
+from model.encoders.size import decision_multiplications, network_size
 from model.learner import Learner
-from model.networks import Networks
-from model.objective import step_terms
 from model.rounds import Domain
-from model.snapshot import to_bytes
-from model.systems import SYSTEMS, system_config
+from model.state.snapshot import to_bytes
+from model.training.networks import Networks
+from model.training.objective import step_terms
 from tests.builders import make_rounds, teach
 
 VECTORS, IMAGES = (24,), (3, 16, 16)

@@ -1,9 +1,8 @@
 """The bytes that travel over the bus."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from service.bus_messages import CachedSnapshot, Listeners, Topic, decode, encode
+from service.bus.messages import CachedSnapshot, Listeners, Topic, decode, encode
 
 VALUE = encode("doses", CachedSnapshot(12, 345, b"some state"))
 

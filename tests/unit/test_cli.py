@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli import app
+from service.cli.main import app
 from service.records import uuid7
 from tests.servers import free_port
 
@@ -14,7 +14,7 @@ from tests.servers import free_port
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
 
 
 def daband(*arguments: str, **settings: str) -> Result:

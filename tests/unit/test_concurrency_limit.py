@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from service.concurrency_limit import (
+from service.http.concurrency_limit import (
     FLOOR,
     GROWTH,
     INTERVAL_SECONDS,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.confidence import (
+from model.bandit.confidence import (
     QUANTILES,
     Confidence,
     HeldOut,

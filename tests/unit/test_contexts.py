@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from model.config import ContextKind
 from model.rounds import Domain
-from service.bodies import MediaType, SelectBody, decode
-from service.contexts import binary_side, npy_header, sides_of
-from service.decision_codec import Side
+from service.codec.bodies import MediaType, SelectBody, decode
+from service.codec.contexts import binary_side, npy_header, sides_of
+from service.codec.decisions import Side
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
 

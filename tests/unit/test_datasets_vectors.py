@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from benchmarks.datasets import folder as folders
-from benchmarks.datasets import gdsc, office_caltech, pancreas, simulated, warfarin
+from benchmarks.datasets import (
+    folder as folders,
+    gdsc,
+    office_caltech,
+    pancreas,
+    simulated,
+    warfarin,
+)
 from benchmarks.datasets.folder import ChecksumError, DataFolder, MissingDataError
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.storage.deadlines import Deadlines
+from service.storage.drivers.deadlines import Deadlines
 
 
 class Late(Exception):  # noqa: N818 - not the error of the test's own patience

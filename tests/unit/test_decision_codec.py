@@ -8,7 +8,7 @@ import pytest
 
 from model.config import ContextKind
 from model.rounds import Domain, Scores, Selection
-from service.decision_codec import (
+from service.codec.decisions import (
     Chosen,
     DecisionOrigin,
     DecisionPayload,

@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from model.rounds import Domain
-from service.demo import Play, figure, sparkline, table
-from service.schemas import State
+from service.cli.demo import Play, figure, sparkline, table
+from service.codec.answers import State
 
 STATE = State(
     experiment="demo",

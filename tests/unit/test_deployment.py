@@ -11,7 +11,7 @@ import pytest
 import typer
 import yaml
 
-from service.cli import app as command_line
+from service.cli.main import app as command_line
 from service.settings import PREFIX, Settings, variable
 from tests import dockerfile
 

@@ -1,6 +1,6 @@
 import torch
 
-from model.discriminator import Discriminator
+from model.training.discriminator import Discriminator
 
 
 def test_one_logit_a_latent():

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from model.bandit.linucb import Factors, LinUCB
 from model.config import BanditConfig
-from model.distilling import Distilled, Said
-from model.latent_map import latent_map
 from model.learner import Learner
-from model.linucb import Factors, LinUCB
-from model.networks import Networks
 from model.rounds import Domain
-from model.snapshot import state_hash
+from model.state.latent_map import latent_map
+from model.state.snapshot import state_hash
+from model.training.networks import Networks
+from model.training.target_head import Distilled, Said
 from tests.builders import make_rounds, small_config
 
 ARMS, SIZE, RIDGE = 3, 4, 0.5

@@ -7,9 +7,9 @@ import pytest
 import typer
 
 from docs import write
-from model.systems import SYSTEMS
+from model.config import SYSTEMS
 from service.app import create_app
-from service.cli import app as command_line
+from service.cli.main import app as command_line
 from service.settings import Settings
 
 ROOT = Path(__file__).parents[2]

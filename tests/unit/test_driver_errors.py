@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from service.errors import InvalidRequest, StorageUnavailable
-from service.storage.driver_errors import DRIVER_ERRORS, is_transient, translate
+from service.storage.drivers.driver_errors import DRIVER_ERRORS, is_transient, translate
 
 
 @pytest.mark.parametrize(

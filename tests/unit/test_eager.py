@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service import eager
+from service.deciding import eager
 
 
 async def test_what_waits_for_nothing_is_over_and_needs_no_task():

@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from model.encoder import Encoder, FrozenEncoder
-from model.encoder_kinds import ENCODERS, build_encoder
-from model.features import shares_seen
-from model.image_encoder import Conv, DomainBatchNorm
-from model.learner import Learner
-from model.rounds import Domain, Floats
-from model.vector_encoders import (
+from model.encoders.base import Encoder, FrozenEncoder
+from model.encoders.images import Conv, DomainBatchNorm
+from model.encoders.kinds import ENCODERS, build_encoder
+from model.encoders.vectors import (
     MLP,
     Identity,
     ProjectedMLP,
     Projection,
     Standardise,
+    shares_seen,
 )
+from model.learner import Learner
+from model.rounds import Domain, Floats
 from tests.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from model.config import ContextKind
-from model.export import exported
 from model.learner import Learner
 from model.ope.candidates import UniformCandidate
 from model.ope.estimates import EvaluationOptions
 from model.rounds import Domain
-from model.snapshot import to_bytes
+from model.state.export import exported
+from model.state.snapshot import to_bytes
 from service.errors import InvalidRequest
 from service.evaluating.candidates import (
     CandidateMaker,

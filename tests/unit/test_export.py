@@ -7,11 +7,11 @@ import pytest
 from safetensors.numpy import load, save
 
 from model.config import ContextKind
-from model.export import exported, manifest_of, open_exported
 from model.learner import Learner
 from model.rounds import Domain
-from model.snapshot import SnapshotError, to_bytes
-from model.tensor_bytes import metadata_of
+from model.state.export import exported, manifest_of, open_exported
+from model.state.snapshot import SnapshotError, to_bytes
+from model.state.tensor_bytes import metadata_of
 from tests.builders import make_rounds, small_config, teach
 
 FACTS = {"experiment": "doses", "arms": ["low", "mid", "high"]}

@@ -9,15 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from service import logs, middleware
 from service.app import create_app
+from service.auth.keys import RateLimit
+from service.auth.tenants import Realm
+from service.deciding.reward import Rewarding
+from service.deciding.select import Selecting
 from service.errors import StorageUnavailable
-from service.express_lane import ExpressLane
-from service.keys import RateLimit
+from service.http import middleware
+from service.http.fast_path import ExpressLane
 from service.metrics.processes import exposition
-from service.realms import Realm
-from service.rewarding import Rewarding
-from service.selecting import Selecting
+from service.ops import logs
 from service.settings import Settings
 from tests.api_tools import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
 from tests.key_tools import bearer, make_key

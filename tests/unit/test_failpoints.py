@@ -7,7 +7,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from service.failpoints import VARIABLE, Failpoint, Plan, plan, reach
+from service.ops.failpoints import VARIABLE, Failpoint, Plan, plan, reach
 from service.settings import Settings
 from tests.service_process import ROOT, clean_environment
 
@@ -40,9 +40,7 @@ def test_what_is_no_failpoint_fails_at_the_start(told: str, monkeypatch: pytest.
 
 
 def test_the_process_dies_at_the_visit_that_was_asked_for():
-    code = (
-        "from service.failpoints import *\nfor n in range(5): print(n); reach(Failpoint.AFTER_FOLD)"
-    )
+    code = "from service.ops.failpoints import *\nfor n in range(5): print(n); reach(Failpoint.AFTER_FOLD)"
     environment = clean_environment({VARIABLE: "after_fold:3"})
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False

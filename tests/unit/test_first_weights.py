@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.export import exported, open_exported
 from model.learner import Learner
-from model.networks import Networks
 from model.ope.density_ratio import _even_odds
-from model.snapshot import to_bytes
-from model.transfer import adversarial_divergence
+from model.state.export import exported, open_exported
+from model.state.snapshot import to_bytes
+from model.training.networks import Networks
+from model.transfer.bound import adversarial_divergence
 from tests.builders import small_config
 
 TIMES = 60

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from model.config import ContextKind
 from model.learner import Learner
-from model.restoring import restore_networks
 from model.rounds import Domain, Phase
-from model.snapshot import state_hash, to_bytes
-from service.decision_codec import DecisionPayload
+from model.state.restore import restore_networks
+from model.state.snapshot import state_hash, to_bytes
+from service.codec.decisions import DecisionPayload
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder, conclusion
 from service.records import EventKind, StoredEvent

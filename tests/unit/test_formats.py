@@ -10,8 +10,7 @@ from typing import Any
 import jsonschema_rs
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from model.config import ContextKind
 from model.rounds import Domain

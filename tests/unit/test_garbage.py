@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import gc
-from service.garbage import leave_the_past_alone
+from service.ops.process_tuning import leave_the_past_alone
 
 past = [[] for _ in range(800_000)]
 leave_the_past_alone()

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from model.config import BanditConfig
-from model.gate import Verdict, held_out_rewards, is_finite, judge, refused
 from model.learner import TrainingJob
-from model.replay import RoundBatch
+from model.memory import RoundBatch
 from model.rounds import Domain, Doubles
-from model.transfer import effective_rank
+from model.transfer.bound import effective_rank
+from model.transfer.gate import Verdict, held_out_rewards, is_finite, judge, refused
 from tests.builders import small_config
 
 COUNT = 63

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from service.errors import InvalidRequest, Overloaded, ServiceError, StorageUnavailable
-from service.storage.group_commit import CommitOptions, GroupCommit
+from service.storage.events.group_commit import CommitOptions, GroupCommit
 from tests.storage_tools import eventually, outcome, running
 
 

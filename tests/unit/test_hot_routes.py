@@ -8,12 +8,11 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import APIRouter, Depends
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from service.errors import InvalidRequest
+from service.http.hot_routes import HotRoute
 from service.routes import decisions, target
-from service.routes.hot import HotRoute
 from tests.api_tools import CONTEXT, Api
 
 ROUTES = [*decisions.router.routes, *target.hot_router.routes]

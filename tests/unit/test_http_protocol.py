@@ -14,9 +14,9 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service.express_lane import Exchange
-from service.http_protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
-from service.security_headers import ALWAYS, UNLESS_SAID, encoded
+from service.http.fast_path import Exchange
+from service.http.middleware import ALWAYS, UNLESS_SAID, encoded
+from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually

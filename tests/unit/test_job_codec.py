@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from model.job_codec import (
+from model.learner import Learner, TrainingJob
+from model.state.jobs import (
     Message,
     _training_job,
     answered,
@@ -15,8 +16,7 @@ from model.job_codec import (
     outcome_of,
     training_message,
 )
-from model.learner import Learner, TrainingJob
-from model.snapshot import state_hash
+from model.state.snapshot import state_hash
 from service.learning.pipe import receive, send
 from tests.builders import make_rounds, small_config, teach
 

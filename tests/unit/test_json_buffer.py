@@ -2,7 +2,7 @@ import contextlib
 
 import msgspec
 
-from service.json_buffer import KEPT_BYTES, JsonBuffer
+from service.codec.json_buffer import KEPT_BYTES, JsonBuffer
 
 
 def test_answers_of_any_length_follow_one_another():

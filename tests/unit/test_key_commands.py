@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from service.cli import app
-from service.keys import digest, parsed
+from service.auth.keys import digest, parsed
+from service.cli.main import app
 
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.logs.configure", lambda *_: None)
+    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
 
 
 @pytest.fixture

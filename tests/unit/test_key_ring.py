@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from service.auth.key_ring import KeyRing
+from service.auth.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
+from service.auth.tenants import Realm
 from service.errors import KeyRefused, RateLimited, StorageUnavailable
-from service.key_ring import KeyRing
-from service.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
-from service.realms import Realm
 from tests.key_tools import api_key
 from tests.storage_tools import eventually, running
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from model.bandit.linucb import LinUCB
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
-from model.linucb import LinUCB
 from model.rounds import Domain, Phase, Round
 from model.simulate import ClusterWorld, world_config
-from model.snapshot import state_hash, to_bytes
+from model.state.snapshot import state_hash, to_bytes
 from tests.builders import accuracy, make_rounds, play, play_episode, small_config, teach
 
 GOOD = Round(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)

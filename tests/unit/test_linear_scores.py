@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from model import linear_scores as linear
-from model.linucb import Factors, LinUCB
+from model.bandit import ucb as linear
+from model.bandit.linucb import Factors, LinUCB
 from model.rounds import Domain
 
 CPU = torch.device("cpu")
-KERNEL = "model.fused_scores"
+KERNEL = "model.bandit.ucb_gpu"
 
 
 def _factors(models: int, size: int) -> Factors:
@@ -40,7 +40,7 @@ def _expected(factors: Factors, alpha: float, latents: Any) -> Any:
 # Triton takes its interpreter when it is first imported, so the kernel has a process of its own.
 INTERPRETED = """
 import sys, numpy as np, torch
-from model.linear_scores import _fused
+from model.bandit.ucb import _fused
 given = np.load(sys.argv[1])
 fused = _fused(torch.from_numpy(given["weights"]), int(given["models"]))
 latents = torch.from_numpy(given["transposed"]).T

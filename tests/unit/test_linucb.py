@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mabwiser.mab import MAB, LearningPolicy
 
-from model.linucb import LinUCB, NotPositiveDefiniteError
+from model.bandit.linucb import LinUCB, NotPositiveDefiniteError
 from model.rounds import Doubles, Floats, Integers
 
 ARMS, SIZE = 3, 5

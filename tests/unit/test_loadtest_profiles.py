@@ -5,7 +5,7 @@ import math
 from loadtest.knee import Promise
 from loadtest.profiles import Plan, overload, select
 from loadtest.validity import Bounds, faults
-from service.concurrency_limit import LoadLimits
+from service.http.concurrency_limit import LoadLimits
 from tests.loadtest_tools import Costs, simulated_bench
 
 PLAN = Plan(seconds=10, step_seconds=3)

@@ -12,7 +12,7 @@ from loadtest.checks import at_least, at_most
 from loadtest.profiles import PROFILES
 from loadtest.report import Verdict, facts, markdown, write
 from loadtest.sampling import MEBIBYTE, Sample
-from service.concurrency_limit import LoadLimits
+from service.http.concurrency_limit import LoadLimits
 from tests.loadtest_tools import simulated_bench
 
 MET = at_most("errors", 0, 0, "{:.0f}")

@@ -9,7 +9,7 @@ import pytest
 
 from loadtest.http_client import Answer
 from loadtest.traffic import REWARD, SELECT, Body, Caller, Request, Traffic, Workload
-from service.bodies import RewardBody, SelectBody, decode
+from service.codec.bodies import RewardBody, SelectBody, decode
 
 IDS = [str(UUID(int=number)) for number in range(1, 200)]
 

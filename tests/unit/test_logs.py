@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service import logs
+from service.ops import logs
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from model import losses
+from model.training import losses
 
 REWARDS = torch.tensor([0.0, 1.0, 1.0, 0.3], dtype=torch.float64)
 

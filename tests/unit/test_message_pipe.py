@@ -4,7 +4,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 
-from model.job_codec import Message
+from model.state.jobs import Message
 from service.learning.pipe import PipeClosed, receive, send
 
 ARRAYS = {

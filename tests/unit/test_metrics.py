@@ -17,8 +17,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from model.transfer import BoundTerms, TransferReport
-from model.verdict import Signs, Word
+from model.transfer.bound import BoundTerms, TransferReport
+from model.transfer.verdict import Signs, Word
 from service.metrics import Metrics
 from service.metrics.experiment_labels import FILE_NAME, MAX_EXPERIMENTS, OTHER, ExperimentLabels
 from service.metrics.processes import forget_process

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import logs
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.middleware import Admission, Limits, RequestScope
+from service.http.problems import Problems
 from service.metrics import Metrics
-from service.middleware import Admission, Limits, RequestScope
-from service.problems import Problems
-from service.readiness import Readiness
-from service.request_tally import RequestTally
+from service.ops import logs
+from service.ops.supervisor import Readiness
 from tests.asgi_tools import Caller, Inner
 
 

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 import torch
 
-from model.networks import Head, Networks
+from model.encoders.ensemble import tower_weights
+from model.encoders.vectors import Committee
 from model.rounds import Domain
-from model.towers import tower_weights
-from model.vector_encoders import Committee
+from model.training.networks import Head, Networks
 from tests.builders import small_config
 
 CPU = torch.device("cpu")
@@ -109,7 +109,7 @@ def test_encoding_in_chunks_covers_every_row(monkeypatch):
     contexts = torch.randn(10, 4)
     whole = networks().encode(contexts, Domain.SOURCE)
     for name, value in (("_FEWEST", 1), ("_NUMBERS", 12)):  # three contexts of four numbers
-        monkeypatch.setattr(f"model.networks.{name}", value)
+        monkeypatch.setattr(f"model.training.networks.{name}", value)
     torch.testing.assert_close(networks().encode(contexts, Domain.SOURCE), whole)
     assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)
 

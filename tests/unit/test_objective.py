@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model import losses
-from model.config import BanditConfig
-from model.networks import Networks
-from model.objective import step_terms
+from model.config import BanditConfig, system_config
 from model.rounds import Domain
-from model.systems import system_config
+from model.training import losses
+from model.training.networks import Networks
+from model.training.objective import step_terms
 
 COUNT = 8
 # What makes a tensor from the host's numbers, or the host's numbers from a tensor.

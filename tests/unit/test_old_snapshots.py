@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.restoring import restore
+from model.state.restore import restore
 from tests.builders import make_rounds, teach
 from tests.oracles.make_snapshot import FOLDER, said
 

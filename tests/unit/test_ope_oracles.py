@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimators.bandits import clopper_pearson as their_clopper_pearson
-from estimators.bandits import cressieread, ips, snips
+from estimators.bandits import clopper_pearson as their_clopper_pearson, cressieread, ips, snips
 from scipy import stats
 
 from model.ope.beta import beta_cdf, beta_quantile, f_quantile

@@ -11,9 +11,9 @@ from benchmarks.paper.methods import BY_NAME
 from benchmarks.paper.playing import Run, play, strides, visits
 from benchmarks.paper.quick_ucb import QuickUCB
 from benchmarks.paper.scoring import by_learner, chosen_arms
+from model.bandit.linucb import LinUCB
 from model.config import BanditConfig
 from model.learner import Learner
-from model.linucb import LinUCB
 from model.rounds import Domain
 from tests.builders import make_rounds, small_config, teach
 

@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.pca import IncrementalPCA
+from model.encoders.pca import IncrementalPCA
 from model.rounds import Doubles
 
 

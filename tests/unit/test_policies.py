@@ -10,10 +10,11 @@ import pytest
 
 from model.budget import estimated
 from model.learner import Learner
-from model.snapshot import to_bytes
+from model.state.snapshot import to_bytes
+from service.bus.bus import InProcessBus
+from service.deciding.policies import Policies, PolicyObserver, PolicyOptions
 from service.errors import StorageUnavailable, UnknownExperiment
 from service.experiment_spec import ExperimentSpec
-from service.policies import Policies, PolicyObserver, PolicyOptions
 from service.records import (
     Experiment,
     Phase,
@@ -22,7 +23,6 @@ from service.records import (
     StoredSnapshot,
     utc_now,
 )
-from service.snapshot_bus import InProcessBus
 from tests.storage_tools import eventually, running
 
 SPEC = ExperimentSpec.from_json(

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from model.bandit.policy import Policy
+from model.bandit.selection import drawn_arms
 from model.learner import Learner
-from model.policy import Policy
 from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Floats
-from model.selection import drawn_arms
 from tests.builders import make_rounds, small_config, teach
 
 IDS = [f"decision-{i}" for i in range(40)]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from model import precision
 from model.config import BanditConfig
-from model.first_weights import first_weights
-from model.image_encoder import Conv
+from model.encoders import precision
+from model.encoders.images import Conv
+from model.randomness import first_weights
 from model.rounds import Domain
 
 SHAPE = (3, 12, 12)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.promptly import Promptly
+from service.http.promptly import Promptly
 
 
 async def soon() -> str:

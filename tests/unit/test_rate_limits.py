@@ -1,5 +1,5 @@
-from service.keys import RateLimit
-from service.rate_limits import TokenBucket
+from service.auth.key_ring import TokenBucket
+from service.auth.keys import RateLimit
 
 
 def test_a_burst_passes_then_the_rate_holds():

@@ -1,7 +1,7 @@
 import pytest
 
+from service.auth.tenants import Realm, is_tenant, public_name, split
 from service.errors import NotGranted, UnknownExperiment
-from service.realms import Realm, is_tenant, public_name, split
 
 ACME = Realm("acme")
 

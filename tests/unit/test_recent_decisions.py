@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from service.recent_decisions import Owner, RecentDecisions
+from service.deciding.reward import Owner, RecentDecisions
 
 OWNER = Owner("e-1", "doses")
 

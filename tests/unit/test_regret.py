@@ -4,7 +4,7 @@ import pytest
 
 from model.rounds import Phase
 from service.records import EventKind, StoredEvent, phase_event
-from service.regret import MAX_POINTS, target_regret
+from service.reporting.transfer_history import MAX_POINTS, target_regret
 from tests.unit.test_folding import event
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pytest
 
 from service.errors import ExperimentPaused, InvalidRequest, ServiceError, StorageUnavailable
-from service.storage.group_commit import CommitOptions, GroupCommit
+from service.storage.events.group_commit import CommitOptions, GroupCommit
 from tests.storage_tools import eventually, outcome, running
 from tests.virtual_time import run_virtually
 

@@ -3,8 +3,8 @@ import pytest
 import torch
 from scipy import stats
 
+from model.memory import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.randomness import uniform
-from model.replay import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import Domain, Round
 from tests.builders import block, make_rounds, small_config
 

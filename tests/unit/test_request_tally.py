@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
 from service.metrics import Metrics
 from service.metrics.many_histogram import ManyHistogram
-from service.request_tally import RequestTally
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.decision_codec import Side
+from service.codec.decisions import Side
+from service.deciding.select import Round
 from service.records import Domain
-from service.selecting import Round
 
 ARMS = ("low", "mid")
 SOURCE = Side(Domain.SOURCE, ARMS, bytes(8))

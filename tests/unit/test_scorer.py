@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
-from model.policy import Policy
 from model.rounds import Domain, Round, Selection
+from service.deciding.devices import Placement
+from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Scorer
 from service.errors import Overloaded
-from service.placement import Placement
-from service.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Scorer
 
 
 class CountingPolicy:

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from model.bandit.selection import drawn_arms, entropy, mixed_probabilities
 from model.learner import Learner
 from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Integers, Keys
-from model.selection import drawn_arms, entropy, mixed_probabilities
 from tests.builders import make_rounds, small_config
 
 DRAWS = 100_000

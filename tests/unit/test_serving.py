@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 import uvloop
 
-from service.readiness import Readiness
-from service.serving import SIGNALS, DrainingServer, listen
+from service.http.server import SIGNALS, DrainingServer, listen
+from service.ops.supervisor import Readiness
 
 
 async def nothing(scope, receive, send):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.shares import best_arm_odds, share_factor, share_ratio
+from model.training.shares import best_arm_odds, share_factor, share_ratio
 
 
 def predictions(

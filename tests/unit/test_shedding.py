@@ -5,13 +5,12 @@ import json
 import pytest
 from starlette.types import ASGIApp
 
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
 from service.errors import Overloaded
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.load_shedding import Shedding
+from service.http.middleware import SecurityHeaders
 from service.metrics import Metrics
-from service.readiness import Readiness
-from service.request_tally import RequestTally
-from service.security_headers import SecurityHeaders
-from service.shedding import Shedding
+from service.ops.supervisor import Readiness
 from tests.asgi_tools import Caller, Inner
 from tests.storage_tools import eventually, running
 

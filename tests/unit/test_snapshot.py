@@ -12,10 +12,17 @@ from safetensors.numpy import load, save
 
 from model.config import digest_of
 from model.learner import Learner
-from model.restoring import ContextLookup, restore, restore_policy
 from model.rounds import Domain, Floats, Integers, Phase, Round
-from model.snapshot import MAGIC, SCHEMA_VERSION, SnapshotError, read_header, state_hash, to_bytes
-from model.tensor_bytes import Arrays
+from model.state.restore import ContextLookup, restore, restore_policy
+from model.state.snapshot import (
+    MAGIC,
+    SCHEMA_VERSION,
+    SnapshotError,
+    read_header,
+    state_hash,
+    to_bytes,
+)
+from model.state.tensor_bytes import Arrays
 from tests.builders import make_rounds, small_config, teach
 
 START = len(MAGIC) + 32

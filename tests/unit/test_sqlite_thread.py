@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.storage.sqlite_thread import SqliteThread
+from service.storage.drivers.sqlite_thread import SqliteThread
 from tests.storage_tools import eventually
 
 

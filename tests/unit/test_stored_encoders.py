@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.learner import Learner
-from model.snapshot import to_bytes
+from model.state.snapshot import to_bytes
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent

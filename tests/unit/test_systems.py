@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from model.config import ContextKind
-from model.image_encoder import Conv, StridedConv
+from model.config import SYSTEMS, ContextKind, system_config
+from model.encoders.images import Conv, StridedConv
+from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
 from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
-from model.systems import SYSTEMS, system_config
-from model.vector_encoders import MLP, Committee, Identity, ProjectedMLP, Projection
 from tests.builders import SMALL, make_rounds, play, teach
 
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}

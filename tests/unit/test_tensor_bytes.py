@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from model.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read
+from model.state.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read
 
 METADATA = {"header": json.dumps({"name": 'a "quoted" \\ text', "é": [1, 2]})}
 ARRAYS: Arrays = {

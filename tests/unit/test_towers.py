@@ -2,11 +2,17 @@ import numpy as np
 import pytest
 import torch
 
-from model.discriminator import Discriminator
+from model.config import system_config
+from model.encoders.ensemble import (
+    TowerLinear,
+    by_tower,
+    fitting_count,
+    tower_shares,
+    tower_weights,
+)
+from model.encoders.vectors import Committee
 from model.rounds import Domain
-from model.systems import system_config
-from model.towers import TowerLinear, by_tower, fitting_count, tower_shares, tower_weights
-from model.vector_encoders import Committee
+from model.training.discriminator import Discriminator
 
 
 def committee(towers: int = 4, latent_size: int = 16, shape: tuple[int, ...] = (5,)) -> Committee:

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model import training
-from model.image_encoder import Conv, DomainBatchNorm
+from model.encoders.ensemble import tower_weights
+from model.encoders.images import Conv, DomainBatchNorm
+from model.encoders.vectors import Committee
 from model.learner import Learner, TrainingJob
-from model.networks import Networks
 from model.rounds import Domain
-from model.shares import share_ratio
-from model.towers import tower_weights
-from model.training import Trained, average_weight, train_episode
-from model.vector_encoders import Committee
-from model.views import random_view
+from model.training import episode as training_episode
+from model.training.augmentation import random_view
+from model.training.episode import Trained, average_weight, train_episode
+from model.training.networks import Networks
+from model.training.shares import share_ratio
 from tests.builders import make_rounds, small_config, teach
 
 
@@ -241,7 +241,7 @@ def test_domains_are_compared_by_views_of_both_or_of_none(job, monkeypatch, is_v
         are_targets.update(row.tobytes() in known for row in contexts.numpy())
         return random_view(contexts, *rest)
 
-    monkeypatch.setattr(training, "random_view", recorded)
+    monkeypatch.setattr(training_episode, "random_view", recorded)
     trained(job, view_rounds=is_viewed)
     assert are_targets == ({True, False} if is_viewed else set())
 
@@ -262,7 +262,7 @@ def test_domains_are_balanced_where_that_is_asked_for_alone(job, monkeypatch, is
         compared.append((len(source), len(target)))
         return share_ratio(source, target)
 
-    monkeypatch.setattr(training, "share_ratio", recorded)
+    monkeypatch.setattr(training_episode, "share_ratio", recorded)
     trained(job, balance_classes=is_balanced)
     rounds = job.data.rounds
     learned_from = int((~rounds.is_held_out & ~rounds.is_target).sum())

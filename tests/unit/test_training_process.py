@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.job_codec import Message
+from model.state.jobs import Message
 from service.learning import training_process
 from service.learning.jobs import failure_reason
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from service import logs, tracing
+from service.deciding.batcher import TurnSelecting
+from service.deciding.select import Answered, Round
 from service.errors import ExperimentPaused, ServiceError, StorageUnavailable
-from service.selecting import Answered, Round
-from service.turn_selecting import TurnSelecting
+from service.ops import logs, tracing
 from tests.measuring import PATIENCE_SECONDS
 
 ONE: Any = object()  # policies as they are served

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.verdict import Signs, Word, judged
+from model.transfer.verdict import Signs, Word, judged
 
 GOOD = Signs(
     domain_accuracy=0.52,

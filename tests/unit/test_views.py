@@ -3,8 +3,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from model import views
-from model.views import image_view, random_view, vector_view
+from model.training import augmentation
+from model.training.augmentation import image_view, random_view, vector_view
 
 
 def seeded(seed: int = 0) -> Generator:
@@ -75,7 +75,7 @@ def test_image_view_changes_gain_and_sign_of_some_images():
 
 
 def test_pixels_are_moved_by_noise_of_its_own_each():
-    noise = views._noise(torch.zeros(50, 3, 9, 7), seeded())
+    noise = augmentation._noise(torch.zeros(50, 3, 9, 7), seeded())
     assert noise.shape == (50, 3, 9, 7)
     assert float(noise.mean()) == pytest.approx(0.0, abs=0.03)
     assert float(noise.std()) == pytest.approx(1.0, abs=0.02)
@@ -86,12 +86,12 @@ def test_pixels_are_moved_by_noise_of_its_own_each():
 
 def test_an_image_view_is_a_moved_image_with_gain_bias_and_noise(monkeypatch: pytest.MonkeyPatch):
     images = torch.randn(4, 3, 8, 8, generator=seeded(9))
-    moved = views._moved(images, seeded())
+    moved = augmentation._moved(images, seeded())
     gain, noise = torch.randn(4, 3, 8, 8), torch.randn(4, 3, 8, 8)
-    monkeypatch.setattr(views, "_moved", lambda *_: moved.clone())
-    monkeypatch.setattr(views, "_gain", lambda *_: gain)
-    monkeypatch.setattr(views, "_noise", lambda *_: noise)
-    bias = 0.3 * views._spread(images, seeded(), 4, 3, 1, 1)
+    monkeypatch.setattr(augmentation, "_moved", lambda *_: moved.clone())
+    monkeypatch.setattr(augmentation, "_gain", lambda *_: gain)
+    monkeypatch.setattr(augmentation, "_noise", lambda *_: noise)
+    bias = 0.3 * augmentation._spread(images, seeded(), 4, 3, 1, 1)
     middle = moved.mean(dim=(2, 3), keepdim=True)
     expected = (moved - middle) * gain + middle + bias + 0.05 * noise
     torch.testing.assert_close(image_view(images, seeded()), expected)
@@ -99,7 +99,7 @@ def test_an_image_view_is_a_moved_image_with_gain_bias_and_noise(monkeypatch: py
 
 def test_every_image_of_many_has_its_own_view():
     images = torch.randn(1, 1, 6, 6, generator=seeded(9)).expand(
-        2 * views._IMAGES_AT_ONCE + 3, -1, -1, -1
+        2 * augmentation._IMAGES_AT_ONCE + 3, -1, -1, -1
     )
     seen = random_view(images, seeded(), 0.1)
     assert seen.shape == images.shape
@@ -109,14 +109,14 @@ def test_every_image_of_many_has_its_own_view():
 @pytest.mark.parametrize("size", [(28, 28), (5, 9), (1, 4)])
 def test_gains_are_interpolated_between_points_at_the_corners(size):
     gains = torch.randn(4, 2, 3, 3)
-    found = gains.flatten(2) @ views._between_points(gains, *size).T
+    found = gains.flatten(2) @ augmentation._between_points(gains, *size).T
     expected = functional.interpolate(gains, size, mode="bilinear", align_corners=True)
     torch.testing.assert_close(found.view_as(expected), expected)
 
 
 def test_half_of_the_images_have_a_gain_that_changes_within_them():
     images = torch.zeros(400, 3, 8, 8)
-    gains = views._gain(images, seeded()).expand_as(images)
+    gains = augmentation._gain(images, seeded()).expand_as(images)
     lowest, highest = gains.amin(dim=(2, 3)), gains.amax(dim=(2, 3))
     is_even = (lowest == highest).all(dim=1)
     assert float(is_even.float().mean()) == pytest.approx(0.5, abs=0.1)

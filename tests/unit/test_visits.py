@@ -5,14 +5,12 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from service.concurrency_limit import ConcurrencyLimit, LoadLimits
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally, Visit
+from service.http.load_shedding import Shedding
+from service.http.middleware import Admission, Limits
+from service.http.problems import Problems
 from service.metrics import Metrics
-from service.middleware import Admission, Limits
-from service.problems import Problems
-from service.readiness import Readiness
-from service.request_tally import RequestTally
-from service.shedding import Shedding
-from service.visits import Visit
+from service.ops.supervisor import Readiness
 from tests.asgi_tools import Inner
 from tests.loadtest_tools import VirtualTime
 from tests.storage_tools import eventually, running

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import StorageUnavailable
-from service.storage.write_check import SECONDS, WriteCheck, write_little_to_sqlite
+from service.storage.drivers.write_check import SECONDS, WriteCheck, write_little_to_sqlite
 from tests.storage_tools import eventually, outcome
 
 

@@ -1,0 +1,1 @@
+"""LinUCB on encoded contexts: A, b and θ, UCB, selection, policies, confidence."""

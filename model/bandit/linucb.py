@@ -1,0 +1,179 @@
+"""The linear bandit on latents: A = γI + Σ zzᵀ, b = Σ rz, θ = A⁻¹b, one or K of them.
+
+Sums are float64 and folded one round after the other, so that the result depends on the order of
+the rounds alone and never on how a stream was cut into batches.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+import torch
+
+from model.bandit.packed_sums import PackedSums
+from model.rounds import Domain, Doubles, Floats, Integers
+
+
+class NotPositiveDefiniteError(ArithmeticError):
+    """A is not positive definite: a bug or corruption, to be answered by a rebuild from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖.
+
+    `own_target_theta` is the target's where it has one of its own (see `distilling`).
+    """
+
+    theta: Doubles
+    inverse_root: Doubles
+    own_target_theta: Doubles | None = None
+
+    @property
+    def target_theta(self) -> Doubles:
+        """The θ that decides on the target, (M, d)."""
+        return self.theta if self.own_target_theta is None else self.own_target_theta
+
+    def theta_of(self, domain: Domain) -> Doubles:
+        """The θ that decides on a domain, (M, d)."""
+        return self.target_theta if domain is Domain.TARGET else self.theta
+
+
+class LinUCB:
+    """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model.
+
+    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `distilling`).
+    """
+
+    def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
+        self.ridge = ridge
+        self._sums = PackedSums(model_count, latent_size)
+        self.counts: Integers = np.zeros(model_count, dtype=np.int64)
+        shape = (model_count, latent_size)
+        self.target_shift: Doubles | None = None
+        self._factors = Factors(np.zeros(shape), np.zeros((*shape, latent_size)))
+        self._factored_counts: Integers = np.full(model_count, -1)  # none is factored yet
+        self._conditions = np.ones(model_count)  # of γI
+        self._conditioned_counts: Integers = np.zeros(model_count, dtype=np.int64)
+
+    @property
+    def gram(self) -> Doubles:
+        """A copy of Σ zzᵀ of each model, (M, d, d)."""
+        return self._sums.gram()
+
+    @property
+    def b(self) -> Doubles:
+        """A copy of Σ rz of each model, (M, d)."""
+        return self._sums.b()
+
+    @property
+    def A(self) -> Doubles:  # noqa: N802 - the paper's name
+        """The design matrices γI + Σ zzᵀ, (M, d, d)."""
+        return _regularised(self.gram, self.ridge)
+
+    def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
+        """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
+        self._sums.add(latents, models, rewards)
+        self.counts += np.bincount(models, minlength=len(self.counts))
+
+    @classmethod
+    def rebuilt(
+        cls, latents: Floats, models: Integers, rewards: Doubles, model_count: int, ridge: float
+    ) -> Self:
+        """The statistics of many rounds at once, by one matrix product an arm."""
+        size = latents.shape[1]
+        gram, b = np.zeros((model_count, size, size)), np.zeros((model_count, size))
+        wide = latents.astype(np.float64)
+        for model in np.unique(models).tolist():
+            Z = wide[models == model]  # (n_a, d)
+            gram[model] = Z.T @ Z
+            b[model] = rewards[models == model] @ Z
+        return cls.of_sums(gram, b, np.bincount(models, minlength=model_count), ridge)
+
+    @classmethod
+    def of_sums(
+        cls,
+        gram: Doubles,
+        b: Doubles,
+        counts: Integers,
+        ridge: float,
+        target_shift: Doubles | None = None,
+    ) -> Self:
+        """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
+        built = cls(len(b), b.shape[1], ridge)
+        built._sums, built.counts = PackedSums.of(gram, b), counts
+        built.target_shift = target_shift
+        return built
+
+    def merged(self, other: "LinUCB") -> Self:
+        """The statistics of two disjoint parts of a log together: sums add up."""
+        if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
+            raise ValueError("merge: the two states differ in shape or ridge")
+        if self.target_shift is not None or other.target_shift is not None:
+            raise ValueError("merge: what a head has learned does not add up")
+        return self.of_sums(
+            self.gram + other.gram, self.b + other.b, self.counts + other.counts, self.ridge
+        )
+
+    def factors(self) -> Factors:
+        """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
+        stale = np.flatnonzero(self.counts != self._factored_counts)
+        if len(stale) == len(self.counts):
+            self._factors = self._factored(None)
+        elif stale.size:
+            theta = self._factors.theta.copy()
+            inverse_root = self._factors.inverse_root.copy(order="K")
+            found = self._factored(stale)
+            theta[stale], inverse_root[stale] = found.theta, found.inverse_root
+            own = self._factors.own_target_theta
+            if own is not None:
+                own = own.copy()
+                own[stale] = found.target_theta
+            self._factors = Factors(theta, inverse_root, own)
+        self._factored_counts = self.counts.copy()
+        return self._factors
+
+    def _factored(self, models: Integers | None) -> Factors:
+        """θ and L⁻¹ of some models, of all for none."""
+        A, b = _regularised(self._sums.gram(models), self.ridge), self._sums.b(models)
+        try:
+            L = np.linalg.cholesky(A)
+        except np.linalg.LinAlgError as error:
+            raise NotPositiveDefiniteError("A is not positive definite") from error
+        # By substitution: several times cheaper than an inverse that does not know of the zeros.
+        root, unit = torch.from_numpy(L), _unit(L.shape[1])
+        inverse_root = torch.linalg.solve_triangular(root, unit, upper=False).numpy()
+        theta = _solved(A, inverse_root, b)
+        if self.target_shift is None:
+            return Factors(theta, inverse_root)
+        shift = self.target_shift if models is None else self.target_shift[models]
+        return Factors(theta, inverse_root, _solved(A, inverse_root, b + shift))
+
+    def condition_numbers(self) -> Doubles:
+        """Condition number of each A, (M,); only of those that changed since the last call it is found anew."""
+        stale = np.flatnonzero(self.counts != self._conditioned_counts)
+        if stale.size:
+            values = np.linalg.eigvalsh(_regularised(self._sums.gram(stale), self.ridge))
+            self._conditions[stale] = values[:, -1] / values[:, 0]
+            self._conditioned_counts = self.counts.copy()
+        return self._conditions.copy()
+
+
+def _solved(A: Doubles, inverse_root: Doubles, b: Doubles) -> Doubles:
+    """A⁻¹b of each model, (M, d)."""
+    column = b[..., None]
+    theta = inverse_root.mT @ (inverse_root @ column)
+    theta += inverse_root.mT @ (inverse_root @ (column - A @ theta))  # one step of refinement
+    return theta[..., 0]
+
+
+def _regularised(gram: Doubles, ridge: float) -> Doubles:
+    """γI + Σ zzᵀ, in the memory of the latter."""
+    gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridge
+    return gram
+
+
+@lru_cache(maxsize=8)
+def _unit(size: int) -> torch.Tensor:
+    return torch.eye(size, dtype=torch.float64)

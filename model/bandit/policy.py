@@ -1,0 +1,201 @@
+"""The frozen thing that selects: one encoder, θ and widths, in single precision, on one device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.bandit.confidence import Confidence, decision_scores
+from model.bandit.linucb import Factors
+from model.bandit.selection import TIE_TOLERANCE, drawn_arms, mixed_probabilities
+from model.bandit.ucb import linear_scores
+from model.config import BanditConfig
+from model.encoders.base import FrozenEncoder
+from model.encoders.size import decision_multiplications
+from model.randomness import KeyedUniforms, bytes_key, draw_keys
+from model.rounds import (
+    Booleans,
+    Domain,
+    Doubles,
+    Floats,
+    Integers,
+    Keys,
+    Scores,
+    Selection,
+    TargetSelection,
+    checked_contexts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """Names of what a policy was built from."""
+
+    version: int
+    encoder_version: int
+    offset: int
+
+
+class Policy:
+    """Scores and selects whole batches in one forward pass; nothing in it ever changes.
+
+    Contexts are (n, *shape), or (n, K, *shape) for per-arm contexts; `eligible` (n, K) narrows
+    the arms (and masks padding where rounds have different numbers of arms).
+    """
+
+    def __init__(
+        self,
+        config: BanditConfig,
+        seed: int,
+        encoder: FrozenEncoder,
+        factors: Factors,
+        version: PolicyVersion,
+        confidence: Confidence | None = None,
+    ) -> None:
+        self.config = config
+        self.seed = seed
+        self.version = version
+        self.confidence = confidence
+        self.device = encoder.device
+        self.multiplications = decision_multiplications(config)  # of one decision, by estimate
+        self._forward = encoder.forwards
+        self._linear_scores = linear_scores(factors, config.alpha, self.device)
+        self._size = encoder.latent_size
+        self._on_cpu = self.device.type == "cpu"
+        self._shape = config.context_shape
+        self._is_joint = config.is_joint
+        self._uniforms = KeyedUniforms(seed, "draw")
+        # Scores are of the order of the largest possible bonus, α/√γ, or 1.
+        self._tolerance = TIE_TOLERANCE * max(1.0, config.alpha / config.ridge**0.5)
+
+    def latents(self, contexts: Floats, domain: Domain) -> Floats:
+        """φ of contexts (n, *shape), (n, d) on the host."""
+        if self._on_cpu:
+            return np.asarray(self._forward[domain](contexts))
+        with torch.inference_mode():
+            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
+            return np.asarray(self._forward[domain](moved).cpu())
+
+    def score_many(
+        self, contexts: object, domain: Domain, eligible: Booleans | None = None
+    ) -> Scores:
+        """Mean, bonus and UCB of every arm, each (n, K)."""
+        return self._scored(self._checked(contexts, eligible), domain)
+
+    def select_many(
+        self,
+        contexts: object,
+        domain: Domain,
+        decisions: Sequence[str] | Keys,
+        eligible: Booleans | None = None,
+    ) -> Selection:
+        """One arm a row, drawn from exact probabilities by (seed, decision).
+
+        `decisions` are the decisions' ids, or their `draw_keys` where speed matters.
+        """
+        array = self._checked(contexts, eligible)
+        if len(decisions) != len(array):
+            raise ValueError(f"decisions: {len(decisions)} ids for {len(array)} contexts")
+        keys = decisions if isinstance(decisions, np.ndarray) else draw_keys(decisions)
+        if keys.dtype != np.uint64 or keys.ndim != 1:
+            raise ValueError("decisions: keys must be a row of uint64")
+        scores = self._scored(array, domain)
+        probabilities = mixed_probabilities(
+            scores.ucb, eligible, self.config.epsilon, self._tolerance
+        )
+        arms = drawn_arms(probabilities, self._uniforms, keys)
+        return Selection(arms, probabilities, scores)
+
+    def select_target(self, contexts: object, eligible: Booleans | None = None) -> TargetSelection:
+        """The best arm a row for the target, and how far it is supported by the source.
+
+        Nothing is learned from these decisions, so nothing is explored: ε = 0. Ties are drawn by
+        the context, so that equal contexts get equal arms. Confidence is 0 while there is
+        nothing to judge it by.
+        """
+        array = self._checked(contexts, eligible)
+        scores, latents = self._scored_with_latents(array, Domain.TARGET)
+        probabilities = mixed_probabilities(scores.ucb, eligible, 0.0, self._tolerance)
+        arms = np.asarray(probabilities.argmax(axis=1))
+        tied = np.flatnonzero(probabilities[np.arange(len(arms)), arms] < 1.0)
+        for row in tied.tolist():
+            keys = np.array([bytes_key(array[row].tobytes())], dtype=np.uint64)
+            arms[row] = drawn_arms(probabilities[row : row + 1], self._uniforms, keys)[0]
+        confidence = self._rated(arms, scores, latents, eligible)
+        return TargetSelection(arms, probabilities, scores, confidence, tied)
+
+    def _rated(
+        self, arms: Integers, scores: Scores, latents: Floats, eligible: Booleans | None
+    ) -> Doubles:
+        if self.confidence is None or not len(arms):
+            return np.zeros(len(arms))
+        rows = np.arange(len(arms))
+        if self._is_joint:
+            latents = latents.reshape(*scores.mean.shape, -1)[rows, arms]
+        # The bonus is α·width; without α there is no width to go by.
+        alpha = self.config.alpha
+        widths = scores.bonus[rows, arms].astype(np.float64) / (alpha or np.inf)
+        found = decision_scores(scores.mean.astype(np.float64), self._is_joint, eligible)
+        return self.confidence.rate(latents, found, widths, self.config.ridge)
+
+    def _checked(self, contexts: object, eligible: Booleans | None) -> Floats:
+        array = checked_contexts(contexts, self._shape)
+        leading = array.ndim - len(self._shape)
+        if leading != (2 if self._is_joint else 1):
+            raise ValueError(f"context: expected a batch of contexts, got shape {array.shape}")
+        arm_count = array.shape[1] if self._is_joint else self.config.arm_count
+        if arm_count < 1:
+            raise ValueError("arms: a round needs at least one arm")
+        if eligible is not None:
+            _check_eligible(eligible, (len(array), arm_count))
+        return array
+
+    def _scored(self, contexts: Floats, domain: Domain) -> Scores:
+        if not len(contexts):
+            return self._empty(contexts)
+        if self._on_cpu:
+            return Scores(*self._arithmetic(contexts, domain)[0])
+        with torch.inference_mode():
+            scores, _ = self._arithmetic(self._moved(contexts), domain)
+        return Scores(*scores.cpu().numpy())
+
+    def _scored_with_latents(self, contexts: Floats, domain: Domain) -> tuple[Scores, Floats]:
+        if not len(contexts):
+            return self._empty(contexts), np.zeros((0, self._size), dtype=np.float32)
+        if self._on_cpu:
+            scores, latents = self._arithmetic(contexts, domain)
+            return Scores(*scores), latents
+        with torch.inference_mode():
+            scores, latents = self._arithmetic(self._moved(contexts), domain)
+        return Scores(*scores.cpu().numpy()), latents.cpu().numpy()
+
+    def _empty(self, contexts: Floats) -> Scores:
+        arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
+        empty = np.zeros((0, arm_count), dtype=np.float32)
+        return Scores(empty, empty, empty)
+
+    def _moved(self, contexts: Floats) -> torch.Tensor:
+        writable = np.require(contexts, requirements=["C", "W"])  # torch warns of others
+        return torch.from_numpy(writable).to(self.device)
+
+    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any]:
+        """Scores, each (n, K), and φ, for numpy arrays and torch tensors alike."""
+        rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
+        latents = self._forward[domain](rows)  # (n or n·K, d)
+        scores = self._linear_scores[domain](latents)
+        if self._is_joint:
+            leading = contexts.shape[:2]
+            if self._on_cpu:
+                scores = tuple(each.reshape(leading) for each in scores)
+            else:
+                scores = scores.reshape(3, *leading)
+        return scores, latents
+
+
+def _check_eligible(eligible: Booleans, shape: tuple[int, int]) -> None:
+    if eligible.dtype != np.bool_ or eligible.shape != shape:
+        raise ValueError(f"eligible: expected booleans of shape {shape}")
+    if not eligible.any(axis=1).all():
+        raise ValueError("eligible: a round needs at least one eligible arm")

@@ -1,0 +1,1 @@
+"""Encoders φ of contexts: vectors, images, ensembles."""

@@ -1,0 +1,105 @@
+"""What an encoder φ is: contexts of a domain in, latents of norm 1 out.
+
+A trained encoder is frozen into a plain function of arrays for serving: numpy on the CPU, where it
+is the fastest at small batches, torch on a GPU.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.encoders.arrays import Array
+from model.rounds import Domain, Floats
+
+# From contexts (n, …) to latents (n, d).
+Frozen = Callable[[Array], Array]
+
+TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
+
+
+class Encoder(nn.Module):
+    """Maps contexts (n, *shape) of a domain to latents (n, latent_size) of norm 1."""
+
+    latent_size: int
+    # Whether a frozen forward on the CPU rounds a row the same, whatever other rows come with it.
+    is_rowwise: bool = False
+    towers: int = 1  # equal parts of the latents that are trained each by itself
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        """Latents with gradients, batch statistics in training mode."""
+        raise NotImplementedError
+
+    def together(self, source: Tensor, target: Tensor) -> Tensor:
+        """`forward` of source contexts, then of target contexts, joined.
+
+        Some encoders need fewer operations for both at once.
+        """
+        return torch.cat([self(source, Domain.SOURCE), self(target, Domain.TARGET)])
+
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
+        """Fit what is not learned by gradient from contexts of both domains (either may be empty).
+
+        `rewarded`: the contexts of the rounds that it will learn from.
+        """
+
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        """Take batch statistics from contexts as they are (either may be empty), after training."""
+
+    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
+        """Take what each tower weighs from expected rewards (n, T, M) of target contexts, and from contexts."""
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        """The forward function of one domain on one device, in evaluation mode."""
+        raise NotImplementedError
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether gradient steps change it."""
+        return any(True for _ in self.parameters())
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenEncoder:
+    """An encoder as plain functions of arrays on one device, one a domain."""
+
+    latent_size: int
+    device: torch.device
+    forwards: dict[Domain, Frozen]
+    is_rowwise: bool = False
+
+    @classmethod
+    def of(cls, encoder: Encoder, device: torch.device) -> Self:
+        """Freeze the encoder's present values."""
+        forwards = {domain: encoder.frozen(domain, device) for domain in Domain}
+        is_rowwise = encoder.is_rowwise and device.type == "cpu"
+        return cls(encoder.latent_size, device, forwards, is_rowwise)
+
+    def one_by_one(self, contexts: Floats, domain: Domain) -> Floats:
+        """Latents (n, d) of host contexts with the bits of one call a row.
+
+        Products over batches of different sizes round differently, and what is folded must not
+        depend on how the log was cut into batches.
+        """
+        if not len(contexts):
+            return np.zeros((0, self.latent_size), dtype=np.float32)
+        if self.is_rowwise:
+            return self.on_host(contexts, domain)
+        rows = [self.on_host(contexts[row : row + 1], domain) for row in range(len(contexts))]
+        return np.concatenate(rows)
+
+    def on_host(self, contexts: Floats, domain: Domain) -> Floats:
+        """Latents (n, d) of host contexts, back on the host."""
+        if self.device.type == "cpu":
+            return np.asarray(self.forwards[domain](contexts))
+        with torch.inference_mode():
+            moved = torch.from_numpy(contexts).to(self.device)
+            return np.asarray(self.forwards[domain](moved).cpu())
+
+
+def domain_row(domain: Domain) -> int:
+    """Where a buffer with a row for each domain keeps this one's."""
+    return 0 if domain is Domain.SOURCE else 1

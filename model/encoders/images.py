@@ -1,0 +1,162 @@
+"""The encoders of images: convolutions, each domain normalised by statistics of its own."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.config import BanditConfig
+from model.encoders.arrays import Array
+from model.encoders.base import TINY, Encoder, Frozen, domain_row
+from model.encoders.precision import rounded
+from model.rounds import HUGE, Domain
+
+_MOST_CELLS = 8  # rows and columns of an image's last feature map
+
+
+class DomainBatchNorm(nn.Module):
+    """Batch normalisation with statistics of its own for each domain, and shared scale and shift."""
+
+    mean: Tensor
+    variance: Tensor
+    batch_count: Tensor
+
+    def __init__(self, size: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(2, size))
+        self.register_buffer("variance", torch.ones(2, size))
+        self.register_buffer("batch_count", torch.zeros(2))
+
+    def forward(self, hidden: Tensor, domain: Domain) -> Tensor:
+        row = domain_row(domain)
+        mean, variance = self.mean[row], self.variance[row]
+        if self.training:
+            self.batch_count[row] += 1
+        else:
+            # No target context seen yet: behave as on the source. (Chosen without a look from the host.)
+            is_seen = self.batch_count[row] > 0
+            mean = torch.where(is_seen, mean, self.mean[0])
+            variance = torch.where(is_seen, variance, self.variance[0])
+        return functional.batch_norm(
+            hidden, mean, variance, self.weight, self.bias, self.training, self.momentum
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A convolution with its norm; a pooled one keeps the larger of each two rows and columns."""
+
+    channels: int
+    kernel: int = 3
+    stride: int = 1
+    is_pooled: bool = False
+
+
+class Conv(Encoder):
+    """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised by itself."""
+
+    layers: ClassVar[Sequence[Layer]] = (
+        Layer(32, is_pooled=True),
+        Layer(64, is_pooled=True),
+        Layer(64),
+    )
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__()
+        if len(config.context_shape) != 3:
+            raise ValueError(f"encoder: {config.encoder} needs contexts of shape (C, H, W)")
+        channels, height, width = config.context_shape
+        sizes = [layer.channels for layer in self.layers]
+        self.latent_size = config.latent_size
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(a, b.channels, b.kernel, b.stride, padding=b.kernel // 2, bias=False)
+            for a, b in zip([channels, *sizes[:-1]], self.layers, strict=True)
+        )
+        self.norms = nn.ModuleList(map(DomainBatchNorm, sizes))
+        self.cells = cells(height), cells(width)
+        self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
+        self._is_settling = False
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        return self._perceived(contexts, [(domain, len(contexts))])
+
+    def together(self, source: Tensor, target: Tensor) -> Tensor:
+        counts = [(Domain.SOURCE, len(source)), (Domain.TARGET, len(target))]
+        return self._perceived(torch.cat([source, target]), counts)
+
+    def _perceived(self, contexts: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
+        """Latents of contexts of which so many, one domain after the other, belong to each domain."""
+        hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
+        hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
+        with rounded(contexts, is_wanted=self.training and not self._is_settling):
+            hidden = self._convolved(hidden, counts)
+        return functional.normalize(self.project(hidden.to(contexts.dtype).flatten(1)), eps=TINY)
+
+    def _convolved(self, hidden: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
+        for layer, convolution, norm in zip(
+            self.layers, self.convolutions, self.norms, strict=True
+        ):
+            hidden = convolution(hidden)
+            if layer.is_pooled and min(hidden.shape[2:]) > 1:
+                # Before the norm, which then works on a quarter of the cells.
+                hidden = functional.max_pool2d(hidden, 2)
+            parts = hidden.split([count for _, count in counts])
+            normed = [norm(part, domain) for part, (domain, _) in zip(parts, counts, strict=True)]
+            hidden = torch.cat(normed) if len(normed) > 1 else normed[0]
+            hidden = functional.relu(hidden, inplace=True)
+        if hidden.shape[2:] != self.cells:
+            hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
+        return hidden
+
+    @torch.no_grad()
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
+        momenta = [norm.momentum for norm in norms]
+        was_training = self.training
+        self.train()
+        self._is_settling = True  # what is served is not rounded
+        for norm in norms:
+            norm.momentum = 1.0
+        for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
+            if len(contexts) > 1:
+                self(contexts, domain)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        self._is_settling = False
+        self.train(was_training)
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        network = copy.deepcopy(self).eval().to(device)
+
+        @torch.inference_mode()
+        def forward(contexts: Array) -> Array:
+            # Full float32 on every device, so that CPU and GPU choose the same arm.
+            with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+                latents = network(torch.as_tensor(contexts), domain)
+            return latents.numpy() if device.type == "cpu" else latents
+
+        return forward
+
+
+class StridedConv(Conv):
+    """Four convolutions, of which the first two halve rows and columns as they go: half the arithmetic."""
+
+    layers: ClassVar[Sequence[Layer]] = (
+        Layer(32, kernel=5, stride=2),
+        Layer(48, stride=2),
+        Layer(48),
+        Layer(48),
+    )
+
+
+def cells(side: int) -> int:
+    """Rows, or columns, of the last feature map of an image with so many."""
+    return min(_MOST_CELLS, max(1, side // 4))

@@ -1,0 +1,34 @@
+"""The kinds of encoder that a configuration can name."""
+
+from collections.abc import Callable
+
+from model.config import BanditConfig
+from model.encoders.base import Encoder
+from model.encoders.images import Conv, StridedConv
+from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
+
+# The one place where a kind of encoder is registered.
+ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
+    "identity": Identity,
+    "pca": Projection,
+    "mlp": MLP,
+    "conv": Conv,
+    "strided-conv": StridedConv,
+    "pca-mlp": ProjectedMLP,
+    "committee": Committee,
+}
+
+
+def build_encoder(config: BanditConfig) -> Encoder:
+    """The encoder that the configuration names, freshly initialised from torch's generator."""
+    return ENCODERS[kind_of(config)](config)
+
+
+def kind_of(config: BanditConfig) -> str:
+    """The kind that the configuration names or leaves to its contexts' shape."""
+    kind = config.encoder
+    if kind == "auto":
+        kind = "conv" if len(config.context_shape) == 3 else "mlp"
+    if kind not in ENCODERS:
+        raise ValueError(f"encoder: must be one of auto, {', '.join(ENCODERS)}")
+    return kind

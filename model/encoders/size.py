@@ -1,0 +1,102 @@
+"""How large the networks of a configuration are, and what one decision multiplies."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from model.config import BanditConfig
+from model.encoders.ensemble import aligned_count, fitting_count
+from model.encoders.images import Conv, cells
+from model.encoders.kinds import ENCODERS, kind_of
+
+DISCRIMINATOR_SIZE = 128
+
+
+def decision_multiplications(config: BanditConfig) -> int:
+    """Of one decision: a forward pass of each context, and the width of each arm."""
+    size = network_size(config)
+    context_count = config.arm_count if config.is_joint else 1
+    return context_count * size.multiplications + config.arm_count * size.latent**2
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSize:
+    """Of all networks together: weights; of one context: multiplications forward, and activations."""
+
+    latent: int
+    weights: int
+    multiplications: int
+    activations: int
+
+
+def network_size(config: BanditConfig) -> NetworkSize:
+    """How large the networks of a configuration are."""
+    kind = kind_of(config)
+    inputs = math.prod(config.context_shape)
+    if kind == "identity":
+        return NetworkSize(inputs, 0, 0, inputs)
+    components = min(config.component_count, inputs)
+    if kind == "pca":
+        return NetworkSize(components, inputs * components, inputs * components, inputs)
+    encoder = ENCODERS[kind]
+    if isinstance(encoder, type) and issubclass(encoder, Conv):
+        weights, multiplications, activations = _of_images(config, encoder)
+    else:
+        weights, activations = _of_vectors(config, kind)
+        multiplications = weights
+    if kind == "pca-mlp":
+        weights, multiplications = (
+            each + inputs * components for each in (weights, multiplications)
+        )
+    return _with_companions(config, weights, multiplications, activations + inputs)
+
+
+def _with_companions(
+    config: BanditConfig, weights: int, multiplications: int, activations: int
+) -> NetworkSize:
+    """Head, discriminator and slow copies beside an encoder."""
+    latent, towers = config.latent_size, _towers(config)
+    head = latent * config.model_count
+    judge = aligned_count(towers) * (latent // towers + DISCRIMINATOR_SIZE) * DISCRIMINATOR_SIZE
+    slow = (config.consistency_weight > 0) + (config.average_decay > 0)
+    return NetworkSize(
+        latent=latent,
+        weights=(1 + slow) * (weights + head) + judge,
+        multiplications=multiplications + head + judge,
+        activations=activations + towers * (config.model_count + 2 * DISCRIMINATOR_SIZE),
+    )
+
+
+def _towers(config: BanditConfig) -> int:
+    if kind_of(config) != "committee":
+        return 1
+    return fitting_count(config.tower_count, config.latent_size)
+
+
+def _of_vectors(config: BanditConfig, kind: str) -> tuple[int, int]:
+    """Weights and activations of one encoder of vectors."""
+    inputs, towers = math.prod(config.context_shape), _towers(config)
+    if kind == "pca-mlp":
+        inputs = min(config.component_count, inputs)
+    sizes = (inputs, *config.hidden_sizes, config.latent_size // towers)
+    weights = towers * sum((a + 1) * b for a, b in pairwise(sizes))
+    return weights, towers * sum(sizes)
+
+
+def _of_images(config: BanditConfig, encoder: type[Conv]) -> tuple[int, int, int]:
+    """Weights, multiplications and activations of one encoder of images."""
+    if len(config.context_shape) != 3:
+        return 0, 0, 0  # refused elsewhere
+    before, height, width = config.context_shape
+    weights = multiplications = activations = 0
+    for layer in encoder.layers:
+        height, width = -(-height // layer.stride), -(-width // layer.stride)
+        kernel = layer.kernel**2 * before * layer.channels
+        weights += kernel
+        multiplications += kernel * height * width
+        activations += layer.channels * height * width
+        if layer.is_pooled:
+            height, width = max(1, height // 2), max(1, width // 2)
+        before = layer.channels
+    last = before * math.prod(map(cells, config.context_shape[1:])) * config.latent_size
+    return weights + last, multiplications + last, activations

@@ -1,0 +1,1 @@
+"""State as bytes: snapshots, exported policies, messages to the training process."""

@@ -1,0 +1,123 @@
+"""The target policy as a file of its own: safetensors with a JSON manifest in its metadata.
+
+It holds the encoder, (A, b) and what rates decisions, and nothing that was only needed to learn.
+Whoever opens it gets the very policy that serves, bit for bit on the same platform.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.bandit.policy import Policy, PolicyVersion
+from model.config import BanditConfig
+from model.encoders.base import FrozenEncoder
+from model.encoders.kinds import build_encoder
+from model.randomness import first_weights
+from model.state.restore import load_state, taken_confidence, taken_statistics
+from model.state.snapshot import SnapshotError, opened
+from model.state.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read
+
+FORMAT = "daband-target-policy"
+FORMAT_VERSION = 1
+_ENCODER = "networks.encoder."
+_SLOW = ("networks.teacher.encoder.", "networks.average.encoder.")  # the last one there is serves
+_KEPT = (_ENCODER, "statistics.", "confidence.")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPolicy:
+    """A policy from a file, and what the file says of it."""
+
+    policy: Policy
+    manifest: dict[str, Any]
+
+
+def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
+    """The policy file of a snapshot; `facts` go into its manifest as they are."""
+    header, arrays = opened(snapshot)
+    # The encoder that is served, under one name whoever it belongs to.
+    for prefix in _SLOW:
+        served = {n: array for n, array in arrays.items() if n.startswith(prefix)}
+        arrays |= {_ENCODER + n.removeprefix(prefix): array for n, array in served.items()}
+    kept = {
+        name: np.asarray(array, order="C")
+        for name, array in sorted(arrays.items())
+        if name.startswith(_KEPT)
+    }
+    manifest = {
+        **facts,
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "version": header.version,
+        "encoder_version": header.encoder_version,
+        "offset": header.offset,
+        "phase": header.phase,
+        "seed": header.seed,
+        "config": header.config,
+        "platform": header.platform,
+        "arrays_sha256": _digest(kept),
+    }
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
+    return joined(pieces_of(kept, {"manifest": text}))
+
+
+def is_policy_file(content: bytes) -> bool:
+    """Whether this is a policy file, as against a whole snapshot."""
+    try:
+        manifest_of(content)
+    except SnapshotError:
+        return False
+    return True
+
+
+def manifest_of(content: bytes) -> dict[str, Any]:
+    """The manifest of a policy file."""
+    try:
+        manifest: dict[str, Any] = json.loads(metadata_of(content)["manifest"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SnapshotError("not a policy file") from error
+    if (manifest.get("format"), manifest.get("format_version")) != (FORMAT, FORMAT_VERSION):
+        raise SnapshotError("not a policy file of this format")
+    return manifest
+
+
+def open_exported(content: bytes, device: torch.device | str = "cpu") -> ExportedPolicy:
+    """The policy of a file, with nothing taken on trust."""
+    manifest = manifest_of(content)
+    try:
+        arrays = read(content)[1]
+        config = BanditConfig.from_mapping(manifest["config"])
+        names = (manifest["version"], manifest["encoder_version"], manifest["offset"])
+        version, seed = PolicyVersion(*map(int, names)), int(manifest["seed"])
+        if _digest(arrays) != manifest["arrays_sha256"]:
+            raise SnapshotError("checksum does not match: the file was changed")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SnapshotError(f"unreadable policy file: {error}") from error
+    return ExportedPolicy(_policy(config, seed, version, arrays, torch.device(device)), manifest)
+
+
+def _policy(
+    config: BanditConfig, seed: int, version: PolicyVersion, arrays: Arrays, device: torch.device
+) -> Policy:
+    with first_weights(seed, "exported encoder"):
+        encoder = build_encoder(config).eval()
+    load_state(encoder, arrays, _ENCODER)
+    frozen = FrozenEncoder.of(encoder, device)
+    factors = taken_statistics(config, encoder, arrays).factors()
+    confidence = taken_confidence(arrays, frozen.latent_size)
+    if arrays:
+        raise SnapshotError(f"unknown content: {sorted(arrays)[0]}")
+    return Policy(config, seed, frozen, factors, version, confidence)
+
+
+def _digest(arrays: Arrays) -> str:
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

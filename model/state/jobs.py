@@ -1,0 +1,167 @@
+"""Jobs and what comes of them as messages: plain values and arrays, so that they can run elsewhere.
+
+A job is a function of its message alone; where it runs does not change a bit of the result.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.bandit.linucb import Factors
+from model.bandit.policy import PolicyVersion
+from model.config import BanditConfig
+from model.learner import Outcome, TrainingJob
+from model.memory import COLUMNS, ContextSample, RoundBatch
+from model.state.restore import load_state, taken_confidence, taken_moments
+from model.state.tensor_bytes import Arrays
+from model.training.episode import TrainingSet
+from model.training.networks import Networks
+from model.training.optimiser import Moments
+from model.transfer.bound import BoundTerms, TransferReport
+from model.transfer.gate import Verdict
+from model.transfer.report import Judgement, JudgingJob
+from model.transfer.verdict import Signs, TransferVerdict, Word
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Plain values (JSON) and arrays by name; the arrays may be the sender's own: do not change them."""
+
+    header: dict[str, Any]
+    arrays: Arrays
+
+
+def training_message(job: TrainingJob) -> Message:
+    """All that the encoder update depends on."""
+    header = {
+        "kind": "training",
+        "episode": job.data.episode,
+        "seen": job.data.seen,
+        **_settled(job.config, job.seed),
+    }
+    arrays = _network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
+    for name, sample in (("source", job.data.source), ("target", job.data.target)):
+        arrays[f"{name}.contexts"] = _array(sample.contexts)
+        arrays[f"{name}.references"] = sample.references
+    return Message(header, arrays | {"theta": job.theta})
+
+
+def judging_message(job: JudgingJob) -> Message:
+    """All that the judgement depends on."""
+    names = asdict(job.version)
+    header = {"kind": "judging", "version": names, **_settled(job.config, job.seed)}
+    arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
+    arrays |= {"target": _array(job.target), "theta": job.factors.theta}
+    arrays["inverse_root"] = job.factors.inverse_root
+    if job.factors.own_target_theta is not None:
+        arrays["target_theta"] = job.factors.own_target_theta
+    if job.confidence is not None:
+        arrays |= {f"confidence.{name}": each for name, each in job.confidence.arrays().items()}
+    return Message(header, arrays)
+
+
+def answered(message: Message, device: torch.device | str) -> Message:
+    """Run the job of a message on a device."""
+    if message.header["kind"] == "judging":
+        return Message(asdict(_judging_job(message, torch.device(device)).run()), {})
+    outcome = _training_job(message, torch.device(device)).run()
+    header = {
+        "episode": outcome.episode,
+        "losses": outcome.losses,
+        "verdict": outcome.verdict.as_dict(),
+    }
+    return Message(header, _network_arrays(outcome.networks, outcome.moments))
+
+
+def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
+    """What came of a training, with its networks where the job's own are."""
+    networks, arrays = job.networks.clone(), dict(answer.arrays)
+    load_state(networks, arrays)
+    moments = taken_moments(networks, arrays)
+    verdict = dict(answer.header["verdict"])
+    verdict["reasons"] = tuple(verdict["reasons"])
+    episode, losses = answer.header["episode"], answer.header["losses"]
+    return Outcome(episode, networks, moments, losses, Verdict(**verdict))
+
+
+def judgement_of(answer: Message) -> Judgement:
+    """What came of a judging."""
+    said = answer.header
+    report = said["report"] | {"bound": BoundTerms(**said["report"]["bound"])}
+    verdict = TransferVerdict(Word(said["verdict"]["word"]), tuple(said["verdict"]["reasons"]))
+    return Judgement(
+        said["encoder_version"], TransferReport(**report), Signs(**said["signs"]), verdict
+    )
+
+
+def _training_job(message: Message, device: torch.device) -> TrainingJob:
+    header, arrays = message.header, dict(message.arrays)
+    config, networks = _networks(header, arrays, device)
+    data = TrainingSet(
+        header["episode"],
+        header["seen"],
+        _rounds(arrays, device),
+        _sample(arrays, "source", device),
+        _sample(arrays, "target", device),
+    )
+    moments = taken_moments(networks, arrays)
+    return TrainingJob(data, networks, moments, arrays["theta"], config, header["seed"])
+
+
+def _judging_job(message: Message, device: torch.device) -> JudgingJob:
+    header, arrays = message.header, dict(message.arrays)
+    config, networks = _networks(header, arrays, device)
+    return JudgingJob(
+        networks=networks,
+        config=config,
+        factors=Factors(arrays["theta"], arrays["inverse_root"], arrays.get("target_theta")),
+        confidence=taken_confidence(arrays, networks.encoder.latent_size),
+        version=PolicyVersion(**header["version"]),
+        held_out=_rounds(arrays, device),
+        target=_tensor(arrays["target"], device),
+        seed=header["seed"],
+    )
+
+
+def _settled(config: BanditConfig, seed: int) -> dict[str, Any]:
+    return {"config": json.loads(config.to_json()), "seed": seed}
+
+
+def _networks(
+    header: dict[str, Any], arrays: Arrays, device: torch.device
+) -> tuple[BanditConfig, Networks]:
+    config = BanditConfig.from_mapping(header["config"])
+    networks = Networks.initial(config, header["seed"], torch.device("cpu"))
+    load_state(networks, arrays)
+    return config, networks.to(device)
+
+
+def _network_arrays(networks: Networks, moments: Moments) -> Arrays:
+    tensors = {f"networks.{name}": value for name, value in networks.state_dict().items()}
+    tensors |= {f"moments.{name}": value for name, value in moments.items()}
+    return {name: _array(value) for name, value in tensors.items()}
+
+
+def _round_arrays(rounds: RoundBatch) -> Arrays:
+    columns: Arrays = {f"rounds.{name}": getattr(rounds, name) for name in COLUMNS}
+    return {"rounds.contexts": _array(rounds.contexts), **columns}
+
+
+def _rounds(arrays: Arrays, device: torch.device) -> RoundBatch:
+    columns = {name: arrays[f"rounds.{name}"] for name in COLUMNS}
+    return RoundBatch(_tensor(arrays["rounds.contexts"], device), **columns)
+
+
+def _sample(arrays: Arrays, name: str, device: torch.device) -> ContextSample:
+    return ContextSample(_tensor(arrays[f"{name}.contexts"], device), arrays[f"{name}.references"])
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    return np.asarray(tensor.detach().cpu().numpy())
+
+
+def _tensor(array: np.ndarray[Any, Any], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(array).to(device)

@@ -1,0 +1,193 @@
+"""Snapshots: the learner's state as bytes, and the bytes opened again.
+
+Layout: magic · SHA-256 of the rest · safetensors with a JSON header in its metadata. Contexts are
+the log's: a snapshot may leave them out and name them by reference.
+"""
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from model.learner import Learner
+from model.memory import COLUMNS, RoundBatch
+from model.rounds import Domain, Phase
+from model.state.tensor_bytes import Arrays, Pieces, joined, pieces_of, read
+
+MAGIC = b"DABAND\x00\x01"
+SCHEMA_VERSION = 1
+_DIGEST_BYTES = 32
+
+_NUMBERS = ("version", "offset", "encoder_version", "episode", "pending_episode")
+_COUNTS = (
+    *(f"{d}_{what}" for d in Domain for what in ("rewards", "contexts")),
+    "uploaded_contexts",
+    "window",
+)
+
+
+class SnapshotError(ValueError):
+    """A snapshot that must not be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a snapshot says of itself. `rng` is all the randomness there is: draws are named, not streamed."""
+
+    schema_version: int
+    version: int
+    offset: int
+    encoder_version: int
+    episode: int
+    pending_episode: int
+    phase: str
+    counts: dict[str, int]
+    config: dict[str, Any]
+    config_digest: str
+    rng: dict[str, Any]
+    platform: str
+
+    @property
+    def seed(self) -> int:
+        """The experiment's seed."""
+        return int(self.rng["seed"])
+
+    def check(self) -> None:
+        """Refuse a header that no learner can have written."""
+        if self.schema_version != SCHEMA_VERSION:
+            raise SnapshotError(f"schema version {self.schema_version}, expected {SCHEMA_VERSION}")
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        numbers |= {f"counts.{name}": self.counts.get(name) for name in _COUNTS}
+        numbers["rng.seed"] = self.rng.get("seed")
+        for name, value in numbers.items():
+            if type(value) is not int or (value < 0 and name != "rng.seed"):
+                raise SnapshotError(f"header: {name} is no count")
+        if self.phase not in set(Phase):
+            raise SnapshotError("header: unknown phase")
+
+
+def to_bytes(learner: Learner, version: int, with_contexts: bool = True) -> bytes:
+    """The learner's state; equal states give equal bytes on the same platform."""
+    return joined(_sealed(learner, version, with_contexts=with_contexts))
+
+
+def state_hash(learner: Learner) -> str:
+    """SHA-256 of the state, without contexts and version: equal folds have equal hashes."""
+    return "sha256:" + _digest(_sealed(learner, 0, with_contexts=False)).hex()
+
+
+def _sealed(learner: Learner, version: int, *, with_contexts: bool) -> Pieces:
+    arrays = _network_arrays(learner) | _memory_arrays(learner)
+    arrays |= _confidence_arrays(learner)
+    if with_contexts:
+        arrays |= _context_arrays(learner)
+    text = json.dumps(asdict(_header(learner, version)), sort_keys=True, separators=(",", ":"))
+    body = pieces_of(arrays, {"header": text})
+    return [np.frombuffer(MAGIC + _digest(body), dtype=np.uint8), *body]
+
+
+def _digest(pieces: Pieces) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.data)
+    return digest.digest()
+
+
+def read_header(content: bytes) -> Header:
+    """The header of an intact snapshot."""
+    return opened(content)[0]
+
+
+def _header(learner: Learner, version: int) -> Header:
+    counts = {f"{domain}_rewards": count for domain, count in learner.reward_counts.items()}
+    counts |= {f"{domain}_contexts": learner.contexts[domain].count for domain in Domain}
+    counts["uploaded_contexts"] = learner.uploaded_count
+    counts["window"] = learner.window.count
+    return Header(
+        schema_version=SCHEMA_VERSION,
+        version=version,
+        offset=learner.offset,
+        encoder_version=learner.encoder_version,
+        episode=learner.episode,
+        pending_episode=learner.pending.data.episode if learner.pending else 0,
+        phase=learner.phase,
+        counts=counts,
+        config=json.loads(learner.config.to_json()),
+        config_digest=learner.config.digest(),
+        rng={"scheme": "blake2b", "seed": learner.seed},
+        platform=f"{platform.machine()} torch {torch.__version__} numpy {np.__version__}",
+    )
+
+
+def opened(content: bytes) -> tuple[Header, Arrays]:
+    """Header and arrays of bytes that are whole and finite."""
+    start = len(MAGIC) + _DIGEST_BYTES
+    if len(content) <= start or not content.startswith(MAGIC):
+        raise SnapshotError("not a snapshot of this schema")
+    body = memoryview(content)[start:]
+    if hashlib.sha256(body).digest() != content[len(MAGIC) : start]:
+        raise SnapshotError("checksum does not match: truncated or corrupt")
+    try:
+        metadata, arrays = read(body)
+        header = Header(**json.loads(metadata["header"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SnapshotError("unreadable header or arrays") from error
+    header.check()
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise SnapshotError(f"not finite: {name}")
+    return header, arrays
+
+
+def _network_arrays(learner: Learner) -> Arrays:
+    tensors = {f"networks.{k}": v for k, v in learner.networks.state_dict().items()}
+    tensors |= {f"moments.{k}": v for k, v in learner.moments.items()}
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _confidence_arrays(learner: Learner) -> Arrays:
+    found = learner.confidence
+    return {} if found is None else {f"confidence.{k}": v for k, v in found.arrays().items()}
+
+
+def _memory_arrays(learner: Learner) -> Arrays:
+    statistics = learner.statistics
+    arrays: Arrays = {
+        "statistics.gram": statistics.gram,
+        "statistics.b": statistics.b,
+        "statistics.counts": statistics.counts,
+        **_columns("window", learner.window.batch()),
+    }
+    if statistics.target_shift is not None:
+        arrays["statistics.target_shift"] = statistics.target_shift
+    for domain, reservoir in learner.contexts.items():
+        arrays[f"contexts.{domain}.references"] = np.array(reservoir.references, dtype=np.int64)
+    if learner.pending:
+        data = learner.pending.data
+        arrays |= _columns("pending.rounds", data.rounds)
+        arrays["pending.source.references"] = data.source.references
+        arrays["pending.target.references"] = data.target.references
+        arrays["pending.theta"] = learner.pending.theta
+        if learner.networks.distilled is not None:
+            arrays["pending.seen"] = np.array(data.seen, dtype=np.int64)
+    return arrays
+
+
+def _columns(prefix: str, rounds: RoundBatch) -> Arrays:
+    return {f"{prefix}.{name}": getattr(rounds, name) for name in COLUMNS}
+
+
+def _context_arrays(learner: Learner) -> Arrays:
+    held = {"window": learner.window.batch().contexts}
+    held |= {
+        f"contexts.{d}": reservoir.sample().contexts for d, reservoir in learner.contexts.items()
+    }
+    if learner.pending:
+        data = learner.pending.data
+        held |= {"pending.rounds": data.rounds.contexts}
+        held |= {"pending.source": data.source.contexts, "pending.target": data.target.contexts}
+    return {f"{name}.contexts": tensor.cpu().numpy() for name, tensor in held.items()}

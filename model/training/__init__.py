@@ -1,0 +1,1 @@
+"""Training of an encoder: networks, losses, the episode, the rebuild of A and b."""

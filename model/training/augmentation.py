@@ -1,0 +1,106 @@
+"""Random views of contexts: changes that must not change the decision.
+
+Vectors: noise, and features replaced by their mean. Images: small affine moves, gain, bias and sign of each
+channel or of parts of it, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
+"""
+
+import math
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from model.encoders.vectors import is_yes_or_no
+
+_NOISE = 0.1  # of a feature's spread
+_YES_OR_NO_DROPOUT = 0.1
+_IMAGES_AT_ONCE = 224
+_BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 127.5
+_FIELD = 3  # rows and columns of the points between which a gain field is interpolated
+
+
+def random_view(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
+    """One random view of each context, (n, *shape); `dropout` is that of vectors."""
+    if contexts.ndim != 4:
+        return vector_view(contexts, generator, dropout)
+    # In parts that stay in a CPU's caches; a GPU takes all of them at once.
+    parts = contexts.split(_IMAGES_AT_ONCE) if contexts.device.type == "cpu" else [contexts]
+    return torch.cat([image_view(part, generator) for part in parts])
+
+
+def vector_view(
+    contexts: Tensor, generator: Generator, dropout: float, noise: float = _NOISE
+) -> Tensor:
+    """Gaussian noise relative to each feature's spread, and a share of the features replaced by their mean.
+
+    Of a yes or no, at most one in ten is replaced: it is seldom told by other features, too.
+    """
+    center = contexts.mean(dim=0)
+    spread = contexts.std(dim=0, unbiased=False)
+    jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
+    chance = torch.where(is_yes_or_no(contexts), min(dropout, _YES_OR_NO_DROPOUT), dropout)
+    is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
+    return torch.where(is_kept, contexts + noise * spread * jitter, center)
+
+
+def image_view(contexts: Tensor, generator: Generator) -> Tensor:
+    """Rotation ≤ 15°, scale ± 15 %, shift ≤ 10 %; channel gain, bias and sign; pixel noise."""
+    moved = _moved(contexts, generator)
+    middle = moved.mean(dim=(2, 3), keepdim=True)
+    bias = 0.3 * _spread(contexts, generator, *contexts.shape[:2], 1, 1)
+    # In place, for memory is what a CPU waits for: (moved − middle)·gain + middle + bias + noise.
+    gained = moved.sub_(middle).mul_(_gain(contexts, generator)).add_(middle + bias)
+    return gained.add_(_noise(contexts, generator), alpha=0.05)
+
+
+def _moved(contexts: Tensor, generator: Generator) -> Tensor:
+    count = len(contexts)
+    angle = 0.26 * _spread(contexts, generator, count)
+    scale = 1 + 0.15 * _spread(contexts, generator, count)
+    offset = 0.2 * _spread(contexts, generator, 2, count)
+    cosine, sine = scale * angle.cos(), scale * angle.sin()
+    affine = torch.stack(
+        [torch.stack([cosine, -sine, offset[0]], 1), torch.stack([sine, cosine, offset[1]], 1)], 1
+    )
+    grid = functional.affine_grid(affine, list(contexts.shape), align_corners=False)
+    return functional.grid_sample(contexts, grid, padding_mode="reflection", align_corners=False)
+
+
+def _gain(contexts: Tensor, generator: Generator) -> Tensor:
+    """Gains of ± 0.5 to ± 1.5: one for a channel, or, for half of the images, a smooth field of them.
+
+    What is shown stays what it is where light and dark change places, also halfway along a stroke.
+    """
+    count, channels, *size = contexts.shape
+    shape = (count, channels, _FIELD, _FIELD)
+    gains = 1 + 0.5 * _spread(contexts, generator, *shape)
+    gains = gains * _spread(contexts, generator, *shape).sign()
+    field = (gains.flatten(2) @ _between_points(contexts, *size).T).view_as(contexts)
+    is_field = _spread(contexts, generator, count, 1, 1, 1) > 0
+    return torch.where(is_field, field, gains[:, :, :1, :1])
+
+
+def _noise(contexts: Tensor, generator: Generator) -> Tensor:
+    """Even noise of mean 0 and spread 1, a byte a number: drawing normal ones would take longest of all."""
+    words = torch.empty(-(-contexts.numel() // 8), dtype=torch.int64, device=contexts.device)
+    words.random_(-(2**63), None, generator=generator)
+    levels = words.view(torch.int8)[: contexts.numel()].view_as(contexts)
+    return (levels + 0.5) / _BYTE_SPREAD
+
+
+def _between_points(contexts: Tensor, height: int, width: int) -> Tensor:
+    """What each point of a field weighs at each pixel, (H·W, points): bilinear, points at the corners.
+
+    One product with it is what an interpolation is, and takes a GPU a fraction of the time.
+    """
+    points = torch.arange(_FIELD, device=contexts.device)
+    rows, columns = (
+        1 - (torch.linspace(0, _FIELD - 1, size, device=contexts.device)[:, None] - points).abs()
+        for size in (height, width)
+    )
+    return torch.kron(rows.clamp_min(0.0), columns.clamp_min(0.0))
+
+
+def _spread(contexts: Tensor, generator: Generator, *shape: int) -> Tensor:
+    """Uniform numbers between −1 and 1, on the contexts' device."""
+    return 2 * torch.rand(shape, generator=generator, device=contexts.device) - 1

@@ -1,0 +1,173 @@
+"""All that gradients move: encoder, reward head, discriminator, and slow copies where there are any."""
+
+import copy
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.config import BanditConfig
+from model.encoders.base import TINY, Encoder
+from model.encoders.ensemble import TowerLinear, by_tower, tower_norms
+from model.encoders.kinds import build_encoder
+from model.randomness import first_weights
+from model.rounds import Domain
+from model.training.discriminator import Discriminator
+from model.training.target_head import Distilled, Said, is_distilled
+
+# Contexts encoded at once. On a CPU an image takes half the time among 128 that it takes among 512
+# where convolutions pool: what lies between two layers then stays in the caches.
+_FEWEST, _MOST, _NUMBERS, _ON_GPU = 128, 1024, 1 << 17, 8192
+_SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
+
+
+class Head(nn.Module):
+    """Predicts rewards from latents (n, d), one linear layer a tower; M = K arms, or 1 if joint."""
+
+    def __init__(
+        self, latent_size: int, model_count: int, exclusive: bool, towers: int = 1
+    ) -> None:
+        super().__init__()
+        self.towers = towers
+        self.linear = TowerLinear(towers, latent_size // towers, model_count)
+        self.is_exclusive = exclusive and model_count > 1
+
+    def logits(self, latents: Tensor) -> Tensor:
+        """Unbounded scores of the arms by each tower, (n, T, M)."""
+        scores: Tensor = _SHARPNESS * self.linear(by_tower(latents, self.towers))
+        return scores
+
+    def predicted(self, latents: Tensor) -> Tensor:
+        """Expected rewards by each tower, (n, T, M)."""
+        return self.expected(self.logits(latents))
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """Expected rewards that scores stand for: a softmax where exactly one arm pays."""
+        return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Expected rewards, the mean over the towers by what each weighs in the latents, (n, M)."""
+        weights = functional.normalize(tower_norms(latents, self.towers), p=1.0, dim=1, eps=TINY)
+        return (weights[:, None] @ self.predicted(latents))[:, 0]
+
+
+class SlowCopy(nn.Module):
+    """A copy of encoder and head that is moved by averaging alone."""
+
+    def __init__(self, encoder: Encoder, head: Head) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(encoder)
+        self.head = copy.deepcopy(head)
+        self.requires_grad_(False)
+
+    @torch.no_grad()
+    def logits(self, contexts: Tensor, domain: Domain) -> Tensor:
+        """The head's scores (n, T, M) of contexts, normalised like the student's: by the batch."""
+        self.train()
+        return self.head.logits(self.encoder(contexts, domain))
+
+    def following(self, encoder: Encoder, head: Head) -> "Following":
+        """Follow the networks that learn, for as long as their tensors keep their places."""
+        mine = [*self.encoder.state_dict().values(), *self.head.state_dict().values()]
+        theirs = [*encoder.state_dict().values(), *head.state_dict().values()]
+        return Following(mine, theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The tensors of a slow copy, batch statistics included, beside those that it follows."""
+
+    slow: list[Tensor]
+    fast: list[Tensor]
+
+    @torch.no_grad()
+    def move(self, weight: Tensor) -> None:
+        """slow ← slow + weight·(fast − slow)."""
+        moves = torch._foreach_sub(self.fast, self.slow)
+        torch._foreach_mul_(moves, weight)
+        torch._foreach_add_(self.slow, moves)
+
+
+class Networks(nn.Module):
+    """One encoder version with its companions.
+
+    `teacher` and `average` are slow copies of encoder and head: the one teaches while it learns,
+    the other, much slower, is served.
+    """
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__()
+        self.encoder: Encoder = build_encoder(config)
+        size = self.encoder.latent_size
+        if self.encoder.is_learned:
+            towers = self.encoder.towers
+            self.head = Head(size, config.model_count, config.exclusive_rewards, towers)
+            self.discriminator = Discriminator(size, towers=towers)
+        self.distilled = (
+            Distilled(size, config.model_count) if is_distilled(self.encoder, config) else None
+        )
+        self.teacher = self._slow_copy(config.consistency_weight > 0)
+        self.average = self._slow_copy(config.average_decay > 0)
+
+    @classmethod
+    def initial(cls, config: BanditConfig, seed: int, device: torch.device) -> Self:
+        """The networks before any training, a function of configuration and seed."""
+        with first_weights(seed, "initial networks"):
+            return cls(config).to(device).eval()
+
+    @property
+    def served(self) -> Encoder:
+        """φ as it is folded and served: that of the slowest copy there is, for it errs less."""
+        slowest = self.average or self.teacher
+        return slowest.encoder if slowest else self.encoder
+
+    @property
+    def served_head(self) -> Head:
+        """The head that learned with it."""
+        slowest = self.average or self.teacher
+        return slowest.head if slowest else self.head
+
+    @property
+    def encoders(self) -> list[Encoder]:
+        """φ and its slow copies."""
+        return [self.encoder, *(slow.encoder for slow in (self.teacher, self.average) if slow)]
+
+    @torch.no_grad()
+    def settle(self, source: Tensor, target: Tensor) -> None:
+        """Take what is not learned from the newest contexts (either may be empty), after training."""
+        self.eval().served.settle(source, target)
+        if len(target) and self.served.towers > 1:
+            latents = self.encode(target, Domain.TARGET)
+            self.served.weigh(self.served_head.predicted(latents), torch.cat([source, target]))
+
+    @torch.no_grad()
+    def served_prediction(self, latents: Tensor) -> Tensor:
+        """What the served head expects of served latents, (n, M)."""
+        expected: Tensor = self.served_head(latents)
+        return expected
+
+    @torch.no_grad()
+    def said(self, latents: Tensor) -> Said:
+        """What the served head says of served latents."""
+        head = self.served_head
+        scores = head.logits(latents).mean(dim=1)
+        return Said(latents, head(latents), scores, is_linear=head.towers == 1)
+
+    def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
+        is_possible = self.encoder.is_learned
+        return SlowCopy(self.encoder, self.head) if is_wanted and is_possible else None
+
+    def clone(self) -> Self:
+        """An independent copy."""
+        return copy.deepcopy(self)
+
+    @torch.no_grad()
+    def encode(self, contexts: Tensor, domain: Domain) -> Tensor:
+        """Served latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
+        if not len(contexts):
+            return contexts.new_zeros(0, self.served.latent_size)
+        fitting = max(_FEWEST, min(_MOST, _NUMBERS // contexts[0].numel()))
+        chunk = _ON_GPU if contexts.device.type == "cuda" else fitting
+        return torch.cat([self.served(part, domain) for part in contexts.split(chunk)])

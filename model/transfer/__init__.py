@@ -1,0 +1,1 @@
+"""Is the target like the source: the bound, the judgement, the verdict, the gate."""

@@ -1,0 +1,116 @@
+"""Judging the transfer of one encoder: the bound's terms, label-free signs and a plain verdict."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.bandit.confidence import Confidence
+from model.bandit.linucb import Factors
+from model.bandit.policy import Policy, PolicyVersion
+from model.config import BanditConfig
+from model.encoders.base import FrozenEncoder
+from model.memory import RoundBatch
+from model.randomness import derived_seed
+from model.rounds import Domain, Doubles
+from model.training.networks import Networks
+from model.transfer.bound import TransferReport, domain_accuracy, transfer_report
+from model.transfer.verdict import Signs, TransferVerdict, judged
+
+LEAST = 32  # rounds and contexts: half of them fit probes, half judge
+MOST = 512  # of each domain are looked at
+RAW_SIZE = 128  # raw contexts are projected to this many numbers at most
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What can be said of an encoder's transfer, all of it without target rewards."""
+
+    encoder_version: int
+    report: TransferReport
+    signs: Signs
+    verdict: TransferVerdict
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return {
+            "encoder_version": self.encoder_version,
+            "bound": self.report.as_dict(),
+            "signs": self.signs.as_dict(),
+            "verdict": self.verdict.as_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingJob:
+    """Everything a judgement needs, frozen; `run` is pure: where it runs is all the same.
+
+    `held_out` are source rounds that trained no encoder, `target` contexts (m, *shape).
+    """
+
+    networks: Networks
+    config: BanditConfig
+    factors: Factors
+    confidence: Confidence | None
+    version: PolicyVersion
+    held_out: RoundBatch
+    target: Tensor
+    seed: int
+
+    def run(self) -> Judgement:
+        """The judgement."""
+        source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
+        target = self.networks.encode(self.target, Domain.TARGET)
+        arms, rewards = self.held_out.arms, self.held_out.rewards
+        report = transfer_report(source, target, self.factors, arms, rewards, self.seed)
+        predicted = source.double().cpu().numpy() @ self.factors.theta.T
+        wanted = target.double().cpu().numpy() @ self.factors.target_theta.T
+        signs = Signs(
+            domain_accuracy=report.domain_accuracy,
+            raw_domain_accuracy=self._raw_accuracy(),
+            share_distance=_share_distance(predicted, wanted),
+            mean_confidence=self._mean_confidence(),
+            source_explained=_explained(predicted[np.arange(len(arms)), arms], rewards),
+            target_rank=report.target_rank,
+            held_out_rounds=len(arms),
+            target_contexts=len(target),
+        )
+        return Judgement(self.version.encoder_version, report, signs, judged(signs))
+
+    def _raw_accuracy(self) -> float:
+        """How well the domains are told apart before any encoder, in the source's units."""
+        source, target = self.held_out.contexts.flatten(1), self.target.flatten(1)
+        if source.shape[1] > RAW_SIZE:
+            rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
+            directions = torch.randn(source.shape[1], RAW_SIZE, generator=rng).to(source.device)
+            source, target = source @ directions, target @ directions
+        center, scale = source.mean(dim=0), source.std(dim=0).clamp_min(1e-6)
+        limited = [((some - center) / scale).clamp(-10, 10) for some in (source, target)]
+        return domain_accuracy(limited[0], limited[1], self.seed)
+
+    def _mean_confidence(self) -> float:
+        contexts = self.target.cpu().numpy()
+        if self.config.is_joint:
+            contexts = contexts[:, None]
+        encoder = FrozenEncoder.of(self.networks.served, self.target.device)
+        policy = Policy(
+            self.config, self.seed, encoder, self.factors, self.version, self.confidence
+        )
+        return float(policy.select_target(contexts).confidence.mean())
+
+
+def _share_distance(source: Doubles, target: Doubles) -> float:
+    """Total variation between the shares of the best-rated arms."""
+    shares = [
+        np.bincount(scores.argmax(axis=1), minlength=scores.shape[1]) / len(scores)
+        for scores in (source, target)
+    ]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def _explained(predicted: Doubles, rewards: Doubles) -> float:
+    """1 − squared error of the predictions over that of predicting the mean."""
+    spread = float(((rewards - rewards.mean()) ** 2).sum())
+    return 1.0 - float(((rewards - predicted) ** 2).sum()) / spread if spread > 0 else 1.0

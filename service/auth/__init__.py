@@ -1,0 +1,1 @@
+"""API keys, tenants, and what a key may do."""

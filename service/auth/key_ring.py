@@ -1,0 +1,132 @@
+"""The keys in memory: a request is checked without the database, which is polled for changes."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil, inf
+from typing import Protocol
+
+from service.auth.keys import ApiKey, Caller, RateLimit, digest, parsed
+from service.errors import KeyRefused, RateLimited, StorageUnavailable
+
+NO_DIGEST = "0" * 64
+
+log = logging.getLogger(__name__)
+
+
+class TokenBucket:
+    """Holds up to `burst` tokens and gains `per_second` of them; a request costs one."""
+
+    __slots__ = ("_filled_at", "_tokens", "limit")
+
+    def __init__(self, limit: RateLimit, now: float) -> None:
+        self.limit = limit
+        self._tokens = float(limit.burst)
+        self._filled_at = now
+
+    def take(self, now: float) -> float:
+        """0 and a token less, or how many seconds to wait for one."""
+        per_second = self.limit.per_second
+        if not per_second:
+            return 0.0
+        gained = max(0.0, now - self._filled_at) * per_second
+        self._tokens = min(float(self.limit.burst), self._tokens + gained)
+        self._filled_at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / per_second
+
+
+class KeySource(Protocol):
+    """Where the keys are kept."""
+
+    async def version(self) -> int:
+        """Another number after every change."""
+
+    async def usable(self) -> list[ApiKey]:
+        """The keys that are neither revoked nor expired."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    caller: Caller
+    secrets: tuple[tuple[str, float], ...]  # SHA-256, and when it ends
+    expires_at: float
+    bucket: TokenBucket
+
+
+class KeyRing:
+    """Knows every usable key, at most `poll_seconds` after it was made, rotated or revoked.
+
+    While the database is away it goes by what it knew last.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._stopwatch = stopwatch
+        self._keys: dict[str, _Held] = {}
+        self._version = -1
+
+    async def refresh(self, source: KeySource) -> None:
+        """Take over what has changed since the last time."""
+        version = await source.version()
+        if version != self._version:
+            self._hold(await source.usable())
+            self._version = version
+
+    async def follow(self, source: KeySource, poll_seconds: float) -> None:
+        """Refresh until cancelled; meant for a supervisor."""
+        while True:
+            await asyncio.sleep(poll_seconds)
+            try:
+                await self.refresh(source)
+            except StorageUnavailable:
+                log.warning("keys not polled: storage is away", extra={"action": "key_poll_failed"})
+
+    def caller(self, key: str) -> Caller:
+        """Whose key it is; `KeyRefused` or `RateLimited`."""
+        key_id, secret = parsed(key) or ("", "")
+        held = self._keys.get(key_id)
+        if not self._is_right(held, digest(secret)) or held is None:
+            raise KeyRefused
+        wait = held.bucket.take(self._stopwatch())
+        if wait:
+            raise RateLimited(retry_after_seconds=ceil(wait))
+        return held.caller
+
+    def _is_right(self, held: _Held | None, offered: str) -> bool:
+        # An unknown id costs as much as a wrong secret: one comparison in constant time.
+        now = self._clock()
+        candidates = held.secrets if held is not None else ((NO_DIGEST, -inf),)
+        is_right = False
+        for sha256, ends_at in candidates:
+            is_right |= hmac.compare_digest(sha256, offered) and now < ends_at
+        return is_right and held is not None and now < held.expires_at
+
+    def _hold(self, keys: Iterable[ApiKey]) -> None:
+        # A new mapping each time: what is revoked takes its bucket along, so memory is bounded.
+        self._keys = {key.key_id: self._held(key) for key in keys}
+
+    def _held(self, key: ApiKey) -> _Held:
+        before = self._keys.get(key.key_id)
+        is_same = before is not None and before.bucket.limit == key.rate_limit
+        bucket = before.bucket if before and is_same else None
+        return _Held(
+            caller=Caller(key.realm, key.scopes, key.key_id),
+            secrets=tuple((each.sha256, _moment(each.expires_at)) for each in key.secrets),
+            expires_at=_moment(key.expires_at),
+            bucket=bucket or TokenBucket(key.rate_limit, self._stopwatch()),
+        )
+
+
+def _moment(at: datetime | None) -> float:
+    return inf if at is None else at.timestamp()

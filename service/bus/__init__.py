@@ -1,0 +1,1 @@
+"""Messages between processes about new snapshots and rewards: Redis, or nothing."""

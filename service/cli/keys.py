@@ -1,0 +1,199 @@
+"""The commands that make, list, rotate and revoke API keys, in the database itself.
+
+There is no call over HTTP for this: no key can make another one.
+"""
+
+import getpass
+import json
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.app import opened_database
+from service.auth.keys import ApiKey, KeyChange, NewSecret, RateLimit, Scope, new_key_id
+from service.auth.tenants import Realm, is_tenant
+from service.cli.options import DataDir, run, settings_from
+from service.cli.remote import fail
+from service.experiment_spec import is_name
+from service.records import utc_now
+from service.storage.keys import Keys
+
+T = TypeVar("T")
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+MAX_LABEL = 255
+
+key_app = typer.Typer(no_args_is_help=True, help="API keys: who may ask for what.")
+
+Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
+
+
+@key_app.command("create")
+def create_key(
+    scope: Annotated[list[Scope], typer.Option(help="what it allows; give it once for each")],
+    label: Annotated[str, typer.Option(help="what it is for, for people")] = "",
+    tenant: Annotated[str, typer.Option(help="whose it is; the unnamed tenant's if left out")] = "",
+    experiment: Annotated[
+        list[str] | None,
+        typer.Option(help="the only ones that it is for; give it once for each, or leave it out"),
+    ] = None,
+    expires_in: Annotated[str | None, typer.Option(metavar="90d", help="never if left out")] = None,
+    requests_per_second: Annotated[
+        float | None, typer.Option(min=0, help="in each process; 0: no limit")
+    ] = None,
+    burst: Annotated[int | None, typer.Option(min=1, help="requests at once")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a key and print it, this once: only its hash is kept."""
+    settings = settings_from(data_dir=data_dir)
+    given = (requests_per_second, settings.key_requests_per_second)
+    rate = next(each for each in given if each is not None)
+    key = ApiKey(
+        key_id=new_key_id(),
+        label=_checked(label, len(label) <= MAX_LABEL, "--label is too long"),
+        realm=_realm(tenant, experiment),
+        scopes=frozenset(scope),
+        rate_limit=RateLimit(rate, burst or settings.key_burst),
+        expires_at=None if expires_in is None else utc_now() + _duration(expires_in),
+    )
+    secret = NewSecret.for_key(key.key_id)
+    _with_keys(data_dir, lambda keys: keys.create(key, secret, _me()))
+    _show_once(secret)
+
+
+@key_app.command("list")
+def list_keys(
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """List all keys, without their secrets."""
+    found = _with_keys(data_dir, Keys.list)
+    _print([_shown(key) if as_json else _summary(key) for key in found], as_json)
+
+
+@key_app.command("history")
+def key_history(
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """What happened to keys: who made, rotated and revoked which, and when."""
+    _print([_told(each) for each in _with_keys(data_dir, Keys.changes)], as_json)
+
+
+@key_app.command("rotate")
+def rotate_key(key_id: str, overlap: Duration = "24h", data_dir: DataDir = None) -> None:
+    """Give a key a new secret and print it; the old one works for a while longer."""
+    secret, seconds = NewSecret.for_key(key_id), _duration(overlap).total_seconds()
+    _with_keys(data_dir, lambda keys: keys.rotate(secret, seconds, _me()))
+    _show_once(secret)
+
+
+@key_app.command("revoke")
+def revoke_key(key_id: str, data_dir: DataDir = None) -> None:
+    """End a key for good; serving processes notice within DABAND_KEY_POLL_SECONDS."""
+    _with_keys(data_dir, lambda keys: keys.revoke(key_id, _me()))
+    typer.echo(f"{key_id} is revoked")
+
+
+def _with_keys(data_dir: Any, work: Callable[[Keys], Awaitable[T]]) -> T:
+    settings = settings_from(data_dir=data_dir)
+
+    async def carried_out() -> T:
+        async with opened_database(settings) as database:
+            return await work(Keys(database))
+
+    return run(carried_out())
+
+
+def _me() -> str:
+    return getpass.getuser()[:255]
+
+
+def _show_once(secret: NewSecret) -> None:
+    typer.echo("this is shown once; keep it safe", err=True)
+    typer.echo(secret.shown())
+
+
+def _realm(tenant: str, experiments: list[str] | None) -> Realm:
+    _checked(tenant, is_tenant(tenant), "--tenant has 1 to 64 letters, digits, ._-")
+    for name in experiments or ():
+        _checked(name, is_name(name), "--experiment is no name of an experiment")
+    return Realm(tenant, frozenset(experiments) if experiments else None)
+
+
+def _checked(value: str, is_right: bool, problem: str) -> str:
+    if not is_right:
+        fail(problem)
+    return value
+
+
+def _duration(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        fail("a time is a number with s, m, h or d, such as 24h")
+    return timedelta(seconds=int(found[1]) * UNITS[found[2]])
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    names = key.realm.names
+    return {
+        "key_id": key.key_id,
+        "label": key.label,
+        "tenant": key.realm.tenant,
+        "experiments": None if names is None else sorted(names),
+        "scopes": sorted(key.scopes),
+        "requests_per_second": key.rate_limit.per_second,
+        "burst": key.rate_limit.burst,
+        "secrets": len(key.secrets),
+        "created_at": _time(key.created_at),
+        "expires_at": _time(key.expires_at),
+        "revoked_at": _time(key.revoked_at),
+    }
+
+
+def _summary(key: ApiKey) -> dict[str, Any]:
+    """The same for a terminal."""
+    full, limit = _shown(key), key.rate_limit
+    ends = [f"{word} {full[f'{word}_at']}" for word in ("revoked", "expires") if full[f"{word}_at"]]
+    kept = ("key_id", "label", "tenant", "experiments", "scopes")
+    return {
+        **{name: full[name] for name in kept},
+        "limit": f"{limit.per_second:g}/s" if limit.per_second else "none",
+        "works": ends[0] if ends else "yes",
+    }
+
+
+def _told(change: KeyChange) -> dict[str, Any]:
+    return {
+        "at": _time(change.at),
+        "key_id": change.key_id,
+        "what": change.kind.value,
+        "by": change.by,
+    }
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="seconds")
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table()
+    for name in rows[0] if rows else ():
+        table.add_column(name, overflow="fold", no_wrap=name == "key_id")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)

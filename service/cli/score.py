@@ -1,0 +1,57 @@
+"""Scoring contexts with a policy file, without any service: the endpoint's decisions, bit for bit.
+
+Contexts are scored in batches of the size of a request, since products over batches of other
+sizes may round differently.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from msgspec import Raw
+
+from model import ContextKind, ExportedPolicy
+from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
+from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
+from service.deciding.target import TargetDecision, decided, selected
+from service.experiment_spec import ExperimentSpec
+
+
+def scored(
+    found: ExportedPolicy, contexts: Path, floor: float | None = None, batch: int = MAX_BATCH
+) -> Iterator[TargetDecision]:
+    """The decision of each context of a file: npy, or JSON lines."""
+    spec = _spec(found)
+    for groups in _batches(spec, contexts, batch):
+        selections = [selected(found.policy, spec, group) for group in groups]
+        yield from decided(spec, groups, selections, floor)
+
+
+def _spec(found: ExportedPolicy) -> ExperimentSpec:
+    said = found.manifest
+    return ExperimentSpec(
+        name=said["experiment"],
+        arms=tuple(said["arms"]),
+        context_kind=ContextKind(said["context"]["kind"]),
+        context_shape=tuple(said["context"]["shape"]),
+        fallback_arm=said["fallback_arm"],
+    )
+
+
+def _batches(spec: ExperimentSpec, contexts: Path, size: int) -> Iterator[list[TargetRows]]:
+    if contexts.suffix == ".npy":
+        array = np.load(contexts, mmap_mode="r")
+        for start in range(0, len(array), size):
+            with np.errstate(over="ignore"):  # what float32 cannot hold is refused
+                rows = np.ascontiguousarray(array[start : start + size], dtype="<f4")
+            yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None)
+        return
+    with contexts.open("rb") as stream:
+        lines = (line.strip() for line in stream)
+        full = (line for line in lines if line)
+        while some := list(islice(full, size)):
+            body = TargetSelectBody(
+                experiment=spec.name, contexts=Raw(b"[" + b",".join(some) + b"]")
+            )
+            yield target_rows(spec, body, MediaType.JSON)

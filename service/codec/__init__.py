@@ -1,0 +1,1 @@
+"""Bytes to values and back: request bodies, answers, contexts, stored decisions."""

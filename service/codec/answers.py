@@ -1,0 +1,404 @@
+"""The shapes of answers, as they are documented and as the client reads them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.codec.requests import ContextShape, Identifier, Method, Name, Request, Status
+
+Phase = Literal["zero_shot", "continued"]
+
+
+class Schema(BaseModel):
+    """An answer; readers ignore fields that they do not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Experiment(Schema):
+    """An experiment as declared, with its phase and status."""
+
+    name: str
+    experiment_id: str
+    arms: list[str]
+    context: ContextShape
+    method: str
+    seed: int
+    config: dict[str, Any]
+    fallback_arm: str | None = None
+    durability: Literal["durable", "relaxed"] = "durable"
+    phase: Phase
+    status: Status
+    created_at: datetime
+
+
+class ExperimentList(Schema):
+    """All experiments, the oldest first."""
+
+    experiments: list[Experiment]
+
+
+class Score(Schema):
+    """What the policy thinks of an arm: `ucb` = `mean` + `bonus`."""
+
+    mean: float
+    bonus: float
+    ucb: float
+
+
+class Decision(Schema):
+    """The chosen arm, with the exact probability of every eligible arm."""
+
+    decision_id: str
+    arm: str
+    probabilities: dict[str, float]
+    scores: dict[str, Score]
+
+
+class Selected(Schema):
+    """The decisions of a round."""
+
+    experiment: str
+    request_id: str
+    policy_version: int
+    source: Decision | None = None
+    target: Decision | None = None
+
+
+class SelectedBatch(Schema):
+    """The decisions of many rounds, in their order."""
+
+    experiment: str
+    rounds: list[Selected]
+
+
+class TargetDecision(Schema):
+    """The target policy's arm for a context, or the fallback arm where it abstained.
+
+    `probabilities`, `mean` and `bonus` are the policy's, also where it abstained.
+    """
+
+    arm: str | None
+    probabilities: dict[str, float]
+    mean: float
+    bonus: float
+    transfer_confidence: float
+    abstained: bool
+
+
+class TargetSelected(Schema):
+    """The target policy's decisions, in the order of the contexts; `stored` says what was kept."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    decisions: list[TargetDecision]
+    stored: "ContextsStored | None" = None
+
+
+class ContextsStored(Schema):
+    """Unlabeled target contexts that are durable, now or before."""
+
+    experiment: str
+    request_id: str
+    status: Literal["created", "already_recorded"]
+    contexts: int
+    offset: int
+
+
+class Problem(BaseModel):
+    """RFC 9457: what went wrong; `type` leads to an explanation."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    request_id: str | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+class Rewarded(Schema):
+    """What became of a reward: durable, now or before."""
+
+    decision_id: str
+    status: Literal["created", "already_recorded"]
+    offset: int
+
+
+class RewardOutcome(Schema):
+    """What became of one reward of a batch; `problem` says why it was refused."""
+
+    decision_id: str
+    status: Literal["created", "already_recorded", "refused"]
+    offset: int | None = None
+    problem: Problem | None = None
+
+
+class RewardedBatch(Schema):
+    """What became of each reward, in their order."""
+
+    rewards: list[RewardOutcome]
+
+
+class Training(Schema):
+    """Whether an encoder is being trained, or why learning fails and when it is tried again."""
+
+    status: Literal["idle", "running", "failing"]
+    stage: Literal["training", "folding"] | None = None
+    reason: str | None = None
+    failures: int | None = None
+    since: datetime | None = None
+    retry_at: datetime | None = None
+
+
+class State(BaseModel):
+    """Where an experiment stands; what the trainer notes is passed on as further fields."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    experiment: str
+    phase: Phase
+    status: Status
+    counts: dict[str, int]
+    policy_version: int
+    encoder_version: int
+    state_hash: str | None
+    head_offset: int
+    folded_offset: int
+    lag: int
+    snapshot_at: datetime | None
+    training: Training = Training(status="idle")
+
+
+class PhaseChanged(Schema):
+    """The phase from this offset of the log on."""
+
+    experiment: str
+    phase: Phase
+    best_reward: float
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
+class Snapshot(Schema):
+    """A saved version of an experiment's learner."""
+
+    version: int
+    offset: int
+    encoder_version: int
+    epoch: int
+    state_hash: str
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    note: dict[str, Any]
+
+
+class SnapshotList(Schema):
+    """The snapshots that are kept, the newest first."""
+
+    experiment: str
+    snapshots: list[Snapshot]
+
+
+class Restored(Schema):
+    """The restore is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    version: int
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
+class Candidate(Schema):
+    """A trained encoder that does not serve, and what the gate said of it."""
+
+    episode: int
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    verdict: dict[str, Any]
+
+
+class CandidateList(Schema):
+    """The candidates that are kept, the newest first."""
+
+    experiment: str
+    candidates: list[Candidate]
+
+
+class Promoted(Schema):
+    """The promotion is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    episode: int
+    offset: int
+    status: Literal["created", "already_recorded"]
+
+
+class Deleted(Schema):
+    """An experiment that is unknown from now on; its data is erased soon after."""
+
+    experiment: str
+    experiment_id: str
+    status: Literal["deleted"]
+
+
+class Act(Schema):
+    """What was done to an experiment: paused, active, archived, deleted, erased."""
+
+    experiment: str
+    experiment_id: str
+    at: datetime
+    what: str
+    by: str | None
+    reason: str | None
+    key_id: str | None
+
+
+class Acts(Schema):
+    """What was done to experiments, the newest first."""
+
+    entries: list[Act]
+
+
+class AuditEntry(Schema):
+    """Something that happened to an experiment; `details` are the event's own words.
+
+    `offset` is its place in the log, none for what was done beside it.
+    """
+
+    offset: int | None
+    at: datetime
+    what: str
+    details: dict[str, Any]
+
+
+class AuditTrail(Schema):
+    """All that happened to an experiment beside decisions, rewards and contexts, in order."""
+
+    experiment: str
+    entries: list[AuditEntry]
+
+
+class TransferVerdict(Schema):
+    """`aligned`, `weak` or `do not trust`, and why it is not better; none before it was judged."""
+
+    word: Literal["aligned", "weak", "do not trust"]
+    reasons: list[str]
+
+
+class TransferVersion(Schema):
+    """What was said of one encoder version; `gate` is what let it serve."""
+
+    encoder_version: int
+    offset: int
+    at: datetime
+    verdict: TransferVerdict
+    signs: dict[str, float]
+    bound: dict[str, float]
+    gate: AuditEntry | None
+
+
+class TargetRegret(Schema):
+    """Target rewards against the declared best; `curve` is [rewards, cumulative regret]."""
+
+    rewards: int
+    best_reward: float | None
+    cumulative: float
+    curve: list[tuple[int, float]]
+
+
+class Transfer(Schema):
+    """How the source carries over to the target, by encoder version."""
+
+    experiment: str
+    phase: Phase
+    encoder_version: int
+    verdict: TransferVerdict | None
+    versions: list[TransferVersion]
+    gate: list[AuditEntry]
+    target_regret: TargetRegret
+
+
+class Health(Schema):
+    """The process lives."""
+
+    status: Literal["ok"]
+
+
+class Ready(Schema):
+    """The process takes requests."""
+
+    status: Literal["ready"]
+
+
+class ProblemType(Schema):
+    """What a kind of problem means."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+EvaluationStatus = Literal["queued", "running", "done", "failed", "cancelled"]
+
+
+class CandidateRequest(Request):
+    """A policy to evaluate: `uniform`, an `arm`, a stored `version`, or a `system` that learns."""
+
+    kind: Literal["uniform", "arm", "version", "system"] = Field(examples=["uniform"])
+    arm: Identifier | None = None
+    version: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+    method: Method | None = None
+    config: dict[str, Any] = Field(default={}, examples=[{"alpha": 0.2}])
+
+
+class EvaluationRequest(Request):
+    """An offline evaluation to queue."""
+
+    experiment: Name = Field(examples=["doses"])
+    candidates: Annotated[list[CandidateRequest], Field(min_length=1, max_length=32)]
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    domain: Literal["source", "target"] = "source"
+    target: bool = Field(default=False, description="value candidates in the target as well")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    request_id: Identifier | None = None
+
+
+class CancelRequest(Request):
+    """Nothing needs to be said to cancel."""
+
+
+class Progress(Schema):
+    """Events of the log that were read, of those there were at the start."""
+
+    done: int
+    total: int
+
+
+class EvaluationJob(Schema):
+    """An evaluation and, once it is done, its result."""
+
+    evaluation_id: str
+    experiment: str
+    status: EvaluationStatus
+    progress: Progress
+    created_at: datetime
+    ended_at: datetime | None
+    problem: str | None
+    request: dict[str, Any]
+    result: dict[str, Any] | None
+
+
+class EvaluationList(Schema):
+    """The newest evaluations first, without their results."""
+
+    evaluations: list[EvaluationJob]

@@ -1,0 +1,110 @@
+"""Unlabeled target contexts as events of the log, and back.
+
+Contexts are written in parts of bounded size, which say nothing by themselves; one more event
+then says that they are all there. So a set of contexts counts whole or not at all, and what was
+written before an interruption need not be written again.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from model import Domain, Floats
+from service.codec.decisions import CONTEXT_TYPE, stored_contexts
+from service.experiment_spec import ExperimentSpec
+from service.records import EventKind, NewEvent, StoredEvent, part_key
+
+PART_BYTES = 1 << 16
+_OFFSET_BITS = 40
+
+
+class StoredSet(msgspec.Struct, frozen=True):
+    """What the event that completes a set of contexts says; `parts` is 0 in its parts."""
+
+    request_id: str
+    rows: int
+    parts: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(StoredSet).decode
+
+
+def reference(offset: int, row: int) -> int:
+    """The name of a context by the event that brought it and its row there; a decision has row 0."""
+    return row << _OFFSET_BITS | offset
+
+
+def place(name: int) -> tuple[int, int]:
+    """Offset and row of a context's name."""
+    return name & (1 << _OFFSET_BITS) - 1, name >> _OFFSET_BITS
+
+
+def rows_a_part(spec: ExperimentSpec) -> int:
+    """How many contexts a part has, but for the last."""
+    return max(1, PART_BYTES // (math.prod(spec.context_shape) * CONTEXT_TYPE.itemsize))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSet:
+    """Names the events of one set of contexts."""
+
+    experiment_id: str
+    request_id: str
+
+    def key(self) -> str:
+        """The key of the event that completes the set."""
+        return f"{self.experiment_id}:done:{self.request_id}"
+
+    def part(self, number: int, rows: int, content: bytes) -> NewEvent:
+        """The event of a part."""
+        key = part_key(self.experiment_id, self.request_id, number)
+        digest = hashlib.sha256(content).hexdigest()
+        return self._event(key, StoredSet(self.request_id, rows), digest, content)
+
+    def completion(self, rows: int, parts: int, digest: str) -> NewEvent:
+        """The event that says that all parts are there; `digest` is over all of their bytes."""
+        return self._event(self.key(), StoredSet(self.request_id, rows, parts), digest, None)
+
+    def _event(self, key: str, said: StoredSet, digest: str, content: bytes | None) -> NewEvent:
+        return NewEvent(
+            self.experiment_id,
+            EventKind.CONTEXTS,
+            key,
+            payload=_encode(said),
+            context=content,
+            request_hash=digest,
+            domain=Domain.TARGET,
+        )
+
+
+def contexts_said(event: StoredEvent) -> StoredSet:
+    """What an event of contexts says."""
+    return _decode(event.payload)
+
+
+def completed(event: StoredEvent) -> StoredSet | None:
+    """The set that an event completes, none if it is no such event."""
+    if event.kind is not EventKind.CONTEXTS:
+        return None
+    said = contexts_said(event)
+    return said if said.parts else None
+
+
+def part_contexts(event: StoredEvent, spec: ExperimentSpec) -> Floats:
+    """The contexts of a part that was read with them, (n, *shape)."""
+    if event.context is None:
+        raise ValueError("the part was read without its contexts")
+    return stored_contexts(event.context, spec.context_shape)
+
+
+def parts_of(contexts: Floats, spec: ExperimentSpec) -> Iterator[tuple[int, bytes]]:
+    """Row count and bytes of each part of contexts (n, *shape)."""
+    size = rows_a_part(spec)
+    for start in range(0, len(contexts), size):
+        some = np.ascontiguousarray(contexts[start : start + size], dtype=CONTEXT_TYPE)
+        yield len(some), some.tobytes()

@@ -1,0 +1,245 @@
+"""From the bodies' numbers to checked arrays, once the experiment is known."""
+
+import io
+import math
+from array import array as packed_array
+from collections.abc import Sequence
+from functools import cache
+from tokenize import TokenError
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Raw
+from numpy.lib import format as npy
+
+from model import Domain, Floats, checked_contexts
+from service.codec.bodies import (
+    ABSENT,
+    Decoder,
+    MediaType,
+    RoundBody,
+    SideBody,
+    decode,
+    decode_by,
+    decoder,
+)
+from service.codec.decisions import CONTEXT_TYPE, Side, context_bytes
+from service.errors import check_identifier, refuse, refuse_numbers
+from service.experiment_spec import MAX_ARMS, ExperimentSpec
+
+MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
+
+
+def sides_of(
+    spec: ExperimentSpec, body: RoundBody, media: MediaType, pointer: str = "#"
+) -> tuple[Side, ...]:
+    """The sides of a round, source first; at least one."""
+    eligible = body.eligible_arms
+    if eligible is not None:
+        check_eligible(spec, eligible, f"{pointer}/eligible_arms")
+    sides: list[Side] = []
+    if body.source is not None:
+        sides.append(_side(spec, Domain.SOURCE, body.source, eligible, media, f"{pointer}/source"))
+    if body.target is not None:
+        sides.append(_side(spec, Domain.TARGET, body.target, eligible, media, f"{pointer}/target"))
+    if not sides:
+        refuse("A round has a source side, a target side or both.", pointer)
+    return tuple(sides)
+
+
+def binary_side(
+    spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
+) -> Side:
+    """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
+    if media is MediaType.BYTES and not spec.is_per_arm:
+        # As the log keeps it. Whether its numbers are finite, the policy sees of many callers' at once.
+        ordered = spec.arms if arms is None else in_order(spec, named_arms(spec, arms))
+        return Side(domain, ordered, _sized(body, spec.context_shape))
+    named = named_arms(spec, arms)
+    shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
+    array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
+    contexts = _checked(array, shape, "#")
+    if not spec.is_per_arm:
+        return Side(domain, in_order(spec, named), context_bytes(contexts))
+    return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
+
+
+def named_arms(spec: ExperimentSpec, arms: Sequence[str] | None) -> tuple[str, ...]:
+    """The arms of a binary body, in the order of its rows."""
+    if arms is not None:
+        check_eligible(spec, list(arms), "#/eligible_arms")
+        return tuple(arms)
+    if spec.is_per_arm and not spec.arms:
+        refuse("The arms of the contexts must be named.", "#/eligible_arms")
+    return spec.arms
+
+
+def _side(
+    spec: ExperimentSpec,
+    domain: Domain,
+    body: SideBody,
+    eligible: list[str] | None,
+    media: MediaType,
+    pointer: str,
+) -> Side:
+    has_shared, has_own = body.context is not ABSENT, body.contexts is not None
+    if spec.is_per_arm and (has_shared or not has_own):
+        refuse("This experiment takes `contexts`, one for each arm.", pointer)
+    if not spec.is_per_arm and (has_own or not has_shared):
+        refuse("This experiment takes one shared `context`.", pointer)
+    if body.contexts is not None:
+        return side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
+    context = _decoded(body.context, spec.context_shape, media, f"{pointer}/context")
+    arms = spec.arms if eligible is None else in_order(spec, eligible)
+    return Side(domain, arms, context_bytes(context))
+
+
+def side_by_arm(
+    spec: ExperimentSpec,
+    domain: Domain,
+    raw: dict[str, Raw],
+    eligible: list[str] | None,
+    media: MediaType,
+    pointer: str,
+) -> Side:
+    """A side whose arms have contexts of their own."""
+    if not 1 <= len(raw) <= MAX_ARMS:
+        refuse(f"A round offers 1 to {MAX_ARMS} arms.", pointer)
+    for arm in raw:
+        _check_arm(spec, arm, pointer)
+    names = raw.keys() if eligible is None else eligible
+    if not raw.keys() >= set(names):
+        refuse("An eligible arm has no context.", pointer)
+    contexts = {arm: _decoded(raw[arm], spec.context_shape, media, pointer) for arm in names}
+    return _per_arm_side(spec, domain, contexts)
+
+
+def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floats]) -> Side:
+    arms = in_order(spec, contexts)
+    return Side(domain, arms, b"".join([context_bytes(contexts[arm]) for arm in arms]))
+
+
+def in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
+    """The arms as declared, or by name: the order in which a caller lists them means nothing."""
+    if arms is spec.arms:
+        return spec.arms
+    return tuple(sorted(arms, key=lambda arm: (spec.arm_indexes.get(arm, 0), arm)))
+
+
+def check_eligible(spec: ExperimentSpec, arms: list[str], pointer: str) -> None:
+    """Refuse what cannot be the arms of a call."""
+    if not arms:
+        refuse("At least one arm is eligible.", pointer)
+    if len(set(arms)) != len(arms):
+        refuse("An arm is listed twice.", pointer)
+    for arm in arms:
+        _check_arm(spec, arm, pointer)
+
+
+def _check_arm(spec: ExperimentSpec, arm: str, pointer: str) -> None:
+    if spec.arms and arm not in spec.arm_indexes:
+        refuse("There is an arm that the experiment does not have.", pointer)
+    check_identifier(arm, pointer)
+
+
+def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -> Floats:
+    content = bytes(raw)
+    if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
+        array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
+        return _checked(array, shape, pointer)
+    values = decode_by(_numbers_decoder(len(shape), media), content, pointer)
+    if len(shape) == 1:  # the same cast as numpy's, in a third of the time
+        values = np.frombuffer(packed_array("f", values), dtype=np.float32)
+    return _checked(values, shape, pointer)
+
+
+@cache
+def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
+    """A decoder of numbers in so many lists."""
+    kind: Any = float
+    for _ in range(depth):
+        kind = list[kind]
+    return decoder(kind, media)
+
+
+def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:
+    numbers = np.frombuffer(_sized(body, shape, pointer), dtype=CONTEXT_TYPE)
+    return numbers.astype(np.float32, copy=False).reshape(shape)
+
+
+def _sized(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> bytes:
+    size = math.prod(shape) * CONTEXT_TYPE.itemsize
+    if len(body) != size:
+        refuse(f"Expected {size} bytes: float32 numbers of shape {list(shape)}.", pointer)
+    return body
+
+
+class NpyHeader(NamedTuple):
+    """What an npy file says of itself, and where its numbers begin."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    kind: np.dtype[Any]
+    size_bytes: int
+
+
+def npy_header(body: bytes) -> NpyHeader:
+    """The header of an npy file, before anything is allocated by it."""
+    stream = io.BytesIO(body)
+    try:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, is_fortran, kind = read(stream)
+    except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError):
+        refuse("The body is no npy file.")
+    if any(type(size) is not int or size < 0 for size in shape):  # numpy takes True for 1
+        refuse("The body is no npy file.")
+    return NpyHeader(shape, is_fortran, kind, stream.tell())
+
+
+def numbers_from(header: NpyHeader, body: bytes, shape: tuple[int, ...]) -> Floats:
+    """The numbers of an npy file in a shape of as many numbers."""
+    size = math.prod(shape) * header.kind.itemsize
+    content = body[header.size_bytes :]
+    if header.kind.kind != "f" or len(content) != size:
+        refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
+    values = np.frombuffer(content, dtype=header.kind)
+    with np.errstate(over="ignore"):
+        array = values.reshape(shape, order="F" if header.is_fortran else "C").astype(np.float32)
+    return np.ascontiguousarray(array)
+
+
+def _npy_array(body: bytes, shape: tuple[int, ...]) -> Floats:
+    header = npy_header(body)
+    if header.shape != shape:
+        refuse(f"Expected an npy file of floating-point numbers of shape {list(shape)}.")
+    return numbers_from(header, body, shape)
+
+
+def _checked(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    array = _finite(values, shape, pointer)
+    if array.shape != shape:
+        refuse_numbers(shape, pointer)
+    return array
+
+
+def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    """Contexts (n, *shape)."""
+    array = _finite(values, shape, pointer)
+    if array.ndim != len(shape) + 1:
+        refuse_numbers(shape, pointer)
+    return array
+
+
+def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    try:
+        array = values if isinstance(values, np.ndarray) else _array(values)
+        checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
+    except ValueError:
+        refuse_numbers(shape, pointer)
+    return array
+
+
+def _array(values: object) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float32)

@@ -1,0 +1,149 @@
+"""The shapes of requests, as they are documented and as the client makes them.
+
+The routes decode by `bodies`, which refuses the same things faster.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model import SYSTEMS
+
+Identifier = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        description="opaque text of at most 128 bytes, compared byte for byte; no NUL",
+    ),
+]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = (
+    list[Number] | list[list[Number]] | list[list[list[Number]]] | list[list[list[list[Number]]]]
+)
+Status = Literal["active", "paused", "archived"]
+Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
+
+
+class Request(BaseModel):
+    """A request; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ContextShape(Request):
+    """What a context looks like: one shared by all arms, or one for each arm."""
+
+    kind: Literal["shared", "per_arm"] = Field(examples=["shared"])
+    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] = Field(
+        examples=[[16]]
+    )
+
+
+class ExperimentRequest(Request):
+    """An experiment to create."""
+
+    name: Name = Field(examples=["doses"])
+    arms: Annotated[list[Identifier], Field(max_length=10_000)] = Field(
+        default=[], examples=[["low", "mid", "high"]]
+    )
+    context: ContextShape
+    method: Method = "daband"
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    config: dict[str, Any] = Field(
+        default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
+    )
+    fallback_arm: Identifier | None = Field(
+        None, description="what the target policy answers where it abstains"
+    )
+    durability: Literal["durable", "relaxed"] = Field(
+        "durable",
+        description="relaxed: decisions are answered some milliseconds before they are durable; a "
+        "crash of the process loses those, DABAND_RELAXED_BOUND of them at most",
+    )
+
+
+class StatusRequest(Request):
+    """Pause, archive or resume an experiment."""
+
+    status: Status
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None
+
+
+class SideRequest(Request):
+    """One domain's contexts in a round."""
+
+    context: Numbers | None = Field(None, description="the shared context, in the declared shape")
+    contexts: dict[str, Numbers] | None = Field(None, description="a context for each arm")
+
+
+class RoundRequest(Request):
+    """One round; a source side, a target side or both."""
+
+    request_id: Identifier | None = Field(
+        None, description="the same id again gets the same answer; made up when absent"
+    )
+    source: SideRequest | None = None
+    target: SideRequest | None = None
+    eligible_arms: list[Identifier] | None = None
+
+
+class SelectRequest(RoundRequest):
+    """One round of an experiment."""
+
+    experiment: Name
+
+
+class SelectBatchRequest(Request):
+    """Many rounds of an experiment, decided under one policy, all or none."""
+
+    experiment: Name
+    rounds: Annotated[list[RoundRequest], Field(min_length=1, max_length=1000)]
+
+
+class TargetSelectRequest(Request):
+    """One target context or many; with contexts by arm each is an object of them."""
+
+    experiment: Name
+    context: Numbers | dict[str, Numbers] | None = None
+    contexts: Annotated[list[Numbers | dict[str, Numbers]], Field(max_length=1000)] | None = None
+    confidence_floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="abstain where the transfer confidence is lower"
+    )
+    store: bool = Field(False, description="keep the contexts as unlabeled data")
+    request_id: Identifier | None = Field(
+        None, description="with `store`: makes it safe to send again"
+    )
+    eligible_arms: list[Identifier] | None = None
+
+
+class RewardRequest(Request):
+    """The reward of a decision."""
+
+    decision_id: Identifier
+    reward: Annotated[float, Field(ge=0, le=1)]
+
+
+class RewardBatchRequest(Request):
+    """Rewards of many decisions, each recorded or refused by itself."""
+
+    rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
+
+
+class PhaseRequest(Request):
+    """Open the target for rewards; there is no way back."""
+
+    phase: Literal["continued"]
+    best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
+        1.0, description="what the regret of target rewards is counted against"
+    )
+
+
+class AuditRequest(Request):
+    """An act by hand; an id makes it safe to send again."""
+
+    request_id: Identifier | None = None
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None

@@ -1,0 +1,166 @@
+"""Contexts out of a stream: JSON lines, npy or plain float32, a piece at a time, checked.
+
+Each decoder is fed the bytes as they arrive and gives back whole contexts; none keeps more than
+about one piece of the stream in memory.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from model import Floats
+from service.codec.bodies import MediaType, decode
+from service.codec.contexts import NpyHeader, checked_batch, npy_header
+from service.codec.decisions import CONTEXT_TYPE
+from service.errors import InvalidRequest, refuse
+from service.experiment_spec import ExperimentSpec
+
+MAX_LINE_BYTES = 64 << 20
+MAX_HEADER_BYTES = 64 << 10
+LINES_AT_ONCE = 256
+
+
+class ContextDecoder(Protocol):
+    """Turns the bytes of a stream into contexts (n, *shape)."""
+
+    def feed(self, piece: bytes) -> Iterator[Floats]:
+        """The contexts that are complete now."""
+
+    def finish(self) -> Iterator[Floats]:
+        """The last contexts; refuses a stream that ends in the middle of one."""
+
+
+def decoder_for(media: MediaType, spec: ExperimentSpec) -> ContextDecoder:
+    """The decoder of a media type."""
+    if media is MediaType.JSON_LINES:
+        return JsonLines(spec.context_shape)
+    if media is MediaType.NPY:
+        return NpyRows(spec.context_shape)
+    return PlainRows(spec.context_shape)
+
+
+class PlainRows:
+    """Numbers of one type, row after row."""
+
+    def __init__(self, shape: tuple[int, ...], kind: np.dtype[Any] = CONTEXT_TYPE) -> None:
+        self._shape = shape
+        self._kind = kind
+        self._size = math.prod(shape) * kind.itemsize
+        self._rest = b""
+        self.rows = 0
+
+    def feed(self, piece: bytes) -> Iterator[Floats]:
+        """All whole rows."""
+        content = self._rest + piece
+        count = len(content) // self._size
+        self._rest = content[count * self._size :]
+        if count:
+            values = np.frombuffer(content[: count * self._size], dtype=self._kind)
+            with np.errstate(over="ignore"):
+                array = values.reshape(count, *self._shape).astype(np.float32)
+            self.rows += count
+            yield checked_batch(array, self._shape, f"#/{self.rows - count}")
+
+    def finish(self) -> Iterator[Floats]:
+        """Nothing is left at the end of whole rows."""
+        if self._rest:
+            refuse("The body ends in the middle of a context.", f"#/{self.rows}")
+        yield from ()
+
+
+class NpyRows:
+    """An npy file of floating-point numbers, (n, *shape), in C order."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._start = b""
+        self._rows: PlainRows | None = None
+        self._expected = 0
+
+    def feed(self, piece: bytes) -> Iterator[Floats]:
+        """Rows, once the header has been read."""
+        if self._rows is not None:
+            yield from self._rows.feed(piece)
+            return
+        self._start += piece
+        header = self._header()
+        if header is not None:
+            self._expected = header.shape[0]
+            self._rows = PlainRows(self._shape, header.kind)
+            rest, self._start = self._start[header.size_bytes :], b""
+            yield from self._rows.feed(rest)
+
+    def finish(self) -> Iterator[Floats]:
+        """The file must hold as many rows as it says."""
+        if self._rows is None:
+            refuse("The body is no npy file.")
+        yield from self._rows.finish()
+        if self._rows.rows != self._expected:
+            refuse("The npy file does not hold as many contexts as it says.")
+
+    def _header(self) -> NpyHeader | None:
+        try:
+            header = npy_header(self._start)
+        except InvalidRequest:
+            # It may just not be there yet.
+            if len(self._start) > MAX_HEADER_BYTES:
+                raise
+            return None
+        is_fitting = len(header.shape) > 1 and header.shape[1:] == self._shape
+        if not is_fitting or header.is_fortran or header.kind.kind != "f":
+            refuse(f"Expected floating-point numbers of shape [n, *{list(self._shape)}], C order.")
+        return header
+
+
+class JsonLines:
+    """A context a line, as an array of numbers; empty lines are skipped."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._rest = b""
+        self._number = 0  # lines seen so far
+        kind: Any = float
+        for _ in range(len(shape) + 1):
+            kind = list[kind]
+        self._kind = kind
+
+    def feed(self, piece: bytes) -> Iterator[Floats]:
+        """The contexts of all lines that are complete."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            refuse("A line is too long.", f"#/{self._number + len(lines)}")
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            yield from self._decoded(lines[start : start + LINES_AT_ONCE])
+
+    def finish(self) -> Iterator[Floats]:
+        """The last line needs no end."""
+        yield from self._decoded([self._rest])
+        self._rest = b""
+
+    def _decoded(self, lines: list[bytes]) -> Iterator[Floats]:
+        start = self._number
+        self._number += len(lines)
+        full = [line.strip() for line in lines if line.strip()]
+        if not full:
+            return
+        # All lines in one go: a decoder's call costs as much as a line.
+        is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
+        try:
+            rows = decode(b"[" + b",".join(full) + b"]", self._kind)
+            if not is_each_whole or len(rows) != len(full):
+                refuse("A line is no array of numbers.")
+            yield checked_batch(rows, self._shape, "#")
+        except InvalidRequest:
+            self._refuse_line(lines, start)
+
+    def _refuse_line(self, lines: list[bytes], start: int) -> None:
+        """Say which line it was."""
+        for index, line in enumerate(lines):
+            if line.strip():
+                pointer = f"#/{start + index}"
+                checked_batch(
+                    [decode(line, self._kind.__args__[0], pointer=pointer)], self._shape, pointer
+                )
+        refuse("A line is no array of numbers.", f"#/{start}")

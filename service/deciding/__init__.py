@@ -1,0 +1,1 @@
+"""Decisions: current policies, batches of requests, scoring, and what is written for each."""

@@ -1,0 +1,259 @@
+"""The current policy of each experiment, in memory, swapped whole when the trainer publishes."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from model import Learner, Policy, SnapshotError, estimated, restore_policy
+from service.bus.bus import SnapshotBus, Topic
+from service.deciding.devices import Placement
+from service.errors import StorageUnavailable
+from service.experiment_spec import ExperimentSpec
+from service.records import Experiment, StoredSnapshot, utc_now
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+
+log = logging.getLogger(__name__)
+
+
+class PolicyObserver(Protocol):
+    """Whom to tell what serves."""
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        """Another policy begins to serve; `created_at` is when it was published."""
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        """The log holds so many events that the policy does not know."""
+
+
+class Unobserved:
+    """Nobody asked to be told."""
+
+    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
+        """Say nothing."""
+
+    def set_policy_lag(self, experiment: str, event_count: int) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a request is answered with: one experiment and one version of its policy."""
+
+    experiment: Experiment
+    spec: ExperimentSpec
+    policy: Policy
+
+    @property
+    def version(self) -> int:
+        """The version of the policy; 0 before the first snapshot."""
+        return self.policy.version.version
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """When to look for new policies, and when policies leave memory.
+
+    All of them take `memory_bytes` at most, by estimate: the one that was asked for least recently
+    goes first, and one that nobody has asked for `idle_seconds` goes anyway.
+    """
+
+    poll_seconds: float = 0.5
+    memory_bytes: int = 2 << 30
+    idle_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A policy and when its trainer made it."""
+
+    policy: Policy
+    created_at: datetime
+
+
+class Policies:
+    """A memory lookup for requests; a refresher behind it that follows the trainers.
+
+    A notice of the bus brings a new policy at once; a poll of the database does so within
+    `poll_seconds` where the notice, or all of the bus, was lost. Only experiments that are asked for
+    are in memory.
+    """
+
+    def __init__(
+        self,
+        experiments: Experiments,
+        snapshots: Snapshots,
+        bus: SnapshotBus,
+        placement: Placement | None = None,
+        options: PolicyOptions | None = None,
+        observer: PolicyObserver | None = None,
+    ) -> None:
+        self._experiments = experiments
+        self._snapshots = snapshots
+        self._bus = bus
+        self._placement = placement or Placement()
+        self._options = options or PolicyOptions()
+        self._observer = observer or Unobserved()
+        self._served: dict[str, Served] = {}  # by name; the one used last comes last
+        self._bytes: dict[str, int] = {}  # what each takes, by estimate
+        self._used: set[str] = set()  # since the last poll
+        self._used_at: dict[str, float] = {}
+
+    async def current(self, name: str) -> Served:
+        """The policy to serve now; `UnknownExperiment` if there is no such experiment."""
+        served = self.known(name)
+        return served if served is not None else await self._first(name)
+
+    def known(self, name: str) -> Served | None:
+        """The same if it is in memory: then nobody has to wait."""
+        self._used.add(name)
+        return self._served.get(name)
+
+    def forget(self, name: str) -> None:
+        """Drop an experiment's policy, as of one that was deleted."""
+        for kept in (self._served, self._bytes, self._used_at):
+            kept.pop(name, None)
+
+    async def run(self) -> None:
+        """Follow the trainers until cancelled; meant for a supervisor."""
+        listener = self._bus.listen(Topic.SNAPSHOT)
+        loop = asyncio.get_running_loop()
+        next_poll = loop.time() + self._options.poll_seconds
+        while True:
+            for name in await listener.wait(max(0.0, next_poll - loop.time())):
+                if name in self._served:
+                    await self._take_from_bus(name)
+            if loop.time() >= next_poll:
+                next_poll = loop.time() + self._options.poll_seconds
+                self._note_use(loop.time())
+                await self._poll()
+
+    async def _first(self, name: str) -> Served:
+        experiment = await self._experiments.get(name)
+        spec = ExperimentSpec.of(experiment)
+        stored = await self._newest_stored(experiment)
+        if stored is None:
+            policy = await asyncio.to_thread(
+                self._placement.placed, lambda device: _initial(spec, device)
+            )
+            stored = Published(policy, experiment.created_at)
+        served = Served(experiment, spec, stored.policy)
+        newer = self._served.get(name)  # another request may have been here meanwhile
+        if newer is None or newer.version < served.version:
+            self._served[name] = served
+            self._bytes[name] = estimated(spec.bandit_config()).policy_bytes
+            self._used_at[name] = asyncio.get_running_loop().time()
+            self._tell(served, stored.created_at)
+            self._make_room(name)
+        return self._served[name]
+
+    def _note_use(self, now: float) -> None:
+        """Put what was used since the last poll at the end, and drop what has long not been."""
+        for name in self._used & self._served.keys():
+            self._served[name] = self._served.pop(name)
+            self._used_at[name] = now
+        self._used.clear()
+        for name in list(self._served):
+            if now - self._used_at[name] < self._options.idle_seconds:
+                break
+            self.forget(name)
+
+    def _make_room(self, newest: str) -> None:
+        """Drop the policies used least recently until the others fit."""
+        total = sum(self._bytes.values())
+        for name in [each for each in self._served if each != newest]:
+            if total <= self._options.memory_bytes:
+                break
+            total -= self._bytes[name]
+            self.forget(name)
+
+    async def _take_from_bus(self, name: str) -> None:
+        served = self._served[name]
+        cached = await self._bus.latest(served.experiment)
+        if cached is None:
+            await self._look_up({served.experiment.experiment_id: name})
+            return
+        if cached.version <= served.version:
+            return
+        if (policy := await self._restored(name, cached.blob)) is not None:
+            self._swap(served.experiment, Published(policy, utc_now()))
+
+    async def _poll(self) -> None:
+        await self._look_up(
+            {served.experiment.experiment_id: name for name, served in self._served.items()}
+        )
+
+    async def _look_up(self, ids: Mapping[str, str]) -> None:
+        """See what the database knows of experiments, given by id and name."""
+        try:
+            found = await self._experiments.get_many(list(ids))
+            for experiment in found:
+                if experiment.name in self._served:
+                    await self._refresh(experiment)
+        except StorageUnavailable:
+            log.warning("no poll: storage is away", extra={"action": "policy_poll_failed"})
+            return
+        for gone in ids.keys() - {each.experiment_id for each in found}:
+            self.forget(ids[gone])
+
+    async def _refresh(self, experiment: Experiment) -> None:
+        """What the database knows of an experiment, with its newest policy."""
+        if self._served[experiment.name].experiment.experiment_id != experiment.experiment_id:
+            return  # another of the same name was made meanwhile
+        if experiment.next_version - 1 > self._served[experiment.name].version:
+            stored = await self._newest_stored(experiment)
+            if stored is not None:
+                self._swap(experiment, stored)
+        before = self._served.get(experiment.name)
+        if before is None:
+            return  # it had to make room meanwhile
+        served = replace(before, experiment=experiment)
+        self._served[experiment.name] = served
+        lag = experiment.head_offset - served.policy.version.offset
+        self._observer.set_policy_lag(experiment.name, max(0, lag))
+
+    def _swap(self, experiment: Experiment, published: Published) -> None:
+        before = self._served.get(experiment.name)
+        if before is None:
+            return  # it had to make room meanwhile
+        served = Served(experiment, before.spec, published.policy)
+        if served.version > before.version:
+            self._served[experiment.name] = served
+            self._tell(served, published.created_at)
+
+    def _tell(self, served: Served, created_at: datetime) -> None:
+        self._observer.set_policy(served.experiment.name, served.version, created_at)
+
+    async def _newest_stored(self, experiment: Experiment) -> Published | None:
+        """The policy of the newest snapshot that is whole."""
+        stored = await self._snapshots.latest(experiment.experiment_id)
+        while stored is not None:
+            if await asyncio.to_thread(_is_intact, stored):
+                policy = await self._restored(experiment.name, stored.blob)
+                if policy is not None:
+                    return Published(policy, stored.record.created_at)
+            version = stored.record.version - 1
+            stored = await self._snapshots.newest_at_or_before(experiment.experiment_id, version)
+        return None
+
+    async def _restored(self, name: str, blob: bytes) -> Policy | None:
+        try:
+            return await asyncio.to_thread(
+                self._placement.placed, lambda device: restore_policy(blob, device)
+            )
+        except SnapshotError as error:
+            details = {"action": "snapshot_rejected", "experiment": name, "reason": str(error)}
+            log.exception("a snapshot was rejected", extra=details)
+            return None
+
+
+# What takes milliseconds runs in a thread: the loop must not stop for it.
+def _initial(spec: ExperimentSpec, device: str) -> Policy:
+    return Learner(spec.bandit_config(), spec.seed).policy(0, device)
+
+
+def _is_intact(stored: StoredSnapshot) -> bool:
+    return stored.is_intact

@@ -1,0 +1,155 @@
+"""One reward: find its decision's experiment, write it, wake the trainer."""
+
+import asyncio
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from service.auth.tenants import Realm
+from service.bus.bus import SnapshotBus
+from service.errors import (
+    ServiceError,
+    TargetRewardForbidden,
+    Unavailable,
+    UnknownDecision,
+    UnknownExperiment,
+)
+from service.metrics import Metrics
+from service.records import Appended, EventKind, NewEvent
+from service.storage.events.log import EventLog
+from service.storage.experiments import Experiments
+
+Reported = tuple[str, float]  # decision id, reward
+Outcome = Appended | ServiceError
+
+
+MAX_RECENT = 65_536
+
+
+class Owner(NamedTuple):
+    """The experiment that a decision belongs to."""
+
+    experiment_id: str
+    experiment: str
+
+
+class RecentDecisions:
+    """Remembers the newest decisions of this process; forgetting one costs a read, no more.
+
+    All memory is taken at the start, a megabyte. A dictionary that forgets its oldest entry would
+    hold 18 and be made anew again and again, each time leaving holes in the process's memory.
+    Each id has one place, where a newer one may replace it, and is known by its hash of 64 bits;
+    should two ever be equal, the log still refuses a reward for a decision that it does not hold.
+    """
+
+    def __init__(self, capacity: int = MAX_RECENT) -> None:
+        self._hashes = array("q", bytes(8 * capacity))
+        self._owners: list[Owner | None] = [None] * capacity
+        self._shared: dict[Owner, Owner] = {}  # one object an experiment, not one a decision
+
+    def add(self, decision_ids: Iterable[str], owner: Owner) -> None:
+        """Remember decisions that were answered."""
+        owner = self._shared.setdefault(owner, owner)
+        hashes, owners = self._hashes, self._owners
+        capacity = len(hashes)
+        for decision_id in decision_ids:
+            key = hash(decision_id)
+            place = key % capacity
+            hashes[place] = key
+            owners[place] = owner
+
+    def owner(self, decision_id: str) -> Owner | None:
+        """Whose decision it is, none when it is not remembered."""
+        key = hash(decision_id)
+        place = key % len(self._hashes)
+        return self._owners[place] if self._hashes[place] == key else None
+
+
+class Rewarding:
+    """Writes rewards, each at most once, whatever is sent twice."""
+
+    def __init__(
+        self,
+        experiments: Experiments,
+        event_log: EventLog,
+        bus: SnapshotBus,
+        recent: RecentDecisions,
+        metrics: Metrics,
+    ) -> None:
+        self._experiments = experiments
+        self._event_log = event_log
+        self._bus = bus
+        self._recent = recent
+        self._metrics = metrics
+        self._names: dict[str, str] = {}
+
+    async def reward(self, decision_id: str, reward: float, realm: Realm) -> Appended:
+        """What the log holds for the reward; raises what it is refused with."""
+        owner = (await self._owners([decision_id], realm)).get(decision_id)
+        if owner is None:
+            raise UnknownDecision
+        return await self._append(owner, decision_id, reward)
+
+    async def reward_many(self, reported: Sequence[Reported], realm: Realm) -> list[Outcome]:
+        """For each reward what the log holds or why it was refused; one does not touch another.
+
+        `Unavailable` when any could not be written: all can be sent again.
+        """
+        owners = await self._owners((decision_id for decision_id, _ in reported), realm)
+        outcomes = await asyncio.gather(
+            *(self._outcome(owners.get(decision_id), decision_id, r) for decision_id, r in reported)
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, Unavailable):
+                raise outcome
+        return list(outcomes)
+
+    async def _outcome(self, owner: Owner | None, decision_id: str, reward: float) -> Outcome:
+        if owner is None:
+            return UnknownDecision()
+        try:
+            return await self._append(owner, decision_id, reward)
+        except ServiceError as refusal:
+            return refusal
+
+    async def _append(self, owner: Owner, decision_id: str, reward: float) -> Appended:
+        event = NewEvent(owner.experiment_id, EventKind.REWARD, decision_id, reward=reward)
+        try:
+            (appended,) = await self._event_log.append([event])
+        except UnknownExperiment:
+            raise UnknownDecision from None  # it was deleted with its decisions
+        except TargetRewardForbidden:
+            self._metrics.count_refused_target_reward(owner.experiment)
+            raise
+        if appended.created:
+            self._bus.wake(owner.experiment)
+            self._metrics.count_reward(owner.experiment, str(appended.event.domain), reward)
+        return appended
+
+    async def _owners(self, decision_ids: Iterable[str], realm: Realm) -> dict[str, Owner]:
+        """The experiments of those decisions that exist in the realm."""
+        found: dict[str, Owner] = {}
+        missing: set[str] = set()
+        for decision_id in decision_ids:
+            owner = self._recent.owner(decision_id)
+            if owner is None:
+                missing.add(decision_id)
+            else:
+                found[decision_id] = owner
+        if missing:
+            stored = await self._event_log.find_decisions(sorted(missing))
+            for decision_id, decision in stored.items():
+                name = await self._name(decision.experiment_id)
+                if name is not None:
+                    found[decision_id] = Owner(decision.experiment_id, name)
+        return {key: owner for key, owner in found.items() if realm.holds(owner.experiment)}
+
+    async def _name(self, experiment_id: str) -> str | None:
+        """The full name of an experiment, none if it was deleted."""
+        if experiment_id not in self._names:
+            try:
+                experiment = await self._experiments.get_by_id(experiment_id)
+            except UnknownExperiment:
+                return None
+            self._names[experiment_id] = experiment.name
+        return self._names[experiment_id]

@@ -1,0 +1,185 @@
+"""The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
+
+On the CPU small passes are made at once on the event loop (a hand-over to a thread costs more), and rounds of
+many callers are joined before they come here (`turn_selecting`).
+
+Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. Requests that the
+event loop reads in one turn are scored together at the end of that turn, and what comes while the thread works
+waits and is joined. A GPU that is lost is replaced by the CPU.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from model import Booleans, Domain, Floats, Keys, Policy, Scores, Selection, draw_keys
+from service.deciding.devices import CPU, Placement
+from service.errors import Overloaded
+
+MOST_ON_LOOP = 16_000_000  # multiplications, about 2 ms
+ROWS_OF_WEIGHTS = 4  # to read the weights takes about as long as so many rows
+
+
+class _Waiting(NamedTuple):
+    """One caller's rows."""
+
+    policy: Policy
+    domain: Domain
+    contexts: Floats
+    keys: Keys
+    eligible: Booleans | None
+    answer: asyncio.Future[Selection]
+
+    def group(self) -> tuple[int, Domain, bool, tuple[int, ...]]:
+        """Callers with equal groups can share a pass."""
+        return id(self.policy), self.domain, self.eligible is None, self.contexts.shape[1:]
+
+
+def _ignore(batches: list[int]) -> None:
+    """Observe nothing."""
+
+
+Group = list[_Waiting]
+Result = Selection | Exception
+
+
+class Scorer:
+    """Selects for many callers at once; a caller with bad contexts fails alone.
+
+    `on_scoring` is told of how many contexts each pass is that is about to be made.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        max_waiting: int = 4096,
+        on_scoring: Callable[[list[int]], None] = _ignore,
+        placement: Placement | None = None,
+    ) -> None:
+        self._on_scoring = on_scoring
+        self._max_waiting = max_waiting
+        self._placement = placement or Placement(device)
+        self._waiting: Group = []
+        self._row_count = 0  # of contexts that wait or are being scored
+        self._thread = ThreadPoolExecutor(1, "daband-scorer")
+        self._in_thread: asyncio.Task[None] | None = None
+
+    async def select(
+        self,
+        policy: Policy,
+        domain: Domain,
+        contexts: Floats,
+        decision_ids: Sequence[str],
+        eligible: Booleans | None = None,
+    ) -> Selection:
+        """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
+        size = len(contexts)
+        keys = draw_keys(decision_ids)
+        policy = self._placement.usable(policy)
+        if self._placement.device == CPU and _is_small(policy, size):
+            self._on_scoring([size])
+            return policy.select_many(contexts, domain, keys, eligible)
+        if self._row_count and self._row_count + size > self._max_waiting:
+            raise Overloaded
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Selection] = loop.create_future()
+        self._waiting.append(_Waiting(policy, domain, contexts, keys, eligible, answer))
+        self._row_count += size
+        if len(self._waiting) == 1:
+            loop.call_soon(self._flush)
+        try:
+            return await answer
+        finally:
+            self._row_count -= size
+
+    async def run(self) -> None:
+        """Nothing to do between requests: wait to be cancelled."""
+        await asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        """Finish what waits."""
+        while self._waiting or self._in_thread is not None:
+            self._flush()
+            if self._in_thread is not None:
+                await self._in_thread
+        self._thread.shutdown()
+
+    def _flush(self) -> None:
+        if self._in_thread is not None:
+            return  # what waits is joined when the thread is free
+        waiting, self._waiting = self._waiting, []
+        groups: defaultdict[object, Group] = defaultdict(list)
+        for each in waiting:
+            if not each.answer.done():  # a caller that went away is not scored
+                groups[each.group()].append(each)
+        batches = [sum(len(each.keys) for each in group) for group in groups.values()]
+        self._on_scoring(batches)
+        if groups:
+            self._in_thread = asyncio.create_task(self._work(list(groups.values())))
+
+    async def _work(self, groups: list[Group]) -> None:
+        """Score in the thread, and again for what has come meanwhile."""
+        loop = asyncio.get_running_loop()
+        for group in groups:
+            policy = self._placement.usable(group[0].policy)
+            results = await loop.run_in_executor(self._thread, _scored, group, policy)
+            if any(map(self._is_lost_by, results)):
+                usable = self._placement.usable(policy)
+                results = await loop.run_in_executor(self._thread, _scored, group, usable)
+            _deliver(group, results)
+        self._in_thread = None
+        self._flush()
+
+    def _is_lost_by(self, result: Result) -> bool:
+        return isinstance(result, Exception) and self._placement.is_lost_by(result)
+
+
+def _is_small(policy: Policy, row_count: int) -> bool:
+    return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
+
+
+def _scored(group: Group, policy: Policy) -> list[Result]:
+    """One result a caller, from one pass if all of it is well."""
+    if len(group) == 1:
+        return [_scored_alone(group[0], policy)]
+    contexts = np.concatenate([each.contexts for each in group])
+    keys = np.concatenate([each.keys for each in group])
+    masks = [each.eligible for each in group if each.eligible is not None]
+    eligible = np.concatenate(masks) if masks else None
+    try:
+        whole = policy.select_many(contexts, group[0].domain, keys, eligible)
+    except Exception:  # noqa: BLE001 - whatever one caller brings, the others are served
+        return [_scored_alone(each, policy) for each in group]
+    return _split(whole, [len(each.keys) for each in group])
+
+
+def _scored_alone(waiting: _Waiting, policy: Policy) -> Result:
+    try:
+        return policy.select_many(waiting.contexts, waiting.domain, waiting.keys, waiting.eligible)
+    except Exception as error:  # noqa: BLE001 - it is this caller's
+        return error
+
+
+def _split(whole: Selection, sizes: list[int]) -> list[Result]:
+    found: list[Result] = []
+    end = 0
+    for size in sizes:
+        start, end = end, end + size
+        mean, bonus, ucb = whole.scores
+        scores = Scores(mean[start:end], bonus[start:end], ucb[start:end])
+        found.append(Selection(whole.arms[start:end], whole.probabilities[start:end], scores))
+    return found
+
+
+def _deliver(group: Group, results: list[Result]) -> None:
+    for waiting, result in zip(group, results, strict=True):
+        if waiting.answer.done():
+            continue
+        if isinstance(result, Exception):
+            waiting.answer.set_exception(result)
+        else:
+            waiting.answer.set_result(result)

@@ -1,0 +1,129 @@
+"""Unlabeled target contexts on their way into the log: whole sets, never halves."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+import numpy as np
+
+from model import Floats
+from service.bus.bus import SnapshotBus
+from service.codec.context_sets import ContextSet, parts_of, rows_a_part
+from service.codec.decisions import CONTEXT_TYPE, context_bytes
+from service.deciding.policies import Served
+from service.errors import InvalidRequest, RequestConflict
+from service.experiment_spec import ExperimentSpec
+from service.metrics import Metrics
+from service.records import Appended, NewEvent, StoredEvent
+from service.storage.events.log import EventLog
+
+MAX_CONTEXTS = 1_000_000
+PARTS_A_WRITE = 16  # other writers get their turn in between
+MEMORY_BYTES = 8 << 20
+
+
+class Spool(AbstractContextManager["Spool"]):
+    """Checked contexts of an upload in a temporary file, until all of them have arrived."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec = spec
+        self._file: IO[bytes] = SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115 - closed on exit
+        self._digest = hashlib.sha256()
+        self.rows = 0
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, contexts: Floats) -> None:
+        """Take contexts (n, *shape) that were checked."""
+        self.rows += len(contexts)
+        if self.rows > MAX_CONTEXTS:
+            raise InvalidRequest(f"An upload has at most {MAX_CONTEXTS} contexts.")
+        content = context_bytes(np.ascontiguousarray(contexts))
+        self._digest.update(content)
+        self._file.write(content)
+
+    def digest(self) -> str:
+        """Equal for equal contexts, however they were sent and cut."""
+        return self._digest.hexdigest()
+
+    def parts(self) -> Iterator[tuple[int, bytes]]:
+        """Row count and bytes of each part, read one at a time."""
+        self._file.seek(0)
+        size = rows_a_part(self._spec)
+        row_bytes = int(np.prod(self._spec.context_shape)) * CONTEXT_TYPE.itemsize
+        while content := self._file.read(size * row_bytes):
+            yield len(content) // row_bytes, content
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a set of contexts."""
+
+    request_id: str
+    rows: int
+    appended: Appended
+
+    def answer(self, experiment: str) -> dict[str, object]:
+        """As callers see it."""
+        return {
+            "experiment": experiment,
+            "request_id": self.request_id,
+            "status": "created" if self.appended.created else "already_recorded",
+            "contexts": self.rows,
+            "offset": self.appended.event.offset,
+        }
+
+
+class Uploading:
+    """Writes sets of contexts; the same set under the same id counts once."""
+
+    def __init__(self, event_log: EventLog, bus: SnapshotBus, metrics: Metrics) -> None:
+        self._event_log = event_log
+        self._bus = bus
+        self._metrics = metrics
+
+    async def store(self, served: Served, request_id: str, contexts: Floats) -> Stored:
+        """Write a small set (n, *shape) at once."""
+        made = ContextSet(served.experiment.experiment_id, request_id)
+        parts = list(parts_of(contexts, served.spec))
+        events = [made.part(number, *part) for number, part in enumerate(parts)]
+        digest = hashlib.sha256(context_bytes(np.ascontiguousarray(contexts))).hexdigest()
+        events.append(made.completion(len(contexts), len(parts), digest))
+        *_, last = await self._event_log.append(events)
+        return self._stored(served, request_id, len(contexts), last)
+
+    async def store_spooled(self, served: Served, request_id: str, spool: Spool) -> Stored:
+        """Write a large set part by part; what an interrupted attempt wrote is not written again."""
+        made = ContextSet(served.experiment.experiment_id, request_id)
+        before = await self._event_log.find_contexts(made.key())
+        if before is not None:
+            return self._found(served, request_id, spool, before)
+        events: list[NewEvent] = []
+        count = 0
+        for rows, content in spool.parts():
+            events.append(made.part(count, rows, content))
+            count += 1
+            if len(events) == PARTS_A_WRITE:
+                await self._event_log.append(events)
+                events = []
+                await asyncio.sleep(0)
+        events.append(made.completion(spool.rows, count, spool.digest()))
+        *_, last = await self._event_log.append(events)
+        return self._stored(served, request_id, spool.rows, last)
+
+    def _found(self, served: Served, request_id: str, spool: Spool, before: StoredEvent) -> Stored:
+        if before.request_hash != spool.digest():
+            raise RequestConflict
+        return Stored(request_id, spool.rows, Appended(before, created=False))
+
+    def _stored(self, served: Served, request_id: str, rows: int, last: Appended) -> Stored:
+        name = served.experiment.name
+        if last.created:
+            self._bus.wake(name)
+            self._metrics.count_target_contexts(name, rows)
+        return Stored(request_id, rows, last)

@@ -1,0 +1,90 @@
+"""What each route asks of a caller, in one table. A route that is not in it is refused."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+from service.auth.keys import Caller, Scope
+
+
+class Access(StrEnum):
+    """Who may call a route: everybody, any key, a key with a scope, or the operator's."""
+
+    OPEN = "open"
+    ANY_KEY = "any key"
+    SELECT = "select"
+    REWARD = "reward"
+    TARGET = "target"
+    ADMIN = "admin"
+    OPERATOR = "operator"
+
+    def allows(self, caller: Caller) -> bool:
+        """Whether it lets a caller in, whose key is good."""
+        if self is Access.OPERATOR:
+            return caller.is_operator
+        return self in (Access.OPEN, Access.ANY_KEY) or Scope(self) in caller.scopes
+
+
+Methods = Mapping[str, Access]
+METRICS = "/metrics"
+
+ROUTES: Mapping[str, Methods] = {
+    "/select": {"POST": Access.SELECT},
+    "/select/batch": {"POST": Access.SELECT},
+    "/reward": {"POST": Access.REWARD},
+    "/reward/batch": {"POST": Access.REWARD},
+    "/target/select": {"POST": Access.TARGET},
+    "/target/contexts": {"POST": Access.TARGET},
+    "/experiments": {"GET": Access.ANY_KEY, "POST": Access.ADMIN},
+    "/experiments/{name}": {
+        "GET": Access.ANY_KEY,
+        "PATCH": Access.ADMIN,
+        "DELETE": Access.ADMIN,
+    },
+    "/experiments/{name}/phase": {"POST": Access.ADMIN},
+    "/experiments/{name}/state": {"GET": Access.ANY_KEY},
+    "/experiments/{name}/transfer": {"GET": Access.ANY_KEY},
+    "/experiments/{name}/report": {"GET": Access.ANY_KEY},
+    "/experiments/{name}/audit": {"GET": Access.ADMIN},
+    "/experiments/{name}/snapshots": {"GET": Access.ANY_KEY},
+    "/experiments/{name}/snapshots/{version}/restore": {"POST": Access.ADMIN},
+    "/experiments/{name}/snapshots/{version}/policy": {"GET": Access.TARGET},
+    "/experiments/{name}/candidates": {"GET": Access.ADMIN},
+    "/experiments/{name}/candidates/{episode}/promote": {"POST": Access.ADMIN},
+    "/experiments/{name}/candidates/{episode}/policy": {"GET": Access.ADMIN},
+    "/audit": {"GET": Access.ADMIN},
+    "/evaluations": {"GET": Access.ADMIN, "POST": Access.ADMIN},
+    "/evaluations/{evaluation_id}": {"GET": Access.ADMIN},
+    "/evaluations/{evaluation_id}/cancel": {"POST": Access.ADMIN},
+    "/evaluations/{evaluation_id}/report": {"GET": Access.ADMIN},
+    "/healthz": {"GET": Access.OPEN},
+    "/readyz": {"GET": Access.OPEN},
+    METRICS: {"GET": Access.OPERATOR},
+    "/problems/{slug}": {"GET": Access.OPEN},
+    # The description says nothing of any tenant, and a browser cannot bring a key along.
+    "/openapi.json": {"GET": Access.OPEN},
+    "/docs": {"GET": Access.OPEN},
+    "/docs/assets/{path:path}": {"GET": Access.OPEN},
+}
+
+
+def declared(path: str) -> Methods | None:
+    """What the route of a path asks, by method; none when there is no such route."""
+    found = ROUTES.get(path)
+    if found is not None and "{" not in path:
+        return found
+    return next((methods for pattern, methods in _PATTERNS if pattern.fullmatch(path)), None)
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    pieces = re.split(r"({\w+(?::path)?})", template)
+    return re.compile("".join(_piece(each) for each in pieces))
+
+
+def _piece(text: str) -> str:
+    if not text.startswith("{"):
+        return re.escape(text)
+    return r"[\s\S]*" if text.endswith(":path}") else "[^/]+"
+
+
+_PATTERNS = [(_pattern(path), methods) for path, methods in ROUTES.items() if "{" in path]

@@ -1,0 +1,79 @@
+"""Pages of other origins: shut out unless their origin is on a list (CORS), and never half in.
+
+A service that asks for no key would obey any page that its user's browser shows. Such pages
+cannot read an answer, but they could change something: those requests are refused here.
+"""
+
+from collections.abc import Collection, Iterable
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import OriginRefused
+from service.http.problems import Problems
+
+HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, PATCH",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Request-ID",
+    "Access-Control-Max-Age": "600",
+}
+EXPOSED = (
+    "X-Request-ID, Retry-After, Idempotent-Replayed, X-Policy-Version, X-Encoder-Version, "
+    "X-Policy-Manifest"
+)
+
+
+class CrossOrigin:
+    """Answers browsers that ask for a page of another origin; all else passes untouched."""
+
+    def __init__(
+        self, app: ASGIApp, *, problems: Problems, allowed: Collection[str], is_unguarded: bool
+    ) -> None:
+        self._app = app
+        self._problems = problems
+        self._allowed = frozenset(allowed)
+        self._is_unguarded = is_unguarded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it for a browser."""
+        if scope["type"] != "http" or not _has_origin(scope["headers"]):
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        origin = headers[b"origin"].decode("latin-1")
+        if origin in self._allowed:
+            is_preflight = b"access-control-request-method" in headers
+            app = Response(status_code=204, headers=PREFLIGHT) if is_preflight else self._app
+            await app(scope, receive, _sharing(send, origin))
+        elif self._is_unguarded and scope["method"] not in HARMLESS and _is_foreign(headers):
+            await self._problems.answer(OriginRefused())(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+def _has_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    for name, _ in headers:  # noqa: SIM110 - nearly all have none, and pay for this
+        if name == b"origin":
+            return True
+    return False
+
+
+def _is_foreign(headers: dict[bytes, bytes]) -> bool:
+    """Whether the page came from another place than the service itself; a proxy may add TLS."""
+    authority = headers[b"origin"].partition(b"://")[2]
+    return not authority or authority != headers.get(b"host")
+
+
+def _sharing(send: Send, origin: str) -> Send:
+    async def send_shared(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = EXPOSED
+            headers["Cross-Origin-Resource-Policy"] = "cross-origin"
+            headers.add_vary_header("Origin")
+        await send(message)
+
+    return send_shared

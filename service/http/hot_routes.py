@@ -1,0 +1,213 @@
+"""The hot routes: FastAPI documents them, and nothing of it runs when they are called.
+
+A handler takes a `Call`, whose body is read, and the query's parameters by name, and returns an
+`Answer` of bytes. `HotRoutes` stands in front of the app and calls it by the path alone; on any
+other way in (a mounted app, a prefix) FastAPI's router comes to the same handler.
+
+The fast path calls `HotRoute.begin`, which runs the handler in a task. A route that can answer without
+a task overrides it.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from msgspec import Struct
+from pydantic import BaseModel, ValidationError, create_model
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.auth.keys import Caller
+from service.auth.tenants import Realm
+from service.codec.bodies import MediaType
+from service.errors import ServiceError
+from service.http.problems import Problems, refused_parameters
+from service.services import Services
+
+Header = tuple[bytes, bytes]
+JSON: Header = (b"content-type", MediaType.JSON.value.encode())
+MAX_CACHED_QUERY = 512
+NO_QUERY: Mapping[str, Any] = {}
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """What is sent back, encoded already."""
+
+    body: bytes
+    status: int = 200
+    content_type: Header = JSON
+    headers: tuple[Header, ...] = ()
+
+    @classmethod
+    def of(cls, response: Response) -> "Answer":
+        """A response that is complete, as problems are."""
+        headers = dict(response.raw_headers)
+        del headers[b"content-length"]  # counted when it is sent
+        content_type = (b"content-type", headers.pop(b"content-type"))
+        body = bytes(response.body)
+        return cls(body, response.status_code, content_type, tuple(headers.items()))
+
+    async def send(self, send: Send) -> None:
+        """Send it in two messages."""
+        headers = self.all_headers()
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+    def all_headers(self) -> list[Header]:
+        """Those that are sent with it."""
+        length = (b"content-length", b"%d" % len(self.body))
+        return [self.content_type, length, *self.headers]
+
+    def response(self) -> Response:
+        """The same for FastAPI."""
+        made = Response(self.body, self.status)
+        made.raw_headers += [self.content_type, *self.headers]
+        return made
+
+
+class Call(Request):
+    """A request to a hot route, with its body."""
+
+    def __init__(self, scope: Scope, content: bytes) -> None:
+        # Without Starlette's own: what it sets up is for reading the body, which is done.
+        self.scope = scope
+        self.content = content
+
+    @property
+    def services(self) -> Services:
+        """The collaborators, from the server's lifespan."""
+        found: Services = self.scope["state"]["services"]
+        return found
+
+    @property
+    def realm(self) -> Realm:
+        """The experiments of whoever calls, as it was found out at the door."""
+        caller: Caller = self.scope["caller"]
+        return caller.realm
+
+    def header(self, wanted: bytes) -> str | None:
+        """The first header of this name, in lower case."""
+        for name, value in self.scope["headers"]:
+            if name == wanted:
+                return str(value, "latin-1")
+        return None
+
+
+class Reply(Protocol):
+    """Where the answer to a request is awaited."""
+
+    def answer(self, answer: Answer) -> None:
+        """This is it."""
+
+    def fail(self, error: Exception) -> None:
+        """There is none, for this reason."""
+
+    def later(self, work: Awaitable[Answer]) -> None:
+        """It is what comes of this."""
+
+
+Handler = Callable[..., Awaitable[Answer]]
+
+
+class HotRoute(APIRoute):
+    """A route that decodes its own query and solves no dependencies."""
+
+    def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
+        if options.get("dependencies"):
+            raise ValueError(f"{path} is a hot route: no dependency would be solved for it")
+        self._handler = endpoint
+        self._read_query = _query_reader(endpoint)
+        super().__init__(path, endpoint, **options)
+
+    def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
+        """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
+        return self._handler(Call(scope, content), **self.query(scope))
+
+    def begin(self, call: Call, reply: Reply) -> None:
+        """Answer a call by the reply, now or later; raises `ServiceError`s that are known at once."""
+        reply.later(self._handler(call, **self.query(call.scope)))
+
+    def query(self, scope: Scope) -> Mapping[str, Any]:
+        """The query's parameters by name; raises `InvalidRequest`."""
+        query = scope["query_string"]
+        return self._read_query(query) if query else NO_QUERY
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler for FastAPI's router."""
+
+        async def handle(request: Request) -> Response:
+            return (await self.answer(request.scope, await request.body())).response()
+
+        return handle
+
+
+class HotRoutes:
+    """Calls hot routes without a search; all else is the app's.
+
+    What must be known of a request before its route is called, who sends it above all, is asked
+    here: `scope["route"]` is the route.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], problems: Problems) -> None:
+        self._app = app
+        self._problems = problems
+        self._routes = {route.path: route for route in routes if isinstance(route, HotRoute)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on."""
+        route = self.find(scope)
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        content = (await receive())["body"]  # whole: the door has read it
+        answer = await self.answer(route, scope, content)
+        await answer.send(send)
+
+    def find(self, scope: Scope) -> HotRoute | None:
+        """The route that a request is for; none if it is not a hot one."""
+        is_posted = scope["type"] == "http" and scope["method"] == "POST"
+        return self.at(scope["path"]) if is_posted else None
+
+    def at(self, path: str) -> HotRoute | None:
+        """The route of posts to this path."""
+        return self._routes.get(path)
+
+    async def answer(self, route: HotRoute, scope: Scope, content: bytes) -> Answer:
+        """What a route answers, problems included."""
+        scope["route"] = route
+        try:
+            return await route.answer(scope, content)
+        except ServiceError as error:
+            return self.refusal(error)
+
+    def refusal(self, error: ServiceError) -> Answer:
+        """What callers are told of an error."""
+        return Answer.of(self._problems.answer(error))
+
+
+def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:
+    """A reader of the handler's query parameters, by FastAPI's rules: unknown ones are ignored."""
+    parameters = list(inspect.signature(endpoint).parameters.values())[1:]
+    fields: dict[str, Any] = {each.name: (each.annotation, each.default) for each in parameters}
+    model = create_model("Query", **fields)
+    many = {each.name for each in parameters if "list" in str(each.annotation)}
+
+    def read(query: bytes) -> Mapping[str, Any]:
+        given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+        found = {name: values if name in many else values[-1] for name, values in given.items()}
+        return _validated(model, found)
+
+    cached = lru_cache(maxsize=1024)(read)
+    return lambda query: (cached if len(query) <= MAX_CACHED_QUERY else read)(query)
+
+
+def _validated(model: type[BaseModel], found: dict[str, Any]) -> Mapping[str, Any]:
+    try:
+        checked = model.model_validate(found)
+    except ValidationError as error:
+        raise refused_parameters(error.errors()) from None
+    return {name: getattr(checked, name) for name in checked.model_fields_set}

@@ -1,0 +1,93 @@
+"""Every error as RFC 9457 `application/problem+json`, in one shape, never with the input."""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from service.errors import (
+    InvalidRequest,
+    ServiceError,
+    occurrence,
+    plain_problem,
+    problem_types,
+)
+from service.metrics import Metrics
+from service.ops import logs
+
+MEDIA_TYPE = "application/problem+json"
+
+log = logging.getLogger(__name__)
+
+
+class Problems:
+    """Turns errors into answers and counts them."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        metrics.expect_problems(problem_types())
+
+    def install(self, app: FastAPI) -> None:
+        """Answer everything that a handler or the router raises, short of a crash."""
+        app.add_exception_handler(ServiceError, self._service_error)
+        app.add_exception_handler(HTTPException, self._http_error)
+        app.add_exception_handler(RequestValidationError, self._validation_error)
+
+    def answer(self, error: ServiceError) -> Response:
+        """The answer to a problem of ours."""
+        self._metrics.problems.labels(error.slug).inc()
+        headers = dict(error.headers)
+        if error.retry_after_seconds is not None:
+            headers["Retry-After"] = str(error.retry_after_seconds)
+        return _response(error.problem(), error.status, headers)
+
+    def plain(self, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        """The answer to a plain HTTP error, whose status says it all."""
+        return _response(plain_problem(status), status, headers)
+
+    def crash(self, error: Exception) -> Response:
+        """The answer to a bug: the request's id and nothing else, all else is in the log."""
+        details = {"action": "request_failed"}
+        log.error("a request failed", extra=details, exc_info=error)
+        return self.answer(ServiceError())
+
+    async def _service_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)  # noqa: S101
+        return self.answer(error)
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101
+        return self.plain(error.status_code, error.headers)
+
+    async def _validation_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101
+        places = [{**each, "loc": each["loc"][1:]} for each in error.errors()]
+        return self.answer(refused_parameters(places))
+
+
+def refused_parameters(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
+    """What pydantic says of parameters, as a problem of ours; `loc` begins with their names."""
+    places = [
+        {"detail": f"{_rule(each)}.", "pointer": "#/" + "/".join(map(str, each["loc"]))}
+        for each in errors
+    ]
+    return InvalidRequest(errors=places)
+
+
+def _rule(error: Mapping[str, Any]) -> str:
+    """What was expected; pydantic's messages quote the input only for values that fail a function."""
+    return str(error["msg"]) if error["type"] != "value_error" else "Not a valid value"
+
+
+def _response(
+    problem: dict[str, Any], status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    request_id = logs.context().get("request_id")
+    if request_id is not None:
+        problem |= occurrence(request_id)
+    content = json.dumps(problem, ensure_ascii=False)
+    return Response(content, status, headers=headers, media_type=MEDIA_TYPE)

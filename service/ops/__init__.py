@@ -1,0 +1,1 @@
+"""Logs, traces, supervision of tasks, tuning of processes, failpoints."""

@@ -1,0 +1,105 @@
+"""Named background tasks; when one dies the process is told to end."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+LONGEST_PAUSE_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+
+def _ignore(task: str) -> None:
+    """Say nothing."""
+
+
+class Supervisor:
+    """Runs background tasks that must not end before they are stopped.
+
+    `on_start`, `on_death` and, for tasks that are begun again, `on_restart` are told a task's name.
+    """
+
+    def __init__(
+        self,
+        on_death: Callable[[str], None],
+        on_start: Callable[[str], None] = _ignore,
+        on_restart: Callable[[str], None] = _ignore,
+        pause_seconds: float = 1.0,
+    ) -> None:
+        self._on_death = on_death
+        self._on_start = on_start
+        self._on_restart = on_restart
+        self._pause_seconds = pause_seconds
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task under a name."""
+        self._on_start(name)
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def start_again(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task that no other depends on: when it dies, another is made after a pause."""
+        self.start(name, self._repeated(name, make))
+
+    async def _repeated(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause = self._pause_seconds
+        while True:
+            try:
+                await make()
+            except Exception:
+                log.exception(
+                    "a background task died and is begun again",
+                    extra={"action": "task_restarted", "task": name},
+                )
+            self._on_restart(name)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def close(self) -> None:
+        """Cancel the tasks, the newest first, and wait for them."""
+        while self._tasks:
+            task = self._tasks.pop()
+            task.remove_done_callback(self._ended)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        log.error(
+            "a background task died",
+            extra={"action": "task_died", "task": task.get_name()},
+            exc_info=error,
+        )
+        self._on_death(task.get_name())
+
+
+def _nobody() -> None:
+    """Tell nobody."""
+
+
+class Readiness:
+    """Ready until it drains or a background task dies; there is no way back.
+
+    `on_failure` is called when a task died, to end the process in order.
+    """
+
+    def __init__(self) -> None:
+        self.is_ready = True
+        self.is_draining = False
+        self.dead_task: str | None = None
+        self.on_failure: Callable[[], None] = _nobody
+
+    def begin_drain(self) -> None:
+        """The process is about to stop: finish what is there, take nothing new for long."""
+        self.is_draining = True
+        self.is_ready = False
+
+    def fail(self, task: str) -> None:
+        """A background task died."""
+        if self.dead_task is None:
+            self.dead_task = task
+            self.is_ready = False
+            self.on_failure()

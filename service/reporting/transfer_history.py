@@ -1,0 +1,124 @@
+"""What is known of an experiment's transfer, put together for people and for files."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from service.records import (
+    AuditRecord,
+    EventKind,
+    StoredEvent,
+    TransferRecord,
+    acted_by,
+    declared_best_reward,
+)
+
+WORDS = {
+    EventKind.PHASE: "phase_changed",
+    EventKind.ACTIVATION: "encoder_activated",
+    EventKind.REFUSAL: "encoder_refused",
+    EventKind.CANDIDATE: "encoder_waits",
+    EventKind.PROMOTION: "encoder_promoted",
+    EventKind.RESTORE: "version_restored",
+}
+GATE = frozenset(WORDS) - {EventKind.PHASE}
+SERVING = frozenset({EventKind.ACTIVATION, EventKind.PROMOTION, EventKind.RESTORE})
+GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
+
+
+def entry(event: StoredEvent) -> dict[str, Any]:
+    """An event of the lifecycle as callers see it."""
+    return {
+        "offset": event.offset,
+        "at": event.created_at,
+        "what": WORDS[event.kind],
+        "details": json.loads(event.payload),
+    }
+
+
+def act_entry(record: AuditRecord) -> dict[str, Any]:
+    """Something that was done to the experiment beside its log, as callers see it."""
+    actor = record.actor
+    details = {"by": actor.by, "reason": actor.reason, **acted_by(actor.key_id)}
+    return {"offset": None, "at": record.created_at, "what": record.act, "details": details}
+
+
+def gate_entries(lifecycle: Sequence[StoredEvent]) -> list[dict[str, Any]]:
+    """What became of trained encoders, in order."""
+    return [entry(event) for event in lifecycle if event.kind in GATE]
+
+
+def versions(
+    records: Sequence[TransferRecord], lifecycle: Sequence[StoredEvent]
+) -> list[dict[str, Any]]:
+    """Each judged encoder version with what let it serve."""
+    return [
+        {
+            "encoder_version": record.encoder_version,
+            "offset": record.offset,
+            "at": record.created_at,
+            "verdict": record.judgement["verdict"],
+            "signs": record.judgement["signs"],
+            "bound": record.judgement["bound"],
+            "gate": _gate_of(record, lifecycle),
+        }
+        for record in records
+    ]
+
+
+def _gate_of(record: TransferRecord, lifecycle: Sequence[StoredEvent]) -> dict[str, Any] | None:
+    before = [e for e in lifecycle if e.kind in SERVING and e.offset <= record.offset]
+    return entry(before[-1]) if before else None
+
+
+def as_csv(found: Sequence[dict[str, Any]]) -> str:
+    """A row for each judged encoder version; reasons are joined by semicolons."""
+    stream = io.StringIO()
+    rows = [_row(each) for each in found]
+    columns = list(rows[0]) if rows else ["encoder_version", "offset", "at", "verdict", "reasons"]
+    writer = csv.DictWriter(stream, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _row(version: dict[str, Any]) -> dict[str, Any]:
+    gate = version["gate"] or {"what": "", "details": {}}
+    said = gate["details"].get("verdict", {})
+    figures = (
+        gate["what"],
+        gate["details"].get("episode"),
+        said.get("reward"),
+        said.get("reward_before"),
+    )
+    return {
+        "encoder_version": version["encoder_version"],
+        "offset": version["offset"],
+        "at": version["at"].isoformat(),
+        "verdict": version["verdict"]["word"],
+        "reasons": "; ".join(version["verdict"]["reasons"]),
+        **version["signs"],
+        **version["bound"],
+        **dict(zip(GATE_COLUMNS, figures, strict=True)),
+    }
+
+
+MAX_POINTS = 200
+
+
+def target_regret(lifecycle: Sequence[StoredEvent], rewards: Sequence[float]) -> dict[str, Any]:
+    """Count, cumulative regret Σ (best − r) and its curve; empty while the target is closed."""
+    opened = [event for event in lifecycle if event.kind is EventKind.PHASE]
+    if not opened:
+        return {"rewards": 0, "best_reward": None, "cumulative": 0.0, "curve": []}
+    best = declared_best_reward(opened[0])
+    total = list(accumulate(best - reward for reward in rewards))
+    step = max(1, -(-len(total) // MAX_POINTS))
+    curve = [[count, total[count - 1]] for count in range(step, len(total) + 1, step)]
+    if total and (not curve or curve[-1][0] != len(total)):
+        curve.append([len(total), total[-1]])
+    cumulative = total[-1] if total else 0.0
+    return {"rewards": len(total), "best_reward": best, "cumulative": cumulative, "curve": curve}

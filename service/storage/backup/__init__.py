@@ -1,0 +1,1 @@
+"""Backups: one verified file."""

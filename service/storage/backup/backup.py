@@ -1,0 +1,176 @@
+"""Backup and restore: all of the database in one file, consistent while the service runs.
+
+A backup is read in one transaction, so it is the database of one moment. A restore writes in one
+transaction what was verified before and is compared again before the commit: all of it or nothing.
+"""
+
+import asyncio
+import gzip
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from service.records import utc_now
+from service.storage.backup.format import (
+    COMPRESSION,
+    FORMAT,
+    FORMAT_VERSION,
+    BackupError,
+    BackupWriter,
+    Contents,
+    Header,
+    opened_backup,
+    verified,
+)
+from service.storage.backup.table_rows import StoredTable, stored_tables
+from service.storage.database import Connection, Database, Work
+from service.storage.drivers import migrate
+
+DAY_SECONDS = 86_400.0
+
+
+class RowsSum:
+    """A digest of a set of rows: databases of different kinds sort text differently."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Take more rows in."""
+        for line in lines:
+            self.value += int.from_bytes(hashlib.sha256(line).digest())
+
+
+async def backup(
+    database: Database, path: Path, tables: Sequence[StoredTable] | None = None
+) -> Contents:
+    """Write all tables into a new file; it has its name only once it was read back and is whole."""
+    with _new_file(path) as partial:
+        written = await _write(database, partial, tables or stored_tables())
+        if await asyncio.to_thread(verified, partial) != written:
+            raise BackupError("what was written cannot be read back: is the disk sound?")
+    return written
+
+
+async def restore(
+    database: Database, path: Path, tables: Sequence[StoredTable] | None = None
+) -> Contents:
+    """Write a verified file into an empty database of the same schema."""
+    contents = await asyncio.to_thread(verified, path)
+    schema = await migrate.current(database) or ""
+    if contents.schema != schema:
+        raise BackupError(
+            f"the file has schema {contents.schema}, the database {schema or 'none'}: restore with"
+            " the version of daband that wrote the file, then migrate"
+        )
+    known = {table.name: table for table in tables or stored_tables()}
+    await asyncio.to_thread(_check_columns, path, known)
+    await database.write(_restoring(path, known), DAY_SECONDS)
+    return contents
+
+
+async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) -> Contents:
+    async with database.snapshot() as connection:
+        header = Header(
+            format=FORMAT,
+            version=FORMAT_VERSION,
+            schema=await _schema(connection),
+            created_at=utc_now().isoformat(),
+            tables={table.name: list(table.columns) for table in tables},
+        )
+        with path.open("xb") as raw:
+            with gzip.GzipFile(None, "wb", COMPRESSION, fileobj=raw, mtime=0) as file:
+                writer = BackupWriter(file, header)
+                for table in tables:
+                    async for page in table.pages(connection):
+                        await asyncio.to_thread(writer.add, table.name, page)
+                contents = writer.end()
+            os.fsync(raw.fileno())
+    return contents
+
+
+async def _schema(connection: Connection) -> str:
+    found: str | None = await connection.run_sync(lambda each: migrate.revision_of(each))
+    return found or ""
+
+
+def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
+    """The transaction of a restore; it may run more than once, each time from the beginning."""
+
+    async def work(connection: Connection) -> None:
+        for table in tables.values():
+            if not await table.is_empty(connection):
+                raise BackupError(
+                    f"the database is not empty (table {table.name}): restore into a new one"
+                )
+        written = await _insert(connection, path, tables)
+        for name, table in tables.items():
+            if await _stored_sum(connection, table) != written[name].value:
+                raise BackupError(f"the database does not give back what was written to {name}")
+
+    return work
+
+
+async def _insert(
+    connection: Connection, path: Path, tables: dict[str, StoredTable]
+) -> dict[str, RowsSum]:
+    """Write all rows of the file; their sums by table."""
+    sums = {name: RowsSum() for name in tables}
+    with opened_backup(path) as reader:
+        parts = reader.parts()
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            sums[part.table].add(part.lines)
+            rows = await asyncio.to_thread(_rows, tables[part.table], part.lines)
+            await tables[part.table].insert(connection, rows)
+    return sums
+
+
+def _check_columns(path: Path, tables: dict[str, StoredTable]) -> None:
+    with opened_backup(path) as reader:
+        if reader.header.tables != {name: list(each.columns) for name, each in tables.items()}:
+            raise BackupError("the file's tables are not those of this version of daband")
+
+
+def _rows(table: StoredTable, lines: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    decode = msgspec.json.Decoder(tuple[*table.columns.values()]).decode  # type: ignore[misc]
+    try:
+        return [decode(line) for line in lines]
+    except msgspec.MsgspecError as error:
+        raise BackupError(f"a row of {table.name} does not fit its columns") from error
+
+
+async def _stored_sum(connection: Connection, table: StoredTable) -> int:
+    stored = RowsSum()
+    async for page in table.pages(connection):
+        stored.add(msgspec.json.encode(row) + b"\n" for row in page)
+    return stored.value
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its name if all goes well and disappears otherwise."""
+    if path.exists():
+        raise BackupError(f"{path} exists: a backup overwrites nothing")
+    if not path.parent.is_dir():
+        raise BackupError(f"there is no folder {path.parent}")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        partial.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Connections, sessions and deadlines of SQLite and Postgres; migrations."""

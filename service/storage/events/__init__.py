@@ -1,0 +1,1 @@
+"""The event log: appending in groups, reading in order, searching."""

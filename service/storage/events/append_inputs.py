@@ -1,0 +1,53 @@
+"""What an append reads before it plans, on either database."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from service.records import EventKind, Phase, Status
+from service.storage.events.append_plan import AppendCall, LockedExperiment
+
+
+class Lookups(NamedTuple):
+    """The experiments to lock, in that order, and the events that the calls may repeat or refer to."""
+
+    experiment_ids: list[str]
+    keys: Mapping[EventKind, list[str]]
+    requests: Mapping[str, list[str]]  # request ids by experiment id
+
+
+def lookups(calls: Sequence[AppendCall]) -> Lookups:
+    """What to read for these calls; an id that was made a moment ago is in no log."""
+    keys: defaultdict[EventKind, set[str]] = defaultdict(set)
+    requests: defaultdict[str, set[str]] = defaultdict(set)
+    known = [call for call in calls if not call.has_new_decisions]
+    for event in (event for call in known for event in call.events):
+        if not event.has_new_key:
+            keys[event.kind].add(event.event_key)
+        if event.kind is EventKind.REWARD:
+            keys[EventKind.DECISION].add(event.event_key)
+        if event.request_id is not None and not event.has_new_request:
+            requests[event.experiment_id].add(event.request_id)
+    return Lookups(
+        sorted({call.experiment_id for call in calls}),
+        {kind: sorted(some) for kind, some in keys.items()},
+        {experiment_id: sorted(some) for experiment_id, some in requests.items()},
+    )
+
+
+class Locked(NamedTuple):
+    """Experiments that nobody else appends to until the transaction ends, and the database's time."""
+
+    experiments: list[LockedExperiment]
+    now: datetime | None
+
+
+def locked(rows: Iterable[Sequence[Any]]) -> Locked:
+    """From rows of id, phase, status, head, epoch and the time."""
+    found: list[LockedExperiment] = []
+    now: datetime | None = None
+    for experiment_id, phase, status, head, epoch, moment in rows:
+        found.append(LockedExperiment(experiment_id, Phase(phase), Status(status), head, epoch))
+        now = moment if now is None else max(now, moment)
+    return Locked(found, now)

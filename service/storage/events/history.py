@@ -1,0 +1,40 @@
+"""What happened to an experiment, read from the log: phases, encoders, restores, target rewards."""
+
+import sqlalchemy as sa
+
+from service.records import StoredEvent
+from service.storage.database import Database
+from service.storage.events.rows import event_columns, fetch_events
+from service.storage.tables import LIFECYCLE, TARGET_REWARD, events
+
+TIMEOUT_SECONDS = 10.0
+
+
+class History:
+    """The few events that people ask about, found without reading the others."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def lifecycle(self, experiment_id: str) -> list[StoredEvent]:
+        """Phase changes and what became of encoders, in order."""
+        query = (
+            sa.select(*event_columns(with_context=False))
+            .where(events.c.experiment_id == experiment_id, LIFECYCLE)
+            .order_by(events.c.event_offset)
+        )
+        return await self._database.read(
+            lambda connection: fetch_events(connection, query), TIMEOUT_SECONDS
+        )
+
+    async def target_rewards(self, experiment_id: str) -> list[float]:
+        """The rewards of target decisions, in order."""
+        query = (
+            sa.select(events.c.reward)
+            .where(events.c.experiment_id == experiment_id, TARGET_REWARD)
+            .order_by(events.c.event_offset)
+        )
+        rows = await self._database.read(
+            lambda connection: connection.scalars(query), TIMEOUT_SECONDS
+        )
+        return [float(reward) for reward in rows]

@@ -1,0 +1,232 @@
+"""The event log: append-only, gap-free, totally ordered within an experiment."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import ServiceError, UnknownExperiment
+from service.ops import tracing
+from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
+from service.storage.database import Database
+from service.storage.events.append_plan import AppendCall, Outcome, have_written
+from service.storage.events.backend import event_backend
+from service.storage.events.group_commit import CommitOptions, GroupCommit
+from service.storage.events.rows import (
+    Row,
+    chunks,
+    fetch_by_keys,
+    fetch_by_requests,
+    fetch_events,
+    fetch_rows,
+    is_kind,
+    key_of,
+    page_columns,
+    stored_event,
+)
+from service.storage.events.search import Query, one_of
+from service.storage.tables import events, experiments
+
+DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
+CONTEXTS_A_QUERY = 512
+PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
+
+
+def _ignore(*figures: float) -> None:
+    """Observe nothing."""
+
+
+class EventLog:
+    """Appends through one group commit a process, and reads what is committed.
+
+    Offsets of an experiment are 1, 2, 3, … without gaps. A reader that has seen offset n has
+    seen, or can read, all before it. `run` must be running for appends to get through.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        options: CommitOptions | None = None,
+        on_batch: Callable[[int, int, float], None] = _ignore,
+        on_unwritten: Callable[[int], None] = _ignore,
+    ) -> None:
+        self._database = database
+        self._backend = event_backend(database)
+        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
+            self._write, options, on_batch, repeat=AppendCall.repeated, on_unwritten=on_unwritten
+        )
+
+    @property
+    def waiting_count(self) -> int:
+        """Events that wait for their transaction."""
+        return self._group.waiting_count
+
+    @property
+    def unwritten_count(self) -> int:
+        """Events that are answered and not durable yet."""
+        return self._group.unwritten_count
+
+    async def run(self) -> None:
+        """Commit what is appended, until closed; meant for a supervisor."""
+        await self._group.run()
+
+    async def close(self) -> None:
+        """Take no more appends and write those that wait, as long as that may take."""
+        await self._group.close()
+
+    async def append(
+        self,
+        new_events: Sequence[NewEvent],
+        *,
+        epoch: int | None = None,
+        on_sent: Callable[[], None] | None = None,
+        wants_stored: bool = True,
+    ) -> list[Appended]:
+        """Write the events of one experiment, all or none; durable when it returns.
+
+        One result an event, in their order. An event that was there before comes back as it is
+        stored, without its context, and `created` is false. With an `epoch`, the append is
+        refused (`StaleEpoch`) once another trainer has taken over. `on_sent` may be told that the
+        events are with the database: a good time for other work. Without `wants_stored` the results may be
+        left out: events under new ids are what they were.
+        """
+        if len({event.experiment_id for event in new_events}) > 1:
+            raise ValueError("an append is for one experiment")
+        if not new_events:
+            return []
+        with tracing.span("append", events=len(new_events)):
+            call = AppendCall(tuple(new_events), epoch, on_sent, wants_stored)
+            return await self._group.submit(call, len(new_events))
+
+    def can_append_later(self, event_count: int) -> bool:
+        """Whether so many events may be answered first: the database takes them, within the bound."""
+        return self._group.can_submit_later(event_count)
+
+    def append_later(
+        self, new_events: Sequence[NewEvent], on_lost: Callable[[ServiceError], None]
+    ) -> None:
+        """Write the decisions of one experiment, whose callers do not wait for it.
+
+        That is done within milliseconds, or as soon as the database can be written again. A crash of
+        the process before that loses them; `on_lost` is called with what else does.
+        """
+        call = AppendCall(tuple(new_events), wants_stored=False, is_answered=True)
+        self._group.submit_later(call, len(new_events), on_lost)
+
+    async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
+        outcomes = await self._backend.write(calls)
+        if have_written(outcomes):
+            self._database.note_write()
+        return outcomes
+
+    async def read(
+        self, experiment_id: str, after: int, limit: int, up_to: int | None = None
+    ) -> list[StoredEvent]:
+        """At most `limit` events with `after` < offset ≤ `up_to`, in order.
+
+        A reward brings its decision, with the context; sets of contexts come without them.
+        """
+        # There are no gaps, so the page's end is known. Without it a planner that knows no statistics
+        # may sort all of the log that follows to find its beginning.
+        end = after + limit if up_to is None else min(after + limit, up_to)
+        query = (
+            sa.select(*page_columns())
+            .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
+            .where(events.c.event_offset <= end)
+            .order_by(events.c.event_offset)
+        )
+        return await self._database.read(
+            lambda connection: _read(connection, query), PAGE_TIMEOUT_SECONDS
+        )
+
+    async def events_at(self, experiment_id: str, offsets: Iterable[int]) -> dict[int, StoredEvent]:
+        """The events at these offsets, with their contexts; offsets beyond the log are left out."""
+        found: dict[int, StoredEvent] = {}
+        for some in chunks(sorted(set(offsets)), CONTEXTS_A_QUERY):
+            found.update(await self._some_events(experiment_id, some))
+        return found
+
+    async def _some_events(
+        self, experiment_id: str, offsets: Sequence[int]
+    ) -> dict[int, StoredEvent]:
+        query = sa.select(*page_columns()).where(events.c.experiment_id == experiment_id)
+
+        async def fetch(connection: AsyncConnection) -> list[StoredEvent]:
+            asked = one_of(connection.dialect, query, events.c.event_offset, offsets)
+            return await fetch_events(connection, asked)
+
+        page = await self._database.read(fetch, PAGE_TIMEOUT_SECONDS)
+        return {event.offset: event for event in page}
+
+    async def contexts_part(self, experiment_id: str, request_id: str, number: int) -> StoredEvent:
+        """A part of a set of contexts, with them."""
+        key = part_key(experiment_id, request_id, number)
+        (part,) = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.CONTEXTS, [key], with_context=True
+            ),
+            PAGE_TIMEOUT_SECONDS,
+        )
+        return part
+
+    async def find_contexts(self, key: str) -> StoredEvent | None:
+        """The event of contexts that has this key, without them."""
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.CONTEXTS, [key], with_context=False
+            )
+        )
+        return found[0] if found else None
+
+    async def head(self, experiment_id: str) -> int:
+        """The offset of the newest event, 0 before the first."""
+        query = sa.select(experiments.c.head_offset).where(
+            experiments.c.experiment_id == experiment_id
+        )
+        head = await self._database.read(lambda connection: connection.scalar(query))
+        if head is None:
+            raise UnknownExperiment
+        return int(head)
+
+    async def find_request(self, experiment_id: str, request_id: str) -> list[StoredEvent]:
+        """The events that a request wrote, in order; none when it is new."""
+        return await self._database.read(
+            lambda connection: fetch_by_requests(connection, experiment_id, [request_id])
+        )
+
+    async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
+        """The decisions that have these ids, without their contexts."""
+        found = await self._backend.find_decisions(list(decision_ids))
+        return {decision.event_key: decision for decision in found}
+
+    async def find_rewards(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
+        """The rewards of these decisions, by the decision's id."""
+        keys = list(decision_ids)
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.REWARD, keys, with_context=False
+            ),
+            PAGE_TIMEOUT_SECONDS,
+        )
+        return {reward.event_key: reward for reward in found}
+
+    async def find_decision(self, decision_id: str) -> StoredEvent | None:
+        """The decision that has this id, without its context."""
+        return (await self.find_decisions([decision_id])).get(decision_id)
+
+
+async def _read(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
+    rows = await fetch_rows(connection, query)
+    decisions = {key_of(row): stored_event(row) for row in rows if is_kind(row, DECISION)}
+    rewarded = {key_of(row) for row in rows if is_kind(row, REWARD)}
+    # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
+    missing = sorted(rewarded - decisions.keys())
+    found = await fetch_by_keys(connection, DECISION, missing, with_context=True)
+    known = decisions | {decision.event_key: decision for decision in found}
+    return [_event(row, known) for row in rows]
+
+
+def _event(row: Row, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
+    if is_kind(row, DECISION):
+        return decisions[key_of(row)]
+    return stored_event(row, decisions[key_of(row)] if is_kind(row, REWARD) else None)

@@ -1,0 +1,121 @@
+"""The log on SQLite: appended to in one transaction, in a thread and past SQLAlchemy."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any
+
+from service.ops.failpoints import Failpoint, reach
+from service.records import EventKind, StoredEvent, utc_now
+from service.storage.database import Database
+from service.storage.events.append_inputs import Locked, Lookups, locked, lookups
+from service.storage.events.append_plan import AppendCall, AppendPlan, LockedExperiment, Outcome
+from service.storage.events.rows import (
+    MAX_KEYS,
+    chunks,
+    event_columns,
+    event_values,
+    in_log_order,
+    stored_event,
+)
+from service.storage.tables import SQLITE_NOW, moment_from_sqlite, padded
+
+_COLUMNS = [column.name for column in event_columns(with_context=True)]
+_FOUND = ", ".join("NULL" if name == "context" else name for name in _COLUMNS)
+LOCK = f"""
+SELECT experiment_id, phase, status, head_offset, epoch, {SQLITE_NOW} FROM experiments
+WHERE experiment_id IN ({{}}) ORDER BY experiment_id
+"""  # noqa: S608
+BY_KEYS = f"SELECT {_FOUND} FROM events WHERE kind = ? AND event_key IN ({{}})"  # noqa: S608
+BY_REQUESTS = f"SELECT {_FOUND} FROM events WHERE experiment_id = ? AND request_id IN ({{}})"  # noqa: S608
+INSERT = f"""
+INSERT INTO events ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
+"""  # noqa: S608
+MOVE = "UPDATE experiments SET head_offset = ?, phase = ? WHERE experiment_id = ?"
+
+
+class SqliteEvents:
+    """Hands a whole batch to the writing thread in one step."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
+        """For each call what the log holds now, or why it was refused."""
+        for call in calls:
+            if call.on_sent is not None:  # called after this step, when the thread has the batch
+                asyncio.get_running_loop().call_soon(call.on_sent)
+        outcomes = await self._database.write_in_thread(partial(_append, calls))
+        reach(Failpoint.AFTER_COMMIT)
+        return outcomes
+
+    async def find_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
+        """The decisions that have these ids, without their contexts."""
+        return await self._database.read_in_thread(
+            lambda connection: _by_keys(connection, EventKind.DECISION, decision_ids)
+        )
+
+
+def _append(calls: Sequence[AppendCall], connection: sqlite3.Connection) -> list[Outcome]:
+    wanted = lookups(calls)
+    experiments, now = _locked(connection, wanted.experiment_ids)
+    plan = AppendPlan(experiments, _related(connection, wanted), now or utc_now())
+    outcomes = plan.outcomes(calls)
+    if plan.new_events:
+        reach(Failpoint.BEFORE_INSERT)
+        connection.executemany(INSERT, map(_row, plan.new_events))
+        connection.executemany(MOVE, map(_head, plan.changed.values()))
+        reach(Failpoint.BEFORE_COMMIT)
+    return outcomes
+
+
+def _locked(connection: sqlite3.Connection, experiment_ids: Sequence[str]) -> Locked:
+    """The experiments' rows; the transaction has SQLite's one write lock."""
+    rows = _found(connection, LOCK, (), experiment_ids)
+    return locked((*row[:-1], moment_from_sqlite(row[-1])) for row in rows)
+
+
+def _related(connection: sqlite3.Connection, wanted: Lookups) -> list[StoredEvent]:
+    found: list[StoredEvent] = []
+    for kind, keys in wanted.keys.items():
+        found += _by_keys(connection, kind, keys)
+    for experiment_id, request_ids in wanted.requests.items():
+        rows = _found(connection, BY_REQUESTS, (experiment_id,), request_ids)
+        found += in_log_order([_stored(row) for row in rows])
+    return found
+
+
+def _by_keys(
+    connection: sqlite3.Connection, kind: EventKind, keys: Sequence[str]
+) -> list[StoredEvent]:
+    return [_stored(row) for row in _found(connection, BY_KEYS, (kind.value,), keys)]
+
+
+def _found(
+    connection: sqlite3.Connection, query: str, first: tuple[str, ...], values: Sequence[str]
+) -> Iterator[Sequence[Any]]:
+    """The rows of a query whose last condition is a list of values."""
+    for some in chunks(values, MAX_KEYS):
+        listed = padded(some)
+        marks = ", ".join("?" * len(listed))
+        yield from connection.execute(query.format(marks), (*first, *listed))
+
+
+def _stored(row: Sequence[Any]) -> StoredEvent:
+    return stored_event((*row[:-1], moment_from_sqlite(row[-1])))
+
+
+def _row(event: StoredEvent) -> tuple[Any, ...]:
+    return (*event_values(event)[:-1], moment_to_sqlite(event.created_at))
+
+
+def _head(experiment: LockedExperiment) -> tuple[int, str, str]:
+    return experiment.head_offset, experiment.phase.value, experiment.experiment_id
+
+
+@lru_cache(maxsize=16)
+def moment_to_sqlite(moment: datetime) -> str:
+    """As `UtcDateTime` keeps it in SQLite."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
