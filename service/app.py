@@ -205,7 +205,8 @@ async def running_services(
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
-        stores, database, supervisor = await _running_stores(stack, settings, metrics, readiness)
+        database = await stack.enter_async_context(opened_database(settings, metrics))
+        stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
         if settings.needs_keys:
             store = Keys(database)
             await keys.refresh(store)
@@ -267,7 +268,10 @@ async def running_trainer(
     """A trainer alone, running."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
-        stores, database, _ = await _running_stores(stack, settings, metrics, readiness)
+        database = await stack.enter_async_context(
+            opened_database(settings, metrics, is_patient=True)
+        )
+        stores, _ = await _running_stores(stack, database, settings, metrics, readiness)
         alone = _supervise(stack, metrics, readiness)
         alone.start("trainer", _trainer(stores, settings, metrics, ALONE_SHARE).run())
         alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
@@ -277,12 +281,13 @@ async def running_trainer(
 
 @asynccontextmanager
 async def opened_database(
-    settings: Settings, metrics: Metrics | None = None
+    settings: Settings, metrics: Metrics | None = None, *, is_patient: bool = False
 ) -> AsyncIterator[Database]:
     """The database that the settings name, with the schema that this code needs."""
     options = DatabaseOptions(
         timeout_seconds=settings.storage_timeout_seconds,
         lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
+        is_patient=is_patient,
     )
     metrics = metrics or Metrics()
     database = await Database.open(settings.storage_url, options, metrics.count_storage_error)
@@ -303,22 +308,25 @@ async def _ensure_schema(database: Database, settings: Settings) -> None:
 
 
 async def _running_stores(
-    stack: AsyncExitStack, settings: Settings, metrics: Metrics, readiness: Readiness
-) -> tuple[TrainerStores, Database, Supervisor]:
+    stack: AsyncExitStack,
+    database: Database,
+    settings: Settings,
+    metrics: Metrics,
+    readiness: Readiness,
+) -> tuple[TrainerStores, Supervisor]:
     """The stores, with the bus and the log at work; the log writes what it took before it closes."""
-    stores, database = await _open_stores(stack, settings, metrics)
+    stores = _open_stores(stack, database, settings, metrics)
     supervisor = _supervise(stack, metrics, readiness)
     metrics.count_start()
     supervisor.start("bus", stores.bus.run())
     supervisor.start("event-log", _outliving(stores.event_log.run()))
     stack.push_async_callback(stores.event_log.close)
-    return stores, database, supervisor
+    return stores, supervisor
 
 
-async def _open_stores(
-    stack: AsyncExitStack, settings: Settings, metrics: Metrics
-) -> tuple[TrainerStores, Database]:
-    database = await stack.enter_async_context(opened_database(settings, metrics))
+def _open_stores(
+    stack: AsyncExitStack, database: Database, settings: Settings, metrics: Metrics
+) -> TrainerStores:
     bus = _bus(settings, metrics)
     stack.push_async_callback(bus.close)
     commit = CommitOptions(
@@ -327,7 +335,7 @@ async def _open_stores(
         relaxed_bound=settings.relaxed_bound,
         drain_seconds=settings.drain_seconds,
     )
-    stores = TrainerStores(
+    return TrainerStores(
         experiments=Experiments(database, settings.quotas),
         event_log=EventLog(
             database, commit, metrics.observe_append, metrics.set_unwritten_decisions
@@ -339,7 +347,6 @@ async def _open_stores(
         failures=LearningFailures(database, settings.learning_pause_seconds),
         bus=bus,
     )
-    return stores, database
 
 
 def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:

@@ -1,6 +1,7 @@
 """Learning of one experiment: fold its log, train encoders beside the fold, publish."""
 
 import asyncio
+import json
 import logging
 import time
 from typing import Any
@@ -9,7 +10,7 @@ from model import GateRule, Judgement, Learner, Outcome, TrainingJob, estimated,
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
-from service.learning.fold import Folder, conclusion
+from service.learning.fold import CONCLUSIONS, Folder, conclusion
 from service.learning.jobs import JobFailed, JobRunner
 from service.learning.publisher import Publisher
 from service.learning.resources import TrainerResources
@@ -200,6 +201,9 @@ class TrainingLoop:
     async def _fold(self, events: list[StoredEvent]) -> None:
         self._is_changed |= any(event.kind is not EventKind.DECISION for event in events)
         await self._provider.fold(self._folder, events)
+        for event in events:
+            if event.kind in CONCLUSIONS:
+                self._publisher.last_training = json.loads(event.payload)
         reach(Failpoint.AFTER_FOLD)
 
     async def _trained(self, pending: TrainingJob) -> Outcome:
@@ -235,11 +239,6 @@ class TrainingLoop:
         reach(Failpoint.BEFORE_CONCLUSION)
         await self._stores.event_log.append([event], epoch=self._lease.epoch)
         reach(Failpoint.AFTER_CONCLUSION)
-        self._publisher.last_training = {
-            "episode": outcome.episode,
-            "losses": outcome.losses,
-            "verdict": outcome.verdict.as_dict(),
-        }
         self._concluded_episode = outcome.episode
         self._has_news = True
 

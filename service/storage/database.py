@@ -69,6 +69,7 @@ class Database:
         self._writing_thread = SqliteThread(connect, "BEGIN IMMEDIATE")
         # SQLite has one writer at a time: waiting here is fair, its busy handler is not.
         self._write_lock = asyncio.Lock()
+        self._free_connections = asyncio.Semaphore(options.pool_size)
         self._running: set[asyncio.Task[Any]] = set()
         self._write_check = WriteCheck(self._write_little)
 
@@ -158,6 +159,19 @@ class Database:
         await self._engine.dispose()
 
     async def _bounded(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
+        if not self.options.is_patient:
+            return await self._limited(work, seconds)
+        try:
+            await self._free_connections.acquire()
+        except asyncio.CancelledError:
+            work.close()
+            raise
+        try:
+            return await self._limited(work, seconds)
+        finally:
+            self._free_connections.release()
+
+    async def _limited(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
         # The work gets a task of its own. Closing a connection whose server hangs takes seconds,
         # and the caller must not wait for that; a caller that is cancelled leaves the work to
         # end in order, for breaking it off would cost a connection.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from model.config import system_config
 from model.rounds import Domain
@@ -19,6 +20,7 @@ from service.learning import training_loop
 from service.learning.replay import replay
 from service.learning.restore import LearnerStore
 from service.records import EventKind, Phase, phase_event
+from service.storage import tables
 from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.storage_tools import eventually, flip_a_bit
 
@@ -124,6 +126,22 @@ async def test_restart_in_the_middle_of_a_training_reaches_the_same_state(url):
         await play(api, EPISODE, start=100)
         await settled(api, 2 * EPISODE + 3)
         assert await is_replayed(api)
+
+
+async def test_the_last_training_is_known_from_the_log_alone(url):
+    """A trainer that ends between the event and the next snapshot has told no snapshot of it."""
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, EPISODE)
+        told = (await settled(api, EPISODE))["last_training"]
+        assert told["episode"] == 1
+    async with running_api(url) as api:
+        await api.services.database.write(
+            lambda connection: connection.execute(sa.delete(tables.snapshots))
+        )
+    async with running_api(url, **TRAINING) as api:
+        await play(api, 1, start=50)
+        assert (await settled(api, EPISODE + 1))["last_training"] == told
 
 
 async def test_damaged_newest_snapshot_is_passed_over(url):

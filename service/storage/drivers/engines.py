@@ -20,12 +20,16 @@ class DatabaseOptions:
     `timeout_seconds` is for one whole operation: waiting for a connection, connecting, the
     transaction and its retries. A session that sits idle inside a transaction (its process is
     stopped, or its network gone) is ended by Postgres, so that it cannot keep a lock.
+
+    With `is_patient` the time begins when a connection is free. That is for trainers: hundreds of
+    experiments may want one at once, and no caller waits for them.
     """
 
     pool_size: int = 8
     timeout_seconds: float = 1.0
     lock_timeout_seconds: float = 0.8
     idle_transaction_timeout_seconds: float = 5.0
+    is_patient: bool = False
 
 
 def create_engine(url: str, options: DatabaseOptions) -> AsyncEngine:
