@@ -71,7 +71,7 @@ async def test_going_back_to_nothing_and_forth_again_works(empty: Database):
 
 
 async def test_the_command_line_finds_its_configuration(empty_url: str):
-    root = Path(migrate.__file__).parents[2]
+    root = Path(migrate.__file__).parents[3]
     environment = {**os.environ, "DABAND_DATABASE_URL": empty_url}
     for arguments in (["upgrade", "head"], ["check"]):
         done = await asyncio.to_thread(

@@ -17,7 +17,7 @@ from service.storage.tables import metadata
 T = TypeVar("T")
 
 # Beside the packages, in the repository as in an installed wheel.
-MIGRATIONS = Path(__file__).parents[2] / "migrations"
+MIGRATIONS = Path(__file__).parents[3] / "migrations"
 TIMEOUT_SECONDS = 300.0
 UNCHECKED_BY_POSTGRES = "fk_events_experiment_id"  # migration 0005 says why
 TURN = 0x6461_6261_6E64  # of who migrates a Postgres; advisory locks are numbers
