@@ -70,7 +70,7 @@ def postgres() -> Iterator[str]:
     server = PostgresServer(**DURABLE_SETTINGS)
     try:
         server.start()
-        migration = [sys.executable, "-m", "service.cli.main", "migrate"]
+        migration = [sys.executable, "-m", "service.cli", "migrate"]
         environment = clean_environment({"DABAND_DATABASE_URL": server.url()})
         subprocess.run(migration, env=environment, check=True, capture_output=True)  # noqa: S603
         yield server.url()

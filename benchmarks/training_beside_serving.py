@@ -108,7 +108,7 @@ class Caller:
 def served(training: str, device: str) -> Iterator[str]:
     """`daband serve` with this setting; its URL."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "service.cli.main", "serve", "--port", "0"]
+        command = [sys.executable, "-m", "service.cli", "serve", "--port", "0"]
         command += ["--data-dir", folder, "--device", device]
         patient = {"DABAND_STORAGE_TIMEOUT_SECONDS": "30"}  # the machine may be busy
         environment = {**os.environ, **patient, "DABAND_TRAINING": training}

@@ -40,7 +40,7 @@ class ServiceProcess:
         self._folder = folder
         self._checkout = checkout
         self._command = [
-            *(sys.executable, "-m", "service.cli.main", "serve", "--port", "0"),
+            *(sys.executable, "-m", "service.cli", "serve", "--port", "0"),
             *("--data-dir", str(folder / "data"), *options),
         ]
         self._environment = {f"DABAND_{name}": value for name, value in settings.items()}

@@ -17,7 +17,7 @@ SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
 def outcome_of(*arguments: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
     """What became of a command, whose user types this."""
     return subprocess.run(
-        [sys.executable, "-m", "service.cli.main", *arguments],
+        [sys.executable, "-m", "service.cli", *arguments],
         cwd=ROOT,
         env=clean_environment({"COLUMNS": "200"}),
         input=typed,
@@ -82,7 +82,7 @@ def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: 
 
 
 def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
-    command = [sys.executable, "-m", "service.cli.main", "train", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(tmp_path)]
     trainer = subprocess.Popen(
         command, cwd=ROOT, env=clean_environment(), stderr=subprocess.PIPE, text=True
     )

@@ -132,7 +132,7 @@ def test_scoring_needs_no_service_and_refuses_bad_files(tmp_path: Path):
     np.save(tmp_path / "contexts.npy", ROWS[:3])
     command = ["score", "--policy", str(bad), "--contexts", str(tmp_path / "contexts.npy")]
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli.main", *command],
+        [sys.executable, "-m", "service.cli", *command],
         cwd=ROOT,
         env=clean_environment(),
         capture_output=True,

@@ -115,7 +115,7 @@ async def two_migrations(url: str) -> AsyncIterator[list[asyncio.subprocess.Proc
     """`daband migrate`, twice; killed when a test fails."""
     processes = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "service.cli.main", "migrate"),
+            *(sys.executable, "-m", "service.cli", "migrate"),
             cwd=ROOT,
             env=clean_environment({"DABAND_DATABASE_URL": url}),
             stdout=asyncio.subprocess.PIPE,
