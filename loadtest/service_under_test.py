@@ -103,7 +103,7 @@ def trainer_process(folder: Path, urls: Mapping[str, str]) -> Iterator["subproce
     command = [
         sys.executable,
         "-m",
-        "service.cli.main",
+        "service.cli",
         "train",
         "--data-dir",
         str(folder / "data"),
