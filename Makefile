@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup serve test check docs dashboards demo bench loadtest paper paper-quick audit clean
+.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,8 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 serve: $(STAMP)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
 	$(BIN)/daband serve $(ARGS)
 
-test: $(STAMP)  ## run the test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+
+test-all: $(STAMP)  ## the same and all that needs real time or minutes; prints what it measured
+	$(BIN)/python -m pytest --measure -m 'not study' $(ARGS)
 
 check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff check .

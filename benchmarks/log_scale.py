@@ -36,7 +36,7 @@ from service.storage.drivers import migrate
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
-from tests.api_tools import running_api
+from tests.support.api import running_api
 
 SHORT = 1_000
 SIZE = 32

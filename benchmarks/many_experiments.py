@@ -30,8 +30,13 @@ from loadtest.service_under_test import migrated, trainer_process
 from service.records import Phase, Status, uuid7
 from service.storage.database import Database
 from service.storage.tables import experiments
-from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, running_server
-from tests.service_process import ServiceProcess
+from tests.support.processes.servers import (
+    DURABLE_SETTINGS,
+    PostgresServer,
+    RedisServer,
+    running_server,
+)
+from tests.support.processes.service import ServiceProcess
 
 SIZE, ARMS, EPISODE = 16, ["a", "b", "c"], 16
 DECLARED: dict[str, Any] = {

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import psutil
 
-from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, free_port
-from tests.service_process import ROOT, ServiceProcess, clean_environment
+from tests.support.processes.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, free_port
+from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 
 SERVER_CORE, OTHER_CORE = 0, 1
 START_SECONDS = 60.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.serving import CALLERS, Case, binary, declare, json_select, rewards
 from benchmarks.serving_servers import Server, service
-from tests.service_process import ROOT
+from tests.support.processes.service import ROOT
 
 REWARDS = 1024  # of a round
 Requests = Callable[[], list[bytes]]

@@ -26,7 +26,7 @@ from service.codec.bodies import MediaType
 from service.deciding.policies import Served
 from service.experiment_spec import ExperimentSpec
 from service.ops.process_tuning import keep_large_blocks, share_arenas
-from tests.api_tools import Api, Exchange, running_api
+from tests.support.api import Api, Exchange, running_api
 
 BATCH = 1000
 ARMS = 10

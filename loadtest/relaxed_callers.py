@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from loadtest.http_client import Answer, HttpClient
-from tests.storage_tools import eventually
+from tests.support.waiting import eventually
 
 EXPERIMENT = "relaxed"
 CREATION: dict[str, Any] = {

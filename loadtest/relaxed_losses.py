@@ -20,9 +20,10 @@ import httpx
 from loadtest.lost_events import compared, logged_ids
 from loadtest.relaxed_callers import CREATION, EXPERIMENT, RelaxedCallers
 from loadtest.traffic import SELECT
-from tests.servers import DURABLE_SETTINGS, PostgresServer, running_server
-from tests.service_process import ServiceProcess
-from tests.storage_tools import eventually, migrated
+from tests.support.processes.servers import DURABLE_SETTINGS, PostgresServer, running_server
+from tests.support.processes.service import ServiceProcess
+from tests.support.storage import migrated
+from tests.support.waiting import eventually
 
 WARM_UP = 1000  # decisions before the fault, and after it
 UNWRITTEN = "daband_unwritten_decisions 0.0"

@@ -19,9 +19,14 @@ import psutil
 from loadtest.sampling import Processes
 from service.storage.database import Database
 from service.storage.drivers import migrate
-from tests import guard
-from tests.servers import DURABLE_SETTINGS, PostgresServer, RedisServer, running_server
-from tests.service_process import ROOT, ServiceProcess, clean_environment
+from tests.support.processes import guard
+from tests.support.processes.servers import (
+    DURABLE_SETTINGS,
+    PostgresServer,
+    RedisServer,
+    running_server,
+)
+from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 
 STOP_SECONDS = 60.0
 

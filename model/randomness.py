@@ -3,14 +3,11 @@
 Nothing has to be saved to go on after a restart, and no draw depends on another.
 """
 
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
-import torch
 
 from model.rounds import Doubles, Keys
 
@@ -126,17 +123,3 @@ def _digest(seed: int, names: tuple[object, ...]) -> int:
 
 def _hashed(text: str) -> int:
     return bytes_key(text.encode())
-
-
-_ONE_AT_A_TIME = threading.RLock()
-
-
-@contextmanager
-def first_weights(seed: int, *names: object) -> Iterator[None]:
-    """In this block modules draw by the seed and the names; the generator is then as it was before.
-
-    Whatever builds modules does so in such a block, or it takes draws from those who do.
-    """
-    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derived_seed(seed, *names))
-        yield

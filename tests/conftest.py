@@ -7,9 +7,9 @@ from model.config import BanditConfig
 from model.learner import Learner, TrainingJob
 from model.simulate import ClusterWorld, world_config
 from service.ops.process_tuning import leave_the_past_alone
-from tests.builders import make_rounds, play, play_episode, small_config, teach
+from tests.support.builders import make_rounds, play, play_episode, small_config, teach
 
-pytest_plugins = ["pytester", "tests.fixtures", "tests.stolen_time"]
+pytest_plugins = ["pytester", "tests.support.fixtures", "tests.support.measuring"]
 
 
 def pytest_collection_finish() -> None:

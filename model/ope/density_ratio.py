@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.randomness import first_weights, generator
+from model.encoders.first_weights import first_weights
+from model.randomness import generator
 from model.rounds import Doubles
 from model.training.discriminator import Discriminator
 

@@ -16,8 +16,8 @@ import torch
 from model.bandit.policy import Policy, PolicyVersion
 from model.config import BanditConfig
 from model.encoders.base import FrozenEncoder
+from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
-from model.randomness import first_weights
 from model.state.restore import load_state, taken_confidence, taken_statistics
 from model.state.snapshot import SnapshotError, opened
 from model.state.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read

@@ -11,8 +11,8 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.base import TINY, Encoder
 from model.encoders.ensemble import TowerLinear, by_tower, tower_norms
+from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
-from model.randomness import first_weights
 from model.rounds import Domain
 from model.training.discriminator import Discriminator
 from model.training.target_head import Distilled, Said, is_distilled

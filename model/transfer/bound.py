@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.bandit.linucb import Factors
-from model.randomness import first_weights
+from model.encoders.first_weights import first_weights
 from model.rounds import Doubles, Integers
 from model.training.discriminator import Discriminator
 

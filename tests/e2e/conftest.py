@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from tests.e2e.processes import Daband
+from tests.support.processes.daband import Daband
 
 Process = TypeVar("Process", bound=Daband)
 Adopt = Callable[[Process], Process]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.service_process import ROOT, ServiceProcess, clean_environment
+from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
 
@@ -23,7 +24,7 @@ def outcome_of(*arguments: str, typed: str = "") -> "subprocess.CompletedProcess
         input=typed,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -89,5 +90,5 @@ def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
     assert trainer.stderr is not None
     assert "daband trains" in trainer.stderr.readline()
     trainer.send_signal(signal.SIGTERM)
-    _, rest = trainer.communicate(timeout=60)
+    _, rest = trainer.communicate(timeout=PATIENCE_SECONDS)
     assert (trainer.returncode, rest) == (0, "")

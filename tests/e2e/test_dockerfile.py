@@ -9,19 +9,18 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests import dockerfile, guard
-from tests.dockerfile import ROOT, Instruction
-from tests.measuring import Stopwatch
-from tests.servers import free_port
-from tests.service_process import clean_environment
+from tests.support import dockerfile
+from tests.support.dockerfile import ROOT, Instruction
+from tests.support.processes import guard
+from tests.support.processes.servers import free_port
+from tests.support.processes.service import clean_environment
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 120.0
 PLACES = ("/opt/daband", "/src")
 
 
@@ -150,16 +149,17 @@ def test_the_images_command_serves_from_the_wheel(image: Image, tmp_path: Path):
 
 
 def answers(url: str, process: "subprocess.Popen[bytes]") -> bool:
-    watch = Stopwatch()
-    while process.poll() is None and watch.seconds() < PATIENCE_SECONDS:
+    def is_answered() -> bool:
         try:
-            return httpx.get(url).is_success
+            return process.poll() is not None or httpx.get(url).is_success
         except httpx.TransportError:
-            time.sleep(0.05)
-    return False
+            return False
+
+    wait_until(is_answered)
+    return process.poll() is None
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.timeout(3600)
 def test_the_whole_image_is_built_from_an_index(tmp_path: Path):
     """Downloads everything; torch from the index that pip is set up with."""

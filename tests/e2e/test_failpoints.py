@@ -9,11 +9,11 @@ import pytest
 from service.ops.failpoints import Failpoint
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import Clients, History, check, settled
-from tests.e2e.processes import Daband, Server
-from tests.storage_tools import sqlite_url
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import Clients, History, check, settled
+from tests.support.storage import sqlite_url
 
-QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1, "STORAGE_TIMEOUT_SECONDS": 5}
+QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 ROUNDS = 48
 # Episodes that fall due while an encoder trains are left out, so there may be only one.
 ONCE = {Failpoint.BEFORE_CONCLUSION, Failpoint.AFTER_CONCLUSION}

@@ -10,8 +10,9 @@ import pytest
 from service.errors import StaleEpoch
 from service.ops.failpoints import Failpoint
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import NAME, Clients, History, check, settled, state
-from tests.e2e.processes import Daband, Server, eventually
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import NAME, Clients, History, check, settled, state
+from tests.support.waiting import eventually
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 ROUNDS_A_SECOND = 20

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import psutil
 
-from tests.measuring import PATIENCE_SECONDS
-from tests.service_process import ROOT, clean_environment
+from tests.support.processes.service import ROOT, clean_environment
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_what_a_killed_test_run_had_started_ends_with_it(folder: Path, postgres_url: str):
-    command = (sys.executable, "-m", "tests.e2e.abandoned_run", str(folder), postgres_url)
+    command = (
+        sys.executable,
+        "-m",
+        "tests.support.processes.abandoned_run",
+        str(folder),
+        postgres_url,
+    )
     run = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, env=clean_environment(), stdout=asyncio.subprocess.PIPE
     )

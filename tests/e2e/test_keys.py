@@ -10,19 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from service.cli.main import app
-from tests.api_tools import CONTEXT, DOSES
 from tests.e2e.conftest import Adopt
-from tests.e2e.processes import Daband, Server, eventually
-from tests.key_tools import bearer
+from tests.support.api import CONTEXT, DOSES
+from tests.support.keys import bearer
+from tests.support.processes.daband import Daband, Server
+from tests.support.waiting import PATIENCE_SECONDS, PATIENT_ENVIRONMENT, eventually
 
 ALL_SCOPES = [
     word for scope in ("select", "reward", "target", "admin") for word in ("--scope", scope)
 ]
 EVERYWHERE = "0.0.0.0"  # noqa: S104
-
-
-# The machine may be busy: these tests are about what happens, not about how fast.
-PATIENT = {"STORAGE_TIMEOUT_SECONDS": "30"}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +30,9 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def daband(*arguments: str, **environment: str) -> str:
     """What a command that must succeed prints."""
-    environment = {f"DABAND_{name}": value for name, value in (PATIENT | environment).items()}
+    environment = {
+        f"DABAND_{name}": value for name, value in (PATIENT_ENVIRONMENT | environment).items()
+    }
     done = await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=environment)
     assert done.exit_code == 0, done.output
     return done.stdout.strip()
@@ -83,11 +82,11 @@ async def test_keys_work_rotate_and_end_in_a_running_service_and_leave_no_trace(
 ):
     data = ("--data-dir", str(folder / "data"))
     first = await daband("keys", "create", *ALL_SCOPES, *data)
-    patient = {**PATIENT, "KEY_POLL_SECONDS": "0.05"}
+    patient = {"KEY_POLL_SECONDS": "0.05"}
     server = Server(folder, "--host", EVERYWHERE, LOG_LEVEL="debug", **patient)
     adopt(server).start()
     await server.ready()
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
         asking = Asking(http)
         await work(asking, first)
         listed = await daband("experiment", "list", "--url", server.url, API_KEY=first)
@@ -124,10 +123,10 @@ async def test_a_service_that_others_reach_does_not_start_without_a_key(
 
 
 async def test_the_loud_way_out_lets_everybody_in_and_says_so(folder: Path, adopt: Adopt[Daband]):
-    server = Server(folder, "--host", EVERYWHERE, AUTH="dangerously-off", **PATIENT)
+    server = Server(folder, "--host", EVERYWHERE, AUTH="dangerously-off")
     adopt(server).start()
     await server.ready()
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
         assert (await http.get("/experiments")).status_code == 200
     assert server.lines("keys_off")
     assert "whoever reaches the address may do anything" in server.tail()

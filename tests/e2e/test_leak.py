@@ -1,14 +1,13 @@
 """A refused target reward leaves no trace: not in the state, on disk, in logs or in metrics."""
 
 import struct
-import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.measuring import PATIENCE_SECONDS, Stopwatch
-from tests.service_process import ServiceProcess
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 CANARY = 0.8414709848078965
 CONTROL = 0.9092974268256817
@@ -51,14 +50,17 @@ def play(http: httpx.Client, rounds: range, leaks: bool) -> None:
 
 
 def settled(http: httpx.Client, rewards: int) -> dict[str, Any]:
-    watch = Stopwatch()
-    while watch.seconds() < PATIENCE_SECONDS:
+    def state() -> dict[str, Any]:
         found: dict[str, Any] = http.get("/experiments/doses/state").json()
+        return found
+
+    def is_settled() -> bool:
+        found = state()
         is_folded = found["counts"]["folded_rewards"] == rewards and found["lag"] == 0
-        if is_folded and not found["is_training"]:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(found)
+        return is_folded and not found["is_training"]
+
+    wait_until(is_settled)
+    return state()
 
 
 def run(folder: Path, leaks: bool) -> tuple[list[str], str]:
@@ -66,7 +68,7 @@ def run(folder: Path, leaks: bool) -> tuple[list[str], str]:
     folder.mkdir()
     with (
         ServiceProcess(folder, LOG_LEVEL="debug") as service,
-        httpx.Client(base_url=service.url, timeout=30) as http,
+        httpx.Client(base_url=service.url, timeout=PATIENCE_SECONDS) as http,
     ):
         assert http.post("/experiments", json=DECLARED).status_code == 201
         hashes = []

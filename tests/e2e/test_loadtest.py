@@ -25,6 +25,7 @@ def figures(told: dict[str, Any]) -> dict[str, str]:
     return {check["name"].split(" of ")[0]: check["figure"] for check in told["checks"]}
 
 
+@pytest.mark.slow
 def test_a_soak_on_postgres_with_redis_restarts_loses_nothing(tmp_path: Path):
     rate = ["--rate", "15", "--seconds", "4", "--generators", "2", "--arrivals", "constant"]
     code = main(["soak", "--start", "postgres", *rate, *LENIENT, "--out", str(tmp_path)])
@@ -43,6 +44,7 @@ def test_a_soak_on_postgres_with_redis_restarts_loses_nothing(tmp_path: Path):
     assert {"service", "trainer", "training process", "database"} == soak["memory_mib"].keys()
 
 
+@pytest.mark.slow
 def test_selects_beside_trainings_with_a_generator_that_may_not_be_late_at_all(tmp_path: Path):
     rate = ["--rate", "10", "--seconds", "2", "--repeats", "1", "--body", "binary"]
     assert main(["training", *rate, "--max-lag-ms", "0", "--out", str(tmp_path)]) == 2

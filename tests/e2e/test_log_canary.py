@@ -14,8 +14,9 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.collector import Collector, collecting
-from tests.service_process import ServiceProcess, wait_until
+from tests.support.processes.collector import Collector, collecting
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 CONTEXT = [0.7310585786300049, -0.6224593312018546, 0.5498339973124778, 0.9820137900379085]
 REWARD, REFUSED = 0.8807970779778823, 0.9525741268224334
@@ -122,14 +123,13 @@ def printed_by_a_run(folder: Path, collector: Collector) -> str:
     headers = {"Authorization": f"Bearer {SECRET}", "X-API-Key": SECRET}
     settings = {
         "LOG_LEVEL": "debug",
-        "STORAGE_TIMEOUT_SECONDS": "60",  # the machine may be busy
         "SLOW_REQUEST_SECONDS": "0.000001",  # a line for every request
         "REDIS_URL": f"redis://:{SECRET}@127.0.0.1:1/0",  # nobody is there: lines about that, too
         "OTLP_ENDPOINT": collector.endpoint,
     }
     with (
         ServiceProcess(folder, **settings) as service,
-        httpx.Client(base_url=service.url, headers=headers, timeout=60) as http,
+        httpx.Client(base_url=service.url, headers=headers, timeout=PATIENCE_SECONDS) as http,
     ):
         assert http.post("/experiments", json=DECLARED).status_code == 201
         play(http, range(2 * EPISODE))

@@ -6,8 +6,8 @@ import psutil
 
 from service.ops.process_tuning import ARENAS
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import EXPERIMENT, Clients, History, settled
-from tests.e2e.processes import Daband, Server
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import EXPERIMENT, Clients, History, settled
 
 EPISODE = int(EXPERIMENT["config"]["episode_length"])
 HEAP_BYTES = 64 << 20  # what glibc reserves for a thread's arena, at a multiple of its size
@@ -27,7 +27,7 @@ def arenas(process_id: int) -> int:
 
 
 async def test_serving_and_training_threads_share_their_arenas(folder: Path, adopt: Adopt[Daband]):
-    settings = {"POLL_SECONDS": 0.1, "STORAGE_TIMEOUT_SECONDS": 60}
+    settings = {"POLL_SECONDS": 0.1}
     server = Server(folder, "--no-trainer", **settings)
     trainer = Daband(folder, "train", "--data-dir", str(folder / "data"), **settings)
     for each in (server, trainer):

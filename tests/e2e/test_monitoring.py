@@ -18,20 +18,18 @@ from monitoring.alerts import recordings
 from monitoring.dashboards import BOARDS
 from service.cli.demo import Play, play
 from service.client import Client
-from tests.e2e.history import EXPERIMENT, NAME
-from tests.e2e.processes import Daband, Server, eventually
-from tests.fixtures import emptied
-from tests.prometheus import PrometheusServer
-from tests.servers import free_port, running_server
-from tests.storage_tools import PostgresDatabases
+from tests.support.fixtures import emptied
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import EXPERIMENT, NAME
+from tests.support.processes.prometheus import PrometheusServer
+from tests.support.processes.servers import free_port, running_server
+from tests.support.storage import PostgresDatabases
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from tests.unit.test_monitoring import plain
 
 BURST, REWARDS = 20, 10
 MOST_ROUNDS = 20_000  # far more than the demo needs; it ends when all there is to see was seen
 ASKED_EVERY = 10
-# Far above what anything takes alone. The machine may be busy: these tests are about what is counted.
-START_SECONDS, DEMO_SECONDS = 300.0, 500.0
-PATIENT = {"STORAGE_TIMEOUT_SECONDS": "30", "REDIS_TIMEOUT_SECONDS": "5"}
 
 
 @dataclass
@@ -55,7 +53,7 @@ def watched(
         database = postgres_databases.fresh()
         stores = {"DATABASE_URL": runner.run(database.__aenter__())}
         stack.callback(lambda: runner.run(database.__aexit__(None, None, None)))
-        stores |= PATIENT | {"REDIS_URL": emptied(shared_redis_url)}
+        stores |= {"REDIS_URL": emptied(shared_redis_url)}
         found = _watched(folder, stores)
         for process in (found.server, found.trainer):
             stack.callback(process.remove)
@@ -76,7 +74,7 @@ async def have_started(server: Server, count: int) -> None:
     async def have_begun() -> bool:
         return len(server.lines("service_started")) >= count
 
-    await eventually(have_begun, server, seconds=START_SECONDS)
+    await eventually(have_begun, server)
 
 
 def samples(text: str) -> dict[str, float]:
@@ -89,7 +87,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 async def metrics(server: Server) -> dict[str, float]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
         return samples((await http.get("/metrics")).text)
 
 
@@ -133,7 +131,9 @@ async def send_to_both(server: Server, http: httpx.AsyncClient) -> list[str]:
 async def test_two_workers_tell_the_sum_of_what_was_sent(watched: Watched):
     server = watched.server
     closing = {"Connection": "close"}
-    async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=closing) as http:
+    async with httpx.AsyncClient(
+        base_url=server.url, timeout=PATIENCE_SECONDS, headers=closing
+    ) as http:
         assert (await http.post("/experiments", json=EXPERIMENT)).status_code == 201
         ids = await send_to_both(server, http)
         for decision_id in ids[:REWARDS]:
@@ -187,6 +187,7 @@ def _play(url: str, stopped: threading.Event) -> None:
                 return
 
 
+@pytest.mark.slow
 async def test_every_dashboard_query_and_recording_rule_returns_data(watched: Watched):
     queries = [plain(each) for board in BOARDS for panel in board.panels for each in panel.queries]
     missing = [*queries, *recordings()]
@@ -200,7 +201,7 @@ async def test_every_dashboard_query_and_recording_rule_returns_data(watched: Wa
             return not missing
 
         try:
-            await eventually(is_all_there, seconds=DEMO_SECONDS)
+            await eventually(is_all_there)
         except AssertionError as error:
             raise AssertionError(f"no data: {missing[-1]}") from error
         assert prometheus.values("sum(up)") == [2.0]

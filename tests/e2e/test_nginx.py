@@ -14,12 +14,11 @@ import pytest
 
 from service.client import Client, Round
 from service.errors import PayloadTooLarge, UnsupportedMediaType, plain_problem
-from tests.api_tools import CONTEXT, DOSES
-from tests.measuring import PATIENCE_SECONDS
-from tests.nginx_process import Nginx
-from tests.servers import free_port, running_server
-from tests.service_process import ServiceProcess, wait_until
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, DOSES
+from tests.support.processes.nginx import Nginx
+from tests.support.processes.servers import free_port, running_server
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS, eventually, wait_until
 
 PROBLEM = "application/problem+json"
 SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
@@ -28,7 +27,6 @@ SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     settings = {
-        "STORAGE_TIMEOUT_SECONDS": "60",  # the machine may be busy
         "SLOW_REQUEST_SECONDS": "0.000001",  # a line for every request
     }
     with ServiceProcess(tmp_path_factory.mktemp("service"), **settings) as running:

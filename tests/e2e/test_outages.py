@@ -10,32 +10,34 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import NAME, Clients, History, check, settled, state
-from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import Stopwatch, percentile
-from tests.servers import PostgresServer, RedisServer
+from tests.support.measuring import Measured, percentile
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import NAME, Clients, History, check, settled, state
+from tests.support.processes.servers import PostgresServer, RedisServer
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 RATIO = 2.0
 CLIENTS = 2
-# Short turns with and without the fault, one after the other: what else the machine does falls on
-# both alike. Many of them: the 99th percentile is then the 8th largest of 800.
-ROUNDS = 40  # of each client, in one turn
-TURNS = 10
+# Short phases with and without the fault alternate, so that other load falls on both alike. For a
+# 99th percentile there are many of them: it is the 8th largest of 800.
+ROUNDS = 40  # of each client, in one phase
+PHASES = 10
 REFUSAL_SECONDS = 1.0
 RECOVERY_SECONDS = 5.0
 SELECT: dict[str, Any] = {"experiment": NAME, "source": {"context": [0.1, 0.2, 0.3, 0.4]}}
 PROBE = "probe"
+DEFAULT_TIMEOUTS = {"STORAGE_TIMEOUT_SECONDS": 1.0, "REDIS_TIMEOUT_SECONDS": 0.2}
 
 
 class Pair:
     """A server and a trainer over a Postgres and a Redis to hurt."""
 
     def __init__(self, folder: Path, postgres: PostgresServer, redis: RedisServer) -> None:
-        shared = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url}
+        shared = {"DATABASE_URL": postgres.url(), "REDIS_URL": redis.url, **DEFAULT_TIMEOUTS}
         self.postgres, self.redis = postgres, redis
         self.server = Server(folder, "--no-trainer", **shared)
         self.trainer = Daband(folder, "train", **shared)
-        self.http = httpx.AsyncClient(base_url=self.server.url, timeout=30)
+        self.http = httpx.AsyncClient(base_url=self.server.url, timeout=PATIENCE_SECONDS)
 
     async def select(self, **fields: str) -> tuple[httpx.Response, float]:
         """The answer, and after how many seconds."""
@@ -52,8 +54,8 @@ class Pair:
                 answer, seconds = await self.select()
                 assert answer.status_code == 200, answer.text
                 found.append(seconds)
-                told = {"decision_id": answer.json()["source"]["decision_id"], "reward": 1.0}
-                assert (await self.http.post("/reward", json=told)).status_code == 201
+                body = {"decision_id": answer.json()["source"]["decision_id"], "reward": 1.0}
+                assert (await self.http.post("/reward", json=body)).status_code == 201
 
         await asyncio.gather(*(client() for _ in range(CLIENTS)))
         return found
@@ -98,20 +100,27 @@ def empty(redis: RedisServer) -> Callable[[], None]:
     return redis.flush
 
 
-@pytest.mark.parametrize("fault", [stopped, mute, empty])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        stopped,
+        pytest.param(mute, marks=pytest.mark.slow),
+        pytest.param(empty, marks=pytest.mark.slow),
+    ],
+)
 async def test_selects_and_learning_go_on_without_redis(
-    pair: Pair, fault: Callable[[RedisServer], Callable[[], None]]
+    pair: Pair, fault: Callable[[RedisServer], Callable[[], None]], measured: Measured
 ):
     await pair.latencies()  # warm
     healthy, faulty = list[float](), list[float]()
-    for _ in range(TURNS):
+    for _ in range(PHASES if measured.is_held else 1):
         await pair.learns()
         healthy += await pair.latencies()
         mend = await asyncio.to_thread(fault, pair.redis)
         faulty += await pair.latencies()
         await asyncio.to_thread(mend)
-    before, during = percentile(healthy, 99), percentile(faulty, 99)
-    assert during <= RATIO * before, f"p99 {before * 1000:.1f} ms, then {during * 1000:.1f} ms"
+    ratio = percentile(faulty, 99) / percentile(healthy, 99)
+    measured.at_most("p99 of select, ratio to that without the fault", ratio, RATIO)
     await pair.learns()
     mend = await asyncio.to_thread(fault, pair.redis)
     before = (await state(pair.server.url))["policy_version"]
@@ -122,18 +131,22 @@ async def test_selects_and_learning_go_on_without_redis(
     await asyncio.to_thread(mend)
 
 
-async def test_without_postgres_requests_are_refused_at_once_and_served_soon_after(pair: Pair):
+async def test_without_postgres_requests_are_refused_and_served_after(
+    pair: Pair, measured: Measured
+):
     history = History(asked={PROBE: SELECT})
     async with Clients([pair.server.url], history) as clients:
         await clients.play(20)
         await asyncio.to_thread(pair.postgres.stop)
         playing = asyncio.create_task(clients.play(20))
-        await check_refusals(pair)
+        slowest = await check_refusals(pair)
         await asyncio.to_thread(pair.postgres.start)
-        since_return = Stopwatch()
+        returned = time.monotonic()
         await eventually(lambda: is_answered(pair), pair.server)
-        assert since_return.seconds() <= RECOVERY_SECONDS
+        recovered = time.monotonic() - returned
         await playing
+    measured.at_most("seconds to a refusal", slowest, REFUSAL_SECONDS)
+    measured.at_most("seconds to recovery", recovered, RECOVERY_SECONDS)
     assert (pair.server.starts, pair.trainer.starts) == (1, 1)
     assert pair.server.is_running
     assert pair.trainer.is_running
@@ -141,18 +154,18 @@ async def test_without_postgres_requests_are_refused_at_once_and_served_soon_aft
     await check(history, pair.postgres.url())
 
 
-async def check_refusals(pair: Pair) -> None:
-    """Alive but not ready; every request is refused in time and told when to come back."""
+async def check_refusals(pair: Pair) -> float:
+    """Alive but not ready; every request is refused and told when to come back; the longest wait."""
+    slowest = 0.0
     assert (await pair.http.get("/healthz")).status_code == 200
     await eventually(lambda: is_unready(pair), pair.server)  # the last write counts for a second
     for _ in range(20):
-        watch = Stopwatch()
-        answer, _ = await pair.select(request_id=PROBE)
-        seconds = watch.seconds()
+        answer, seconds = await pair.select(request_id=PROBE)
         assert answer.status_code == 503, answer.text
         assert int(answer.headers["Retry-After"]) >= 1
         assert answer.headers["Content-Type"] == "application/problem+json"
-        assert seconds <= REFUSAL_SECONDS
+        slowest = max(slowest, seconds)
+    return slowest
 
 
 async def is_unready(pair: Pair) -> bool:

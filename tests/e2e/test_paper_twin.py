@@ -26,7 +26,8 @@ from model.state.snapshot import state_hash
 from service.client import AsyncClient, client as http_client
 from service.codec import answers
 from tests.e2e.conftest import Adopt
-from tests.e2e.processes import Daband, Server, eventually
+from tests.support.processes.daband import Daband, Server
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 NAME = "twin"
 SEED = 1
@@ -60,7 +61,7 @@ class Laboratory:
         values = {**WORLD.config_values(), **CONFIG}
         self.learner = Learner(system_config("daband", **values), SEED)
         self.client = AsyncClient(server.url)
-        self.http = httpx.AsyncClient(base_url=server.url, timeout=30)
+        self.http = httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS)
         self._server = server
         self._is_batch = is_batch
 
@@ -166,7 +167,7 @@ def accuracies(policy: Policy) -> dict[Domain, float]:
 async def test_the_papers_loop_over_http_learns_exactly_what_the_learner_learns_in_process(
     folder: Path, adopt: Adopt[Daband], rounds: int, is_batch: bool
 ):
-    server = Server(folder, STORAGE_TIMEOUT_SECONDS=30)  # a busy machine is slow
+    server = Server(folder)
     adopt(server).start()
     await server.ready()
     lab = Laboratory(server, rounds, is_batch=is_batch)

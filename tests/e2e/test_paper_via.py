@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.paper.__main__ import main
 from tests.e2e.conftest import Adopt
-from tests.e2e.processes import Daband, Server
+from tests.support.processes.daband import Daband, Server
 
 ROUNDS = 768
 SEEDS = 2

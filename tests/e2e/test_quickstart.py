@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import install_package
-from tests.service_process import ROOT, ServiceProcess
+from tests.support.processes.servers import install_package
+from tests.support.processes.service import ROOT, ServiceProcess
 
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGE = (ROOT / "docs" / "quickstart.md").read_text()
@@ -39,7 +39,7 @@ def test_the_quickstart_works(tmp_path: Path):
     need_curl()
     blocks = BLOCK.findall(PAGE)
     assert [kind for kind, _ in blocks] == ["sh", "sh", "sh", "python", "sh"]
-    with ServiceProcess(tmp_path, STORAGE_TIMEOUT_SECONDS="60") as service:
+    with ServiceProcess(tmp_path) as service:
         printed = [run(kind, block, service.url, tmp_path) for kind, block in blocks]
         state = httpx.get(f"{service.url}/experiments/doses/state").json()
     assert json.loads(printed[1])["source"]["arm"] in ("low", "mid", "high")

@@ -9,17 +9,21 @@ from loadtest.lost_events import Comparison, compared, logged_ids
 from loadtest.relaxed_callers import CREATION, EXPERIMENT, RelaxedCallers
 from loadtest.traffic import SELECT
 from tests.e2e.conftest import Adopt
-from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import PATIENCE_SECONDS
-from tests.servers import PostgresServer
-from tests.storage_tools import eventually as until
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.servers import PostgresServer
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 BOUND = 64
 MANY = 300  # decisions
 
 
 async def started(folder: Path, adopt: Adopt[Daband], postgres: PostgresServer) -> Server:
-    settings = {"RELAXED_BOUND": BOUND, "DRAIN_SECONDS": PATIENCE_SECONDS, "TRAINER_INSIDE": False}
+    settings = {
+        "RELAXED_BOUND": BOUND,
+        "DRAIN_SECONDS": PATIENCE_SECONDS,
+        "STORAGE_TIMEOUT_SECONDS": 1,
+        "TRAINER_INSIDE": False,
+    }
     server = Server(folder, DATABASE_URL=postgres.url(), **settings)
     adopt(server).start()
     await server.ready()
@@ -45,7 +49,7 @@ async def test_an_outage_of_postgres_loses_none(
     async with asyncio.timeout(PATIENCE_SECONDS), RelaxedCallers(server.url) as callers:
         await callers.answered_more(MANY)
         await asyncio.to_thread(own_postgres.pause)
-        await until(lambda: callers.refused > 0)  # from the bound on they had to wait
+        await eventually(lambda: callers.refused > 0)  # from the bound on they had to wait
         await asyncio.to_thread(own_postgres.resume)
         await callers.answered_more(MANY)
         await callers.stop()
@@ -64,7 +68,7 @@ async def test_a_killed_server_loses_no_more_than_the_bound(
     async with asyncio.timeout(PATIENCE_SECONDS), RelaxedCallers(server.url) as callers:
         await callers.answered_more(MANY)
         await asyncio.to_thread(own_postgres.pause)
-        await until(lambda: callers.refused > 0)
+        await eventually(lambda: callers.refused > 0)
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(own_postgres.resume)
         await callers.stop()
@@ -80,7 +84,7 @@ async def test_a_server_that_stops_in_an_outage_writes_when_it_is_over(
     async with asyncio.timeout(PATIENCE_SECONDS), RelaxedCallers(server.url) as callers:
         await callers.answered_more(MANY)
         await asyncio.to_thread(own_postgres.pause)
-        await until(lambda: callers.refused > 0)
+        await eventually(lambda: callers.refused > 0)
         stopping = asyncio.create_task(asyncio.to_thread(server.stop))
         await callers.stop()
         await asyncio.to_thread(own_postgres.resume)

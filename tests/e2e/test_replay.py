@@ -8,9 +8,9 @@ from service.storage.database import Database
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import NAME, Clients, History, settled, state
-from tests.e2e.processes import Daband, Server
-from tests.storage_tools import PATIENT, flip_a_bit, sqlite_url
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import NAME, Clients, History, settled, state
+from tests.support.storage import PATIENT, flip_a_bit, sqlite_url
 
 ENCODERS = 5
 ROUNDS_AT_ONCE = 16

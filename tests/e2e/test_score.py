@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from service.cli.main import app
 from service.client import Client, Round
-from tests.service_process import ROOT, ServiceProcess, clean_environment, wait_until
+from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ROWS = np.random.default_rng(2).standard_normal((2300, 4)).astype(np.float32)
 CONFIG = {
@@ -137,7 +138,7 @@ def test_scoring_needs_no_service_and_refuses_bad_files(tmp_path: Path):
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stderr) == (2, "not a policy file\n")

@@ -15,9 +15,10 @@ from service.records import EventKind
 from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.api_tools import CONTEXT, DOSES
-from tests.service_process import ServiceProcess
-from tests.storage_tools import PATIENT, sqlite_url
+from tests.support.api import CONTEXT, DOSES
+from tests.support.processes.service import ServiceProcess
+from tests.support.storage import PATIENT, sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS
 
 JSON = "Content-Type: application/json"
 
@@ -33,7 +34,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 def raw(service: ServiceProcess, head: str, *parts: bytes, then_close: bool = False) -> bytes:
     """Send bytes as they are; all that comes back."""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(
+        ("127.0.0.1", service.port), timeout=PATIENCE_SECONDS
+    ) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
         try:
             for part in parts:
@@ -169,7 +172,7 @@ class Load:
 
     async def _ask(self) -> None:
         body = {"experiment": "doses", "source": {"context": CONTEXT}}
-        async with httpx.AsyncClient(base_url=self._url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE_SECONDS) as client:
             while True:
                 try:
                     answer = await client.post("/select", json=body)
@@ -188,7 +191,7 @@ class Load:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_under_load_fails_no_accepted_request(tmp_path: Path, number: signal.Signals):
-    with ServiceProcess(tmp_path, STORAGE_TIMEOUT_SECONDS="30") as service:
+    with ServiceProcess(tmp_path) as service:
         with Client(service.url) as client:
             client.create_experiment(**DOSES)
         load = Load(service.url)

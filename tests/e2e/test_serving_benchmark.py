@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks import serving, serving_devices, sqlite_select
 from benchmarks.serving_servers import Server
-from tests.service_process import ROOT
+from tests.support.processes.service import ROOT
 
 
+@pytest.mark.slow
 def test_a_quick_run_fills_the_table(tmp_path: Path):
     path = tmp_path / "figures.json"
     serving.main(["--quick", "--json", str(path)])
@@ -54,6 +55,7 @@ def test_one_service_runs_on_the_cpu_and_one_on_the_device(
     assert devices == ["cpu", "cuda:1"]
 
 
+@pytest.mark.slow
 def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
     path = tmp_path / "figures.json"
     serving_devices.main(["--quick", "--device", "cpu", "--json", str(path)])

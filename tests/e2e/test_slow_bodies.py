@@ -9,11 +9,10 @@ import httpx
 import pytest
 
 from service.client import Client
-from tests.api_tools import DOSES
-from tests.e2e.slow_clients import SELECT
-from tests.measuring import PATIENCE_SECONDS
-from tests.service_process import ServiceProcess
-from tests.storage_tools import eventually
+from tests.support.api import DOSES
+from tests.support.http.slow_clients import SELECT
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 PLACES = 16
 CONTENT = json.dumps(SELECT).encode()
@@ -24,7 +23,6 @@ HEAD = (
 SETTINGS = {
     "MAX_IN_FLIGHT": str(PLACES),
     "BODY_TIMEOUT_SECONDS": "3600",
-    "STORAGE_TIMEOUT_SECONDS": "60",  # this is not about a busy disk
 }
 
 

@@ -1,6 +1,6 @@
 """Two hundred slow clients: normal ones are served on, the slow ones are hung up on.
 
-What they cost in time is a figure (`python -m tests.e2e.slow_clients`, in docs/testing.md). Here it
+What they cost in time is a figure (`python -m tests.support.http.slow_clients`, in docs/testing.md). Here it
 is counted what happens, and what CPU it takes, which a busy machine does not change.
 """
 
@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.slow_clients import (
+from tests.support.http.slow_clients import (
     BODY,
     CONNECTIONS,
     HEADERS,
@@ -21,9 +21,13 @@ from tests.e2e.slow_clients import (
     front,
     selects,
 )
-from tests.nginx_process import Nginx
-from tests.servers import running_server
-from tests.service_process import ServiceProcess
+from tests.support.measuring import Measured
+from tests.support.processes.nginx import Nginx
+from tests.support.processes.servers import running_server
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.slow
 
 TURNS, COUNT = 3, 40
 MOST = 2.0
@@ -48,7 +52,7 @@ def lenient(served: tuple[ServiceProcess, Nginx]) -> Iterator[Nginx]:
 @pytest.mark.parametrize("kind", [HEADERS, BODY, READ])
 def test_nginx_serves_normal_clients_beside_slow_ones(lenient: Nginx, kind: str):
     with (
-        httpx.Client(base_url=lenient.url, timeout=60) as http,
+        httpx.Client(base_url=lenient.url, timeout=PATIENCE_SECONDS) as http,
         attacked(kind, lenient.url) as attack,
     ):
         selects(http, COUNT)
@@ -61,7 +65,7 @@ def test_the_server_alone_serves_them_beside_slow_ones(
 ):
     service, _ = served
     with (
-        httpx.Client(base_url=service.url, timeout=60) as http,
+        httpx.Client(base_url=service.url, timeout=PATIENCE_SECONDS) as http,
         attacked(kind, service.url) as attack,
     ):
         selects(http, COUNT)
@@ -69,17 +73,17 @@ def test_the_server_alone_serves_them_beside_slow_ones(
 
 
 def test_slow_headers_cost_no_more_cpu_than_the_selects(
-    served: tuple[ServiceProcess, Nginx], lenient: Nginx
+    served: tuple[ServiceProcess, Nginx], lenient: Nginx, measured: Measured
 ):
     service, _ = served
     peace = under = 0.0
-    with httpx.Client(base_url=lenient.url, timeout=60) as http:
+    with httpx.Client(base_url=lenient.url, timeout=PATIENCE_SECONDS) as http:
         selects(http, COUNT)
         for _ in range(TURNS):
             peace += cpu_of_selects(service, lenient, http)
             with attacked(HEADERS, lenient.url):
                 under += cpu_of_selects(service, lenient, http)
-    assert under <= MOST * peace
+    measured.at_most("CPU of selects beside slow headers, ratio", under / peace, MOST)
 
 
 def cpu_of_selects(service: ServiceProcess, nginx: Nginx, http: httpx.Client) -> float:

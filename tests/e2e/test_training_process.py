@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import EXPERIMENT, Clients, History, check, settled, state
-from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import PATIENCE_SECONDS
-from tests.storage_tools import sqlite_url
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import EXPERIMENT, Clients, History, check, settled, state
+from tests.support.storage import sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1, "STORAGE_TIMEOUT_SECONDS": 5}
+QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 EPISODE = int(EXPERIMENT["config"]["episode_length"])
 CPU_SECONDS = 6.0  # of training: enough to tell who spends them
 ENDLESS = 100_000  # steps: minutes
@@ -64,12 +64,13 @@ async def share_of_the_server(server: Server) -> float:
     async def is_enough() -> bool:
         return sum(spent()) >= CPU_SECONDS
 
-    await eventually(is_enough, server, seconds=3 * PATIENCE_SECONDS)
+    await eventually(is_enough, server)
     here, there = spent()
     return here / (here + there)
 
 
 @pytest.mark.parametrize(("training", "is_spared"), [("process", True), ("thread", False)])
+@pytest.mark.slow
 async def test_training_takes_the_serving_process_no_time(
     training: str, is_spared: bool, folder: Path, adopt: Adopt[Daband]
 ):

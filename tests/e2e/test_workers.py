@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -10,9 +11,10 @@ import pytest
 from service.client import AsyncClient, Retries, Round
 from service.codec.answers import Selected
 from tests.e2e.conftest import Adopt
-from tests.e2e.history import EXPERIMENT, NAME, Clients, History, check, settled
-from tests.e2e.processes import Daband, Server, eventually
-from tests.measuring import PATIENCE_SECONDS, Stopwatch, percentile
+from tests.support.measuring import Measured, percentile
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.history import EXPERIMENT, NAME, Clients, History, check, settled
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 REWARDS = 120  # so that one may come late
 VISIBLE_SECONDS = 1.0
@@ -39,13 +41,13 @@ async def visible_after(teller: AsyncClient, all_of_them: list[AsyncClient]) -> 
     assert decision is not None
     before = [await each.select(NAME, Round(source=CONTEXT)) for each in all_of_them]
     await teller.reward(decision.decision_id, 1.0)
-    watch = Stopwatch()
+    began = time.monotonic()
     seen = (
         sees_another_score(each, known, decision.arm)
         for each, known in zip(all_of_them, before, strict=True)
     )
     await asyncio.wait_for(asyncio.gather(*seen), PATIENCE_SECONDS)
-    return watch.seconds()
+    return time.monotonic() - began
 
 
 async def sees_another_score(client: AsyncClient, before: Selected, arm: str) -> None:
@@ -61,18 +63,17 @@ async def sees_another_score(client: AsyncClient, before: Selected, arm: str) ->
         await asyncio.sleep(0.02)
 
 
-async def test_a_reward_is_visible_everywhere_within_a_second(servers: list[Server]):
+async def test_a_reward_is_visible_everywhere(servers: list[Server], measured: Measured):
     async with AsyncClient(servers[0].url) as one, AsyncClient(servers[1].url) as other:
         no_training = EXPERIMENT["config"] | {"episode_length": 100_000}
         await one.create_experiment(**{**EXPERIMENT, "config": no_training})
         await visible_after(one, [one, other])  # the trainer has found the experiment
         seconds = [
             await visible_after(teller, [one, other])
-            for _ in range(REWARDS // 2)
+            for _ in range(REWARDS // 2 if measured.is_held else 1)
             for teller in (one, other)
         ]
-    slowest = percentile(seconds, 99)
-    assert slowest <= VISIBLE_SECONDS, f"visible after {slowest:.3f} s"
+    measured.at_most("seconds to visible, p99", percentile(seconds, 99), VISIBLE_SECONDS)
 
 
 async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(

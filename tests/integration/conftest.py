@@ -12,8 +12,8 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
-from tests.api_tools import DOSES, OFFERS, Api, running_api
-from tests.storage_tools import (
+from tests.support.api import DOSES, OFFERS, Api, running_api
+from tests.support.storage import (
     PATIENT,
     PATIENT_COMMIT,
     Backend,

@@ -10,8 +10,9 @@ from service.storage.events.append_plan import AppendCall
 from service.storage.events.backend import event_backend
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.faulty_proxy import Fault, FaultyProxy
-from tests.storage_tools import PATIENT_COMMIT, decision, eventually, opened_log, reward
+from tests.support.processes.faulty_proxy import Fault, FaultyProxy
+from tests.support.storage import PATIENT_COMMIT, decision, opened_log, reward
+from tests.support.waiting import eventually
 
 
 def new_decision(experiment: Experiment) -> NewEvent:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.client import AsyncClient, ProblemError, Round
-from tests.api_tools import CONTEXT, DOSES, Api, asgi
+from tests.support.api import CONTEXT, DOSES, Api, asgi
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from service.records import NewSnapshot
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
 from service.storage.leases import Leases
-from tests.api_tools import Api, running_api
-from tests.evaluation_tools import played
-from tests.storage_tools import eventually
+from tests.support.api import Api, running_api
+from tests.support.evaluations import played
+from tests.support.waiting import eventually
 
 ROUNDS = 150
 UNIFORM = {"kind": "uniform"}

@@ -6,7 +6,7 @@ import pytest
 
 from service.records import NewSnapshot
 from service.storage.leases import Leases
-from tests.api_tools import DOSES, Api, running_api
+from tests.support.api import DOSES, Api, running_api
 
 DECLARED = ("name", "arms", "context", "method", "seed", "config")
 

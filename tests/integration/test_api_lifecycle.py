@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.storage import erasing, tables
 from service.storage.erasing import Erasing
-from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
+from tests.support.waiting import eventually
 
 UNKNOWN = "/problems/unknown-experiment"
 

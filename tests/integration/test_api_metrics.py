@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.api_tools import CONTEXT, OFFERS, Api, running_api
 from tests.integration.test_trainer import create, play
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, OFFERS, Api, running_api
+from tests.support.waiting import eventually
 
 MANY, BATCH = 10_000, 1000
 DOMAIN = {"experiment": "doses", "domain": "source"}

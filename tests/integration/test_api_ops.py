@@ -8,9 +8,10 @@ import pytest
 from service.app import OutdatedSchemaError, create_app
 from service.errors import problem_types
 from service.settings import Settings
-from tests.api_tools import DOSES, Api, running_api
-from tests.servers import PostgresServer
-from tests.storage_tools import PostgresDatabases, eventually, sqlite_url
+from tests.support.api import DOSES, Api, running_api
+from tests.support.processes.servers import PostgresServer
+from tests.support.storage import PostgresDatabases, sqlite_url
+from tests.support.waiting import eventually
 
 
 async def test_a_running_service_lives_and_is_ready(api: Api):

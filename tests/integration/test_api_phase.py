@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from service.storage.tables import metadata
-from tests.api_tools import CONTEXT, Api
+from tests.support.api import CONTEXT, Api
 
 CANARY = 0.8414709848078965
 

@@ -7,8 +7,8 @@ import pytest
 
 from service.errors import RequestConflict, StorageUnavailable
 from service.records import Status
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.waiting import eventually
 
 QUICK: dict[str, Any] = {**DOSES, "name": "quick", "durability": "relaxed"}
 

@@ -7,7 +7,8 @@ import pytest
 
 from service.bus.bus import Topic
 from service.records import phase_event
-from tests.api_tools import CONTEXT, Api, running_api
+from tests.support.api import CONTEXT, Api, running_api
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def test_a_reward_is_created_once(api: Api):
@@ -77,7 +78,7 @@ async def test_a_reward_wakes_the_trainers_of_its_experiment(api: Api):
     ear = api.services.bus.listen(Topic.REWARD)
     decision_id = await api.decide()
     await api.reward(decision_id)
-    assert await ear.wait(30) == {"doses"}
+    assert await ear.wait(PATIENCE_SECONDS) == {"doses"}
     await api.reward(decision_id)
     assert await ear.wait(0) == set()
 

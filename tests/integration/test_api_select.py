@@ -14,7 +14,7 @@ from service.deciding.select import MANY
 from service.experiment_spec import ExperimentSpec
 from service.metrics.processes import exposition
 from service.records import EventKind, Status, StoredEvent
-from tests.api_tools import CONTEXT, OTHER_CONTEXT, Api
+from tests.support.api import CONTEXT, OTHER_CONTEXT, Api
 
 BOTH = {"source": {"context": CONTEXT}, "target": {"context": OTHER_CONTEXT}}
 

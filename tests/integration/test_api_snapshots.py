@@ -12,8 +12,8 @@ from model.state.snapshot import to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewSnapshot
 from service.storage.leases import Leases
-from tests.api_tools import CONTEXT, DOSES, Api
-from tests.storage_tools import flip_a_bit
+from tests.support.api import CONTEXT, DOSES, Api
+from tests.support.storage import flip_a_bit
 
 SPEC = ExperimentSpec.from_json("doses", json.dumps(DOSES))
 BLOB = to_bytes(Learner(SPEC.bandit_config(), SPEC.seed), 2, with_contexts=False)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.records import EventKind
-from tests.api_tools import CONTEXT, OTHER_CONTEXT, Api
+from tests.support.api import CONTEXT, OTHER_CONTEXT, Api
 
 ROWS = np.random.default_rng(3).standard_normal((7, 4)).astype(np.float32)
 

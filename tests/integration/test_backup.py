@@ -23,8 +23,9 @@ from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import metadata
-from tests.api_tools import CONTEXT, TAUGHT, Api, running_api
-from tests.storage_tools import PATIENT, PostgresDatabases, decision, eventually, sqlite_url
+from tests.support.api import CONTEXT, TAUGHT, Api, running_api
+from tests.support.storage import PATIENT, PostgresDatabases, decision, sqlite_url
+from tests.support.waiting import eventually
 
 KINDS = ("sqlite", "postgres")
 # Every encoder passes the gate: whether it is a good one is not the question here.

@@ -8,8 +8,8 @@ import pytest
 
 from service.records import utc_now
 from service.storage.leases import Leases
-from tests.api_tools import running_api
 from tests.integration.test_trainer import EPISODE, TRAINING, create, is_replayed, play, settled
+from tests.support.api import running_api
 
 HOUR = timedelta(hours=1)
 

@@ -7,7 +7,7 @@ from service.errors import TargetRewardForbidden
 from service.records import Domain, EventKind, Experiment, Phase, StoredEvent, phase_event
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
+from tests.support.storage import append_decision, decision, opened_log, outcome, reward
 
 WRITERS = 2
 EVENTS_A_WRITER = 200
@@ -19,7 +19,7 @@ async def worker(url: str, experiment: Experiment) -> list[str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "tests.integration.append_worker",
+        "tests.support.processes.append_worker",
         *arguments,
         stdout=asyncio.subprocess.PIPE,
     )

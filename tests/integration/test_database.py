@@ -17,7 +17,7 @@ from service.storage.drivers.write_check import SECONDS, WriteCheck
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import experiments as table
-from tests.storage_tools import PATIENT, decision, sqlite_url
+from tests.support.storage import PATIENT, decision, sqlite_url
 
 
 class SerializationError(Exception):

@@ -2,7 +2,6 @@
 
 from model.rounds import Floats
 from model.state.snapshot import opened
-from tests.api_tools import Api, running_api
 from tests.integration.test_trainer import (
     EPISODE,
     TRAINING,
@@ -12,7 +11,8 @@ from tests.integration.test_trainer import (
     play,
     settled,
 )
-from tests.storage_tools import eventually
+from tests.support.api import Api, running_api
+from tests.support.waiting import eventually
 
 
 async def statistics(api: Api) -> dict[str, Floats]:

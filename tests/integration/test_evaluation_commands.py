@@ -12,9 +12,10 @@ from service.formats.files import reading
 from service.records import Domain
 from service.storage.database import Database
 from service.storage.experiments import Experiments
-from tests.api_tools import running_api
-from tests.evaluation_tools import played
-from tests.storage_tools import PATIENT, eventually, opened_log, sqlite_url
+from tests.support.api import running_api
+from tests.support.evaluations import played
+from tests.support.storage import PATIENT, opened_log, sqlite_url
+from tests.support.waiting import PATIENT_ENVIRONMENT, eventually
 
 DATA = Path(__file__).parents[1] / "data"
 ROUNDS = 300
@@ -44,7 +45,7 @@ async def _played(url: str) -> None:
 
 
 def daband(folder: Path, *arguments: str) -> Result:
-    environment = {"DABAND_STORAGE_TIMEOUT_SECONDS": "30"}
+    environment = {f"DABAND_{name}": value for name, value in PATIENT_ENVIRONMENT.items()}
     given = [*arguments, "--data-dir", str(folder)]
     return CliRunner().invoke(app, given, env=environment)
 

@@ -36,7 +36,7 @@ from service.storage.events import sqlite
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
-from tests.storage_tools import append_decision, decision, outcome, reward
+from tests.support.storage import append_decision, decision, outcome, reward
 
 
 async def test_offsets_are_consecutive_from_one(event_log: EventLog, experiment: Experiment):

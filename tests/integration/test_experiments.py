@@ -8,7 +8,7 @@ from service.auth.tenants import Realm
 from service.errors import ExperimentExists, UnknownExperiment
 from service.records import Experiment, Phase, Status, utc_now
 from service.storage.experiments import Experiments
-from tests.storage_tools import outcome
+from tests.support.storage import outcome
 
 
 async def test_a_new_experiment_is_active_empty_and_zero_shot(experiments: Experiments):

@@ -8,10 +8,11 @@ from itertools import count
 import pytest
 
 from service.records import StoredEvent
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.servers import PostgresServer, running_server
-from tests.small_disk import SmallDisk, small_disk
-from tests.storage_tools import eventually, migrated, sqlite_url
+from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.processes.servers import PostgresServer, running_server
+from tests.support.processes.small_disk import SmallDisk, small_disk
+from tests.support.storage import migrated, sqlite_url
+from tests.support.waiting import eventually
 
 MEBIBYTE = 1 << 20
 SIZES = {"sqlite": 8 * MEBIBYTE, "postgres": 96 * MEBIBYTE}

@@ -6,7 +6,6 @@ import pytest
 
 from service.errors import DamagedSnapshot
 from service.storage.tables import candidates
-from tests.api_tools import DOSES, TAUGHT, Api, running_api
 from tests.integration.test_trainer import (
     EPISODE,
     TRAINING,
@@ -19,7 +18,9 @@ from tests.integration.test_trainer import (
     settled,
     state,
 )
-from tests.storage_tools import eventually, flip_a_bit
+from tests.support.api import DOSES, TAUGHT, Api, running_api
+from tests.support.storage import flip_a_bit
+from tests.support.waiting import eventually
 
 # No encoder has this effective rank, so that every one is refused.
 STRICT = {**DOSES["config"], "gate_rank": 100.0}

@@ -11,8 +11,8 @@ from model import learner as learning
 from model.rounds import Domain
 from model.simulate import ClusterWorld, Draw
 from model.training.episode import Trained, train_episode
-from tests.api_tools import Api, running_api
 from tests.integration.test_trainer import TRAINING, settled
+from tests.support.api import Api, running_api
 
 EPISODE = 64
 EPISODES = 20
@@ -67,6 +67,7 @@ async def played(api: Api, world: ClusterWorld, number: int) -> None:
 
 
 @pytest.mark.usefixtures("ruined_episodes")
+@pytest.mark.slow
 async def test_served_reward_stays_near_its_best_while_ruined_encoders_are_refused(tmp_path: Path):
     world = ClusterWorld(seed=1, arm_count=3, size=8)
     config = {

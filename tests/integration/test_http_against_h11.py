@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from service.http.fast_path import SPECIAL, Exchange
 from service.http.middleware import ALWAYS, UNLESS_SAID
 from service.http.protocol import Headers, guarded_protocol
-from tests.http_cases import (
+from tests.support.http.cases import (
     Case,
     Draft,
     cases,
@@ -25,8 +25,8 @@ from tests.http_cases import (
     with_length,
     with_upgrade,
 )
-from tests.http_oracle import Header, Reading, Request, read_by_h11
-from tests.raw_http import RawServer, Response, serving
+from tests.support.http.oracle import Header, Reading, Request, read_by_h11
+from tests.support.http.raw import RawServer, Response, serving
 
 COUNT = 3500
 FOREVER = 3600.0

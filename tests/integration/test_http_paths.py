@@ -17,10 +17,10 @@ import uvloop
 
 from service.http.fast_path import Exchange, ExpressLane, FastRequest
 from service.http.protocol import guarded_protocol
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.http_cases import Case, Draft, cases
-from tests.raw_http import RawServer, Response, serving
-from tests.storage_tools import sqlite_url
+from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.http.cases import Case, Draft, cases
+from tests.support.http.raw import RawServer, Response, serving
+from tests.support.storage import sqlite_url
 
 COUNT = 1000
 FOREVER = 3600.0

@@ -10,8 +10,8 @@ from service.experiment_spec import ExperimentSpec
 from service.learning.replay import replay
 from service.records import EventKind, Experiment
 from service.storage import tables
-from tests.api_tools import CONTEXT, TAUGHT, Api, running_api
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, TAUGHT, Api, running_api
+from tests.support.waiting import eventually
 
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05}
 EPISODE = int(TAUGHT["config"]["episode_length"])

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from service.errors import InvalidRequest, StorageUnavailable
 from service.storage.database import Database, DatabaseOptions
-from tests.storage_tools import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-FEW = DatabaseOptions(pool_size=2, timeout_seconds=30)
+FEW = DatabaseOptions(pool_size=2, timeout_seconds=PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.tables import DatabaseNow, learning_failures
-from tests.storage_tools import append_decision
+from tests.support.storage import append_decision
 
 LONG, OVER = 3600.0, -1.0  # seconds
 

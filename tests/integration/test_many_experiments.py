@@ -7,8 +7,8 @@ import pytest
 
 from service.records import Experiment
 from service.storage.leases import Leases
-from tests.api_tools import CONTEXT, TAUGHT, Api, running_api
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, TAUGHT, Api, running_api
+from tests.support.waiting import eventually
 
 EPISODE = int(TAUGHT["config"]["episode_length"])
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.02}

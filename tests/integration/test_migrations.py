@@ -15,8 +15,9 @@ import pytest
 from service.storage.database import Database
 from service.storage.drivers import migrate
 from service.storage.experiments import Experiments
-from tests.service_process import ROOT, clean_environment
-from tests.storage_tools import PATIENT, Backend, PostgresDatabases, eventually, sqlite_url
+from tests.support.processes.service import ROOT, clean_environment
+from tests.support.storage import PATIENT, Backend, PostgresDatabases, sqlite_url
+from tests.support.waiting import eventually
 
 WAITING = """
     SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)

@@ -18,8 +18,8 @@ from service.storage.events.backend import event_backend
 from service.storage.events.log import EventLog
 from service.storage.events.new_decisions import MAX_BYTES, fit_one_statement
 from service.storage.experiments import Experiments
-from tests.measuring import PATIENCE_SECONDS
-from tests.storage_tools import append_decision, decision, opened_log, outcome, reward
+from tests.support.storage import append_decision, decision, opened_log, outcome, reward
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def new_decision(experiment: Experiment, **fields: Any) -> NewEvent:

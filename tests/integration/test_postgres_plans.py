@@ -13,7 +13,7 @@ from service.storage.database import Database
 from service.storage.drivers.postgres_session import BY_KEYS, BY_REQUESTS, PostgresSession
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.storage_tools import PATIENT, PATIENT_COMMIT, decision, running
+from tests.support.storage import PATIENT, PATIENT_COMMIT, decision, running
 
 SEARCHES = {"keys": BY_KEYS, "requests": BY_REQUESTS}
 OFTEN = 8  # more than the five times after which Postgres keeps a plan

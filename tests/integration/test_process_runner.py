@@ -19,12 +19,11 @@ from model.state.snapshot import state_hash
 from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
 from service.learning.pipe import receive, send
 from service.learning.process_runner import ATTEMPTS, ProcessRunner
-from tests.builders import make_rounds, small_config, teach
-from tests.storage_tools import eventually
+from tests.support.builders import make_rounds, small_config, teach
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 ENDLESS = 10**9  # steps
 MEMORY = 4 << 30
-PATIENT = 3600.0  # seconds
 
 
 class Deaths:
@@ -74,7 +73,7 @@ def trained_here() -> str:
 
 def trained_by(runner: ProcessRunner) -> str:
     learner = due()
-    learner.conclude(runner.train(pending(learner), PATIENT))
+    learner.conclude(runner.train(pending(learner), PATIENCE_SECONDS))
     return state_hash(learner)
 
 
@@ -125,7 +124,7 @@ async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process()
 
     def train() -> None:
         with pytest.raises(RunnerClosed):
-            runner.train(pending(due(ENDLESS)), PATIENT)
+            runner.train(pending(due(ENDLESS)), PATIENCE_SECONDS)
         raised.append("closed")
 
     trained_by(runner)
@@ -139,19 +138,19 @@ async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process()
     await eventually(lambda: bool(set(processes()) - others))
     started = list(set(processes()) - others)
     runner.close()
-    training.join(30)
+    training.join(PATIENCE_SECONDS)
     assert raised == ["closed"]
     assert psutil.wait_procs(started, 30)[1] == []
     assert deaths.count == 1, "what we end ourselves is no death to tell of"
     with pytest.raises(RunnerClosed):
-        runner.train(pending(due()), PATIENT)
+        runner.train(pending(due()), PATIENCE_SECONDS)
 
 
 def test_a_job_is_given_up_when_its_process_dies_again_and_again():
     deaths = Deaths()
     runner = ProcessRunner("cpu", MEMORY, deaths, python="/bin/false")
     with pytest.raises(JobFailed, match="exit code 1"):
-        runner.train(pending(due()), PATIENT)
+        runner.train(pending(due()), PATIENCE_SECONDS)
     assert deaths.count == ATTEMPTS
     runner.close()
 
@@ -173,7 +172,7 @@ def test_a_job_that_wants_too_much_memory_fails_and_the_next_one_does_not():
     deaths = Deaths()
     runner = ProcessRunner("cpu", 512 << 20, deaths)
     with pytest.raises(JobFailed, match="it ran out of memory"):
-        runner.train(pending(due(batch_size=2_000_000)), PATIENT)
+        runner.train(pending(due(batch_size=2_000_000)), PATIENCE_SECONDS)
     assert trained_by(runner) == trained_here()
     assert deaths.count == 0
     runner.close()
@@ -182,6 +181,7 @@ def test_a_job_that_wants_too_much_memory_fails_and_the_next_one_does_not():
 @pytest.mark.parametrize(
     ("method", "shape"), [("daband", (64,)), ("daband-plus", (64,)), ("daband-plus", (1, 12, 12))]
 )
+@pytest.mark.slow
 def test_a_job_gets_by_with_what_was_estimated(method: str, shape: tuple[int, ...]):
     config = system_config(method, arm_count=4, context_shape=shape, episode_length=64)
     learner = Learner(config, seed=7)
@@ -189,7 +189,7 @@ def test_a_job_gets_by_with_what_was_estimated(method: str, shape: tuple[int, ..
     teach(learner, rounds[:-1])
     learner.observe(rounds[-1])
     runner = ProcessRunner("cpu", estimated(config).update_bytes, Deaths())
-    assert runner.train(pending(learner), PATIENT).losses
+    assert runner.train(pending(learner), PATIENCE_SECONDS).losses
     runner.close()
 
 

@@ -12,10 +12,10 @@ from matplotlib.image import imread
 
 from model.rounds import Domain
 from service.reporting.plots import ACCEPTED, COLOURS, PALETTE
-from tests.api_tools import DOSES, Api, running_api
-from tests.browser import layout, screenshot
 from tests.integration.test_trainer import EPISODE, TRAINING, create, play, settled
 from tests.integration.test_transfer import judged
+from tests.support.api import DOSES, Api, running_api
+from tests.support.processes.browser import layout, screenshot
 
 CONFIG = {**DOSES["config"], "holdout_share": 0.6}
 PLOTS = ("learning", "bound", "signs", "domains", "arms", "shares", "gate", "regret")

@@ -26,8 +26,9 @@ from schemathesis.specs.openapi.checks import (
 from service.app import create_app
 from service.client import Client, Round
 from service.settings import Settings
-from tests.api_tools import CONTEXT, DOSES, OFFERS, PATIENT
-from tests.storage_tools import sqlite_url
+from tests.support.api import CONTEXT, DOSES, OFFERS
+from tests.support.storage import sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS, PATIENT_SETTINGS
 
 CHECKS = [
     not_a_server_error,
@@ -66,14 +67,18 @@ class ThreadedServer(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
-        self._thread.join(30)
+        self._thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service that knows two experiments and a decision."""
     path: Path = tmp_path_factory.mktemp("schemathesis") / "daband.db"
-    given_: dict[str, Any] = {"database_url": sqlite_url(path), "trainer_inside": False, **PATIENT}
+    given_: dict[str, Any] = {
+        "database_url": sqlite_url(path),
+        "trainer_inside": False,
+        **PATIENT_SETTINGS,
+    }
     server = ThreadedServer(create_app(Settings(**given_)))
     server.start()
     with Client(server.url) as client:

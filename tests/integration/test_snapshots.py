@@ -15,7 +15,7 @@ from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import LARGE_BYTES, PART_BYTES, Snapshots, write_parts
 from service.storage.tables import blob_parts
-from tests.storage_tools import outcome
+from tests.support.storage import outcome
 
 
 def snapshot(blob: bytes = b"state", encoder_version: int = 1, **fields: bool) -> NewSnapshot:

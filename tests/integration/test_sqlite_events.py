@@ -15,17 +15,16 @@ from service.records import Experiment
 from service.storage.database import MAX_RETRIES, Database, DatabaseOptions
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.measuring import PATIENCE_SECONDS
-from tests.storage_tools import (
+from tests.support.storage import (
     PATIENT,
     PATIENT_COMMIT,
     append_decision,
     decision,
-    eventually,
     outcome,
     reward,
     running,
 )
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 # Who finds the file locked gives up at once; who waits for the lock inside the process does not.
 HASTY = DatabaseOptions(timeout_seconds=PATIENCE_SECONDS, lock_timeout_seconds=0.001)

@@ -16,21 +16,22 @@ from service.storage.events.group_commit import CommitOptions
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
-from tests.faulty_proxy import Fault, FaultyProxy
-from tests.servers import PostgresServer, running_server
-from tests.storage_tools import (
+from tests.support.measuring import Measured
+from tests.support.processes.faulty_proxy import Fault, FaultyProxy
+from tests.support.processes.servers import PostgresServer, running_server
+from tests.support.storage import (
     PATIENT,
     append_decision,
     decision,
-    eventually,
     migrated,
     opened_log,
     outcome,
     running,
 )
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-IMPATIENT = DatabaseOptions(pool_size=2, timeout_seconds=1, lock_timeout_seconds=0.5)
-BOUND_SECONDS = 10  # far above the timeouts, for the machine may be busy
+IMPATIENT = DatabaseOptions(pool_size=2, timeout_seconds=5, lock_timeout_seconds=2.5)
+BOUND_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ async def experiment(server: PostgresServer) -> Experiment:
 
 @pytest.fixture
 async def log(server: PostgresServer) -> AsyncIterator[EventLog]:
-    async with opened_log(server.url(), IMPATIENT, CommitOptions(timeout_seconds=1)) as opened:
+    async with opened_log(server.url(), IMPATIENT, CommitOptions(timeout_seconds=5)) as opened:
         yield opened
 
 
@@ -128,7 +129,7 @@ async def test_a_database_that_is_down_is_unavailable_and_comes_back(
 
 
 async def test_a_database_that_hangs_is_given_up_in_time_and_comes_back(
-    server: PostgresServer, log: EventLog, experiment: Experiment
+    server: PostgresServer, log: EventLog, experiment: Experiment, measured: Measured
 ):
     await append_decision(log, experiment)
     server.pause()
@@ -138,7 +139,7 @@ async def test_a_database_that_hangs_is_given_up_in_time_and_comes_back(
         *(outcome(log.head(experiment.experiment_id)) for _ in range(5)),
     )
     assert {type(each) for each in results} == {StorageUnavailable}
-    assert time.monotonic() - started < BOUND_SECONDS
+    measured.at_most("seconds to give up", time.monotonic() - started, BOUND_SECONDS)
     server.resume()
 
     async def is_back() -> bool:
@@ -165,7 +166,9 @@ async def test_an_append_whose_commit_broke_off_can_be_sent_again(
     assert (await keys_in_log(server, experiment)).count(event.event_key) == 1
 
 
-async def test_a_full_pool_refuses_in_time(server: PostgresServer, experiment: Experiment):
+async def test_a_full_pool_refuses(
+    server: PostgresServer, experiment: Experiment, measured: Measured
+):
     database = await Database.open(server.url(), IMPATIENT)
     blocker = await asyncpg.connect(server.url())
     transaction = blocker.transaction()
@@ -179,7 +182,7 @@ async def test_a_full_pool_refuses_in_time(server: PostgresServer, experiment: E
         *(outcome(leases.acquire(experiment.experiment_id, "a")) for _ in range(50))
     )
     assert {type(each) for each in results} == {StorageUnavailable}
-    assert time.monotonic() - started < BOUND_SECONDS
+    measured.at_most("seconds to refuse", time.monotonic() - started, BOUND_SECONDS)
     await transaction.rollback()
     await blocker.close()
     assert await leases.acquire(experiment.experiment_id, "a") is not None
@@ -189,7 +192,9 @@ async def test_a_full_pool_refuses_in_time(server: PostgresServer, experiment: E
 async def test_a_writer_that_stops_in_a_transaction_loses_its_lock(
     server: PostgresServer, log: EventLog, experiment: Experiment
 ):
-    options = DatabaseOptions(timeout_seconds=30, idle_transaction_timeout_seconds=0.3)
+    options = DatabaseOptions(
+        timeout_seconds=PATIENCE_SECONDS, idle_transaction_timeout_seconds=0.3
+    )
     stopped = await Database.open(server.url(), options)
     is_locked, may_end = asyncio.Event(), asyncio.Event()
 
@@ -244,5 +249,5 @@ async def test_closing_does_not_wait_for_a_database_that_hangs(server: PostgresS
     database = await Database.open(server.url(), IMPATIENT)
     await database.check_writable()
     server.pause()
-    async with asyncio.timeout(BOUND_SECONDS):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await database.close()

@@ -25,9 +25,9 @@ from service.http.access import ROUTES, Access
 from service.records import NewSnapshot
 from service.settings import Settings
 from service.storage.leases import Leases
-from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
-from tests.key_tools import ALL, bearer, make_key
-from tests.storage_tools import sqlite_url
+from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
+from tests.support.keys import ALL, bearer, make_key
+from tests.support.storage import sqlite_url
 
 ACME = Realm("acme")
 SPEC = ExperimentSpec.from_json("doses", json.dumps(DOSES))

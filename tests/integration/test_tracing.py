@@ -12,10 +12,10 @@ import pytest
 
 from service.ops import logs
 from service.settings import Settings
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.collector import Collector, SentSpan, collecting
 from tests.integration.test_trainer import EPISODE, TRAINING, play, settled
-from tests.servers import free_port
+from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.processes.collector import Collector, SentSpan, collecting
+from tests.support.processes.servers import free_port
 
 CALLERS_TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLERS_SPAN = "00f067aa0ba902b7"

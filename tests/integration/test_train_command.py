@@ -14,7 +14,8 @@ import pytest
 from service.cli import main
 from service.ops.supervisor import Readiness
 from service.settings import Settings
-from tests.storage_tools import eventually, migrated, sqlite_url
+from tests.support.storage import migrated, sqlite_url
+from tests.support.waiting import eventually
 
 
 @asynccontextmanager

@@ -21,8 +21,9 @@ from service.learning.replay import replay
 from service.learning.restore import LearnerStore
 from service.records import EventKind, Phase, phase_event
 from service.storage import tables
-from tests.api_tools import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
-from tests.storage_tools import eventually, flip_a_bit
+from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
+from tests.support.storage import flip_a_bit
+from tests.support.waiting import eventually
 
 EPISODE = int(DOSES["config"]["episode_length"])
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}

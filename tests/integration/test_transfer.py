@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from service.storage.transfers import Transfers
-from tests.api_tools import TAUGHT, Api, running_api
 from tests.integration.test_trainer import EPISODE, TRAINING, create, play, settled
-from tests.storage_tools import eventually
+from tests.support.api import TAUGHT, Api, running_api
+from tests.support.waiting import eventually
 
 CONFIG = {**TAUGHT["config"], "holdout_share": 0.6}
 

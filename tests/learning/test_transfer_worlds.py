@@ -30,7 +30,7 @@ def test_daband_gains_under_shift_and_harms_nowhere(world, least_gain):
     check_gain(world, least_gain, 1536, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("world", "least_gain"), LEAST_GAINS)
 def test_so_it_is_over_five_seeds(world, least_gain):

@@ -15,7 +15,7 @@ from model.learner import Learner
 from model.rounds import Domain
 from model.state.restore import restore_policy
 from model.state.snapshot import to_bytes
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 FOLDER = Path(__file__).parent / "snapshots"
 CONTEXTS = np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(8, 4)

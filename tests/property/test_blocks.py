@@ -15,8 +15,8 @@ from model.encoders.vectors import Identity
 from model.learner import Learner
 from model.rounds import Domain, Floats, checked_contexts, checked_rows
 from model.state.snapshot import to_bytes
-from tests.builders import block, make_rounds, small_config
-from tests.property.strategies import FINITE, repeatable
+from tests.support.builders import block, make_rounds, small_config
+from tests.support.strategies import FINITE, repeatable
 
 CONFIGS = {
     kind: small_config(encoder=kind, episode_length=10) for kind in ("identity", "mlp", "pca")

@@ -8,8 +8,8 @@ from torch import Tensor
 from model.encoders.base import Encoder, FrozenEncoder
 from model.encoders.kinds import build_encoder
 from model.rounds import Domain, checked_contexts
-from tests.builders import small_config
-from tests.property.strategies import FINITE, repeatable
+from tests.support.builders import small_config
+from tests.support.strategies import FINITE, repeatable
 
 CPU = torch.device("cpu")
 KINDS: dict[str, tuple[int, ...]] = {

@@ -20,7 +20,7 @@ from service.records import Domain, Experiment, Phase, Status, phase_event
 from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from tests.storage_tools import (
+from tests.support.storage import (
     PATIENT,
     PATIENT_COMMIT,
     decision,

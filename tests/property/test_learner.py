@@ -10,8 +10,8 @@ from model.learner import Learner
 from model.rounds import Domain, Floats, Integers, Round
 from model.state.restore import restore
 from model.state.snapshot import state_hash, to_bytes
-from tests.builders import make_rounds, small_config, teach
-from tests.property.strategies import FINITE, repeatable
+from tests.support.builders import make_rounds, small_config, teach
+from tests.support.strategies import FINITE, repeatable
 
 CONFIG = small_config(episode_length=10, divergence_weight=1.0)
 ROUNDS = make_rounds(CONFIG, 24)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from model.bandit.linucb import LinUCB
-from tests.property.strategies import repeatable, round_columns
+from tests.support.strategies import repeatable, round_columns
 
 
 @repeatable()

@@ -5,7 +5,7 @@ from hypothesis.extra import numpy as hnp
 from model.bandit.selection import drawn_arms, mixed_probabilities
 from model.randomness import KeyedUniforms
 from model.rounds import Booleans, Floats
-from tests.property.strategies import SMALL, repeatable
+from tests.support.strategies import SMALL, repeatable
 
 MODERATE = st.floats(-(2.0**20), 2.0**20, width=32)
 

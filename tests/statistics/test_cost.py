@@ -19,6 +19,7 @@ def peak(count: int) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_log():
     cost(5_000)  # what is imported and cached once
     assert peak(160_000) < 1.2 * peak(40_000)

@@ -13,7 +13,7 @@ import pytest
 from model.ope.estimates import EvaluationOptions, Tally
 from model.ope.logged import LoggedRounds
 from model.ope.reward_model import RidgeRewards
-from tests.statistics.small_world import CONTEXTS, SmallWorld
+from tests.support.small_world import CONTEXTS, SmallWorld
 
 FULL = 2000
 QUICK = 60
@@ -55,7 +55,12 @@ SCENARIOS = (
     Scenario("own learner, K = 2", SmallWorld(3, 2), 1000, floor=0.2, is_adaptive=True),
     Scenario("own learner, K = 10", SmallWorld(3, 10), 4000, floor=0.2, is_adaptive=True),
 )
-QUICKLY = (SCENARIOS[0], SCENARIOS[1], SCENARIOS[5], SCENARIOS[7])
+QUICKLY = (
+    SCENARIOS[0],
+    SCENARIOS[1],
+    SCENARIOS[5],
+    pytest.param(SCENARIOS[7], marks=pytest.mark.slow),
+)
 
 
 class Hits:
@@ -114,7 +119,7 @@ def check(hits: Hits, least: float, most: float) -> None:
     assert hits.misses / hits.logs <= most, hits.report()
 
 
-@pytest.mark.slow
+@pytest.mark.study
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_intervals_hold_in_2000_logs(scenario: Scenario, capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ from model.config import system_config
 from model.learner import Learner
 from model.ope.rejection import RejectionReplay
 from model.rounds import Domain, Round
-from tests.statistics.small_world import CONTEXTS, SIZE, SmallWorld
+from tests.support.small_world import CONTEXTS, SIZE, SmallWorld
 
 WORLD = SmallWorld(seed=2, arm_count=3, is_binary=False)
 LIVED = 40
@@ -53,7 +53,11 @@ def replayed(seed: int, is_uniform: bool) -> float:
     raise AssertionError("the log was too short")
 
 
-@pytest.mark.parametrize("is_uniform", [True, False], ids=["uniform log", "learner's log"])
+@pytest.mark.parametrize(
+    "is_uniform",
+    [True, pytest.param(False, marks=pytest.mark.slow)],
+    ids=["uniform log", "learner's log"],
+)
 def test_replay_and_life_agree(is_uniform: bool):
     own = np.array([lived(seed) for seed in range(RUNS)])
     again = np.array([replayed(seed, is_uniform) for seed in range(RUNS)])

@@ -18,10 +18,11 @@ from model.state.snapshot import to_bytes
 from service.evaluating.candidates import CandidateSpec
 from service.evaluating.request import EvaluationRequest
 from service.evaluating.running import EvaluationStores, ExperimentEvaluation
-from tests.api_tools import Api, running_api
-from tests.builders import play
-from tests.ope_tools import logged_rounds
-from tests.storage_tools import eventually, migrated, sqlite_url
+from tests.support.api import Api, running_api
+from tests.support.builders import play
+from tests.support.ope import logged_rounds
+from tests.support.storage import migrated, sqlite_url
+from tests.support.waiting import eventually
 
 WORLD = LinearWorld(seed=11, arm_count=4, size=6)
 SPEC: dict[str, Any] = {
@@ -128,6 +129,7 @@ def check(found: dict[str, float]) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 async def test_ips_and_dr_are_unbiased_in_a_few_runs(tmp_path: Path, candidate: Path):
     check(await scores(tmp_path, candidate, 12))
 

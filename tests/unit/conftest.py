@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.api_tools import DOSES, Api, running_api
+from tests.support.api import DOSES, Api, running_api
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from fastapi import Response
 from service.auth.keys import RateLimit, Scope
 from service.auth.tenants import Realm
 from service.storage.keys import Keys
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
-from tests.key_tools import ALL, bearer, make_key
-from tests.storage_tools import eventually
+from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.keys import ALL, bearer, make_key
+from tests.support.waiting import eventually
 
 KEYLESS = ("/healthz", "/readyz", "/problems/overloaded", "/docs", "/openapi.json")
 CANARY = "canary-7331"

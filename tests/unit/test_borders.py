@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from service.routes import PAGE_POLICY
 from service.settings import Settings
-from tests.api_tools import CONTEXT, DOSES, Api, running_api
+from tests.support.api import CONTEXT, DOSES, Api, running_api
 
 LAB = "https://lab.example"
 SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}

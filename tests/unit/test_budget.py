@@ -14,7 +14,7 @@ from model.rounds import Domain
 from model.state.snapshot import to_bytes
 from model.training.networks import Networks
 from model.training.objective import step_terms
-from tests.builders import make_rounds, teach
+from tests.support.builders import make_rounds, teach
 
 VECTORS, IMAGES = (24,), (3, 16, 16)
 CASES = [(name, shape) for name in SYSTEMS for shape in (VECTORS, IMAGES)]

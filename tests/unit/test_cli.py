@@ -8,7 +8,8 @@ from typer.testing import CliRunner, Result
 
 from service.cli.main import app
 from service.records import uuid7
-from tests.servers import free_port
+from tests.support.processes.servers import free_port
+from tests.support.waiting import PATIENT_ENVIRONMENT
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def daband(*arguments: str, **settings: str) -> Result:
-    given = {"STORAGE_TIMEOUT_SECONDS": "30"} | settings  # the machine may be busy
+    given = PATIENT_ENVIRONMENT | settings
     environment = {f"DABAND_{name}": value for name, value in given.items()}
     return CliRunner().invoke(app, list(arguments), env=environment)
 

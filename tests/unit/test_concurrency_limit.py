@@ -12,7 +12,7 @@ from service.http.concurrency_limit import (
     ConcurrencyLimit,
     LoadLimits,
 )
-from tests.loadtest_tools import VirtualTime
+from tests.support.loadtest import VirtualTime
 
 TARGET = 0.1
 MOST = 512

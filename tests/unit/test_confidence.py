@@ -16,7 +16,7 @@ from model.bandit.confidence import (
 )
 from model.learner import Learner
 from model.rounds import Doubles
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 RNG = np.random.default_rng(5)
 CENTERS = np.eye(3, 6)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from model.config import BanditConfig, ContextKind
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 BAD_VALUES = [
     ("arm_count", 0),

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.errors import StorageUnavailable
 from service.storage.database import Database
 from service.storage.drivers.engines import DatabaseOptions
-from tests.virtual_time import run_virtually
+from tests.support.virtual_time import run_virtually
 
 POOL_SIZE = 2
 LIMIT_SECONDS = 1.0

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from service.storage.drivers.deadlines import Deadlines
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Late(Exception):  # noqa: N818 - not the error of the test's own patience
@@ -20,7 +21,7 @@ async def test_who_waits_too_long_is_given_up_and_nobody_else():
     quick.set_result("quick")
     cancelled.cancel()
     with pytest.raises(Late):
-        await asyncio.wait_for(late, 30)
+        await asyncio.wait_for(late, PATIENCE_SECONDS)
     assert await quick == "quick"
     assert cancelled.cancelled()
 
@@ -34,7 +35,7 @@ async def test_each_has_its_own_time():
         future = loop.create_future()
         deadlines.watch(future)
         with pytest.raises(Late):
-            await asyncio.wait_for(future, 30)
+            await asyncio.wait_for(future, PATIENCE_SECONDS)
         ends.append(loop.time() - started)
     assert ends[0] >= 0.02
     assert ends[1] >= 0.04
@@ -48,7 +49,7 @@ async def test_who_came_while_others_waited_is_given_up_too():
     loop.call_later(0.025, deadlines.watch, second)
     for future in (first, second):
         with pytest.raises(Late):
-            await asyncio.wait_for(future, 30)
+            await asyncio.wait_for(future, PATIENCE_SECONDS)
 
 
 async def test_those_who_are_done_are_not_kept():

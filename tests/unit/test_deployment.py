@@ -13,7 +13,7 @@ import yaml
 
 from service.cli.main import app as command_line
 from service.settings import PREFIX, Settings, variable
-from tests import dockerfile
+from tests.support import dockerfile
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = [ROOT / "docker-compose.yml", ROOT / "docker-compose.tls.yml"]

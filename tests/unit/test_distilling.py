@@ -15,7 +15,7 @@ from model.state.latent_map import latent_map
 from model.state.snapshot import state_hash
 from model.training.networks import Networks
 from model.training.target_head import Distilled, Said
-from tests.builders import make_rounds, small_config
+from tests.support.builders import make_rounds, small_config
 
 ARMS, SIZE, RIDGE = 3, 4, 0.5
 DISTILLED: dict[str, Any] = {"distil_head": True, "exclusive_rewards": True}

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tests.api_tools import Api
+from tests.support.api import Api
 
 MEDIA_TYPES = {"js": "text/javascript", "css": "text/css", "png": "image/png"}
 

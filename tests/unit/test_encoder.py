@@ -19,7 +19,7 @@ from model.encoders.vectors import (
 )
 from model.learner import Learner
 from model.rounds import Domain, Floats
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
 VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]

@@ -10,7 +10,7 @@ from service.app import create_app
 from service.errors import problem_types
 from service.records import Experiment
 from service.settings import Settings
-from tests.api_tools import Api
+from tests.support.api import Api
 
 CANARY = "canary-7331"
 

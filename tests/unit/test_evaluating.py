@@ -30,9 +30,9 @@ from service.evaluating.html_report import page
 from service.evaluating.table_report import print_result
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogFormatError, LogHeader
-from tests.builders import small_config
-from tests.evaluation_tools import linear_spec
-from tests.ope_tools import logged_rounds
+from tests.support.builders import small_config
+from tests.support.evaluations import linear_spec
+from tests.support.ope import logged_rounds
 
 DATA = Path(__file__).parents[1] / "data"
 HEADER = LogHeader(arms=("low", "mid", "high"), context_kind=ContextKind.SHARED, context_shape=(4,))

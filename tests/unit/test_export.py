@@ -12,7 +12,7 @@ from model.rounds import Domain
 from model.state.export import exported, manifest_of, open_exported
 from model.state.snapshot import SnapshotError, to_bytes
 from model.state.tensor_bytes import metadata_of
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 FACTS = {"experiment": "doses", "arms": ["low", "mid", "high"]}
 

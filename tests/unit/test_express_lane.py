@@ -20,8 +20,8 @@ from service.http.fast_path import ExpressLane
 from service.metrics.processes import exposition
 from service.ops import logs
 from service.settings import Settings
-from tests.api_tools import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
-from tests.key_tools import bearer, make_key
+from tests.support.api import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
+from tests.support.keys import bearer, make_key
 
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}, "request_id": "r-1"}
 NAMED = {"X-Request-ID": "mine-1"}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from service.ops.failpoints import VARIABLE, Failpoint, Plan, plan, reach
 from service.settings import Settings
-from tests.service_process import ROOT, clean_environment
+from tests.support.processes.service import ROOT, clean_environment
 
 
 def test_without_the_variable_nothing_happens():

@@ -14,7 +14,7 @@ from model.state.export import exported, open_exported
 from model.state.snapshot import to_bytes
 from model.training.networks import Networks
 from model.transfer.bound import adversarial_divergence
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 TIMES = 60
 FEW = torch.linspace(-1, 1, 24).reshape(8, 3)

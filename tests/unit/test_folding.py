@@ -18,7 +18,7 @@ from service.codec.decisions import DecisionPayload
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder, conclusion
 from service.records import EventKind, StoredEvent
-from tests.api_tools import DOSES
+from tests.support.api import DOSES
 
 SPEC = ExperimentSpec(
     name="doses",

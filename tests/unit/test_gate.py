@@ -12,7 +12,7 @@ from model.memory import RoundBatch
 from model.rounds import Domain, Doubles
 from model.transfer.bound import effective_rank
 from model.transfer.gate import Verdict, held_out_rewards, is_finite, judge, refused
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 COUNT = 63
 CONFIG = small_config(gate_margin=0.05, gate_rank=1.5)

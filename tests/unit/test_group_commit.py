@@ -7,7 +7,8 @@ import pytest
 
 from service.errors import InvalidRequest, Overloaded, ServiceError, StorageUnavailable
 from service.storage.events.group_commit import CommitOptions, GroupCommit
-from tests.storage_tools import eventually, outcome, running
+from tests.support.storage import outcome, running
+from tests.support.waiting import eventually
 
 
 class Committer:

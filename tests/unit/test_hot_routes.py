@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from service.errors import InvalidRequest
 from service.http.hot_routes import HotRoute
 from service.routes import decisions, target
-from tests.api_tools import CONTEXT, Api
+from tests.support.api import CONTEXT, Api
 
 ROUTES = [*decisions.router.routes, *target.hot_router.routes]
 BYTES = {"Content-Type": "application/octet-stream"}

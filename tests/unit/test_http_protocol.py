@@ -17,9 +17,8 @@ from uvicorn.server import ServerState
 from service.http.fast_path import Exchange
 from service.http.middleware import ALWAYS, UNLESS_SAID, encoded
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
-from tests.connections import Connection
-from tests.measuring import PATIENCE_SECONDS
-from tests.storage_tools import eventually
+from tests.support.http.connections import Connection
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 SHORT, LONG = 0.2, 3600.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"

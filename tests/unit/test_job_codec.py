@@ -18,7 +18,7 @@ from model.state.jobs import (
 )
 from model.state.snapshot import state_hash
 from service.learning.pipe import receive, send
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 KINDS: dict[str, dict[str, Any]] = {
     "all loss terms": {"divergence_weight": 1.0, "regression_weight": 0.1},

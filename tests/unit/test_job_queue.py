@@ -8,8 +8,7 @@ import pytest
 
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobFailed, JobOverran, JobRunner, RunnerClosed
-from tests.measuring import PATIENCE_SECONDS
-from tests.storage_tools import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 OPTIONS = QueueOptions(deadline_seconds=900, short_seconds=10, grace=6)
 

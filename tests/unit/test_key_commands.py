@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from service.auth.keys import digest, parsed
 from service.cli.main import app
+from tests.support.waiting import PATIENT_ENVIRONMENT
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def keys(folder: Path, *arguments: str, **settings: str) -> Result:
-    given = {"STORAGE_TIMEOUT_SECONDS": "30", **settings}  # the machine may be busy
+    given = PATIENT_ENVIRONMENT | settings
     environment = {f"DABAND_{name}": value for name, value in given.items()}
     command = ["keys", *arguments, "--data-dir", str(folder)]
     return CliRunner().invoke(app, command, env=environment)

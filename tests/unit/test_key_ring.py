@@ -9,8 +9,9 @@ from service.auth.key_ring import KeyRing
 from service.auth.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
 from service.auth.tenants import Realm
 from service.errors import KeyRefused, RateLimited, StorageUnavailable
-from tests.key_tools import api_key
-from tests.storage_tools import eventually, running
+from tests.support.keys import api_key
+from tests.support.storage import running
+from tests.support.waiting import eventually
 
 ACME = Realm("acme")
 

@@ -10,7 +10,7 @@ from model.learner import Learner, Outcome
 from model.rounds import Domain, Phase, Round
 from model.simulate import ClusterWorld, world_config
 from model.state.snapshot import state_hash, to_bytes
-from tests.builders import accuracy, make_rounds, play, play_episode, small_config, teach
+from tests.support.builders import accuracy, make_rounds, play, play_episode, small_config, teach
 
 GOOD = Round(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)
 

@@ -13,7 +13,7 @@ from loadtest.figures import latency_growth, no_error, other_errors, recovery_se
 from loadtest.lost_events import Comparison, compared
 from loadtest.sampling import MEBIBYTE, Group, Sample, memory_slope
 from loadtest.service_under_test import itself, started_by, tree
-from tests.loadtest_tools import stage_of
+from tests.support.loadtest import stage_of
 
 QUICK, SLOW = [0.01] * 50, [0.5] * 50
 

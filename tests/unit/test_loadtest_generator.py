@@ -8,7 +8,7 @@ from loadtest.generators import Played
 from loadtest.tally import good_count, outcome_counts
 from loadtest.traffic import Caller, Traffic, Workload
 from loadtest.validity import Bounds, faults
-from tests.loadtest_tools import StallingService, VirtualTime
+from tests.support.loadtest import StallingService, VirtualTime
 
 LOAD = Load((Segment(100, 10),), Arrivals.CONSTANT)
 NO_STALL = (0.0, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest.http_client import MAX_CONNECTING, Answer, HttpClient
-from tests.storage_tools import eventually
+from tests.support.waiting import eventually
 
 REQUEST = b"POST /select HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"

@@ -4,7 +4,7 @@ import pytest
 
 from loadtest.bench import Stage
 from loadtest.knee import NoKneeError, Promise, find_knee
-from tests.loadtest_tools import stage_of
+from tests.support.loadtest import stage_of
 
 
 class Service:

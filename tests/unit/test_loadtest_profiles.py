@@ -6,7 +6,7 @@ from loadtest.knee import Promise
 from loadtest.profiles import Plan, overload, select
 from loadtest.validity import Bounds, faults
 from service.http.concurrency_limit import LoadLimits
-from tests.loadtest_tools import Costs, simulated_bench
+from tests.support.loadtest import Costs, simulated_bench
 
 PLAN = Plan(seconds=10, step_seconds=3)
 SHIPPED = LoadLimits(max_in_flight=512, target_seconds=0.1)

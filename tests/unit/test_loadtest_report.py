@@ -13,7 +13,7 @@ from loadtest.profiles import PROFILES
 from loadtest.report import Verdict, facts, markdown, write
 from loadtest.sampling import MEBIBYTE, Sample
 from service.http.concurrency_limit import LoadLimits
-from tests.loadtest_tools import simulated_bench
+from tests.support.loadtest import simulated_bench
 
 MET = at_most("errors", 0, 0, "{:.0f}")
 MISSED = at_least("goodput at twice the knee", 0.5, 0.9)

@@ -13,7 +13,7 @@ from service.http.problems import Problems
 from service.metrics import Metrics
 from service.ops import logs
 from service.ops.supervisor import Readiness
-from tests.asgi_tools import Caller, Inner
+from tests.support.asgi import Caller, Inner
 
 
 @pytest.fixture

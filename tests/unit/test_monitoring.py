@@ -12,7 +12,7 @@ from monitoring import dashboards
 from monitoring.alerts import FOLDER, alerts, recordings
 from monitoring.panels import Board, Query
 from service.metrics import Metrics
-from tests.prometheus import promtool
+from tests.support.processes.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "monitoring" / "grafana"

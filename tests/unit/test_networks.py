@@ -7,7 +7,7 @@ from model.encoders.ensemble import tower_weights
 from model.encoders.vectors import Committee
 from model.rounds import Domain
 from model.training.networks import Head, Networks
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 CPU = torch.device("cpu")
 

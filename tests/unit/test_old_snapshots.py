@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from model.state.restore import restore
-from tests.builders import make_rounds, teach
 from tests.oracles.make_snapshot import FOLDER, said
+from tests.support.builders import make_rounds, teach
 
 SNAPSHOTS = sorted(FOLDER.glob("*.bin"))
 

@@ -19,9 +19,9 @@ from model.ope.rejection import RejectionReplay
 from model.ope.reward_model import MOST_FEATURES, RidgeRewards
 from model.ope.sequence import ValueSequence
 from model.rounds import Domain
-from tests.builders import make_rounds, small_config, teach
-from tests.ope_tools import logged_rounds
-from tests.statistics.small_world import SmallWorld
+from tests.support.builders import make_rounds, small_config, teach
+from tests.support.ope import logged_rounds
+from tests.support.small_world import SmallWorld
 
 
 def uniform_log(n: int, arm_count: int = 4, seed: int = 0, size: int = 4) -> LoggedRounds:

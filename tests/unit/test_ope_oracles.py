@@ -17,8 +17,8 @@ from model.ope.beta import beta_cdf, beta_quantile, f_quantile
 from model.ope.estimates import EvaluationOptions, Tally
 from model.ope.intervals import clopper_pearson, cressie_read
 from model.ope.sequence import ValueSequence
-from tests.ope_tools import logged_rounds
 from tests.oracles.make_references import SWITCH
+from tests.support.ope import logged_rounds
 
 REFERENCES = json.loads((Path(__file__).parents[1] / "oracles" / "references.json").read_text())
 BY_NAME = [pytest.param(each, id=each["log"]["name"]) for each in REFERENCES]

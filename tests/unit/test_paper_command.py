@@ -89,6 +89,7 @@ def test_finished_runs_lie_with_the_report_that_is_made_of_them():
     assert parsed(["--runs", "mine.jsonl"]).runs == Path("mine.jsonl")
 
 
+@pytest.mark.slow
 def test_a_quick_run_without_data_plays_the_simulated_task(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "empty"))
     options = ["--quick", "--runs", str(tmp_path / "runs.jsonl"), "--out", str(tmp_path / "report")]
@@ -106,6 +107,7 @@ def test_a_quick_run_without_data_plays_the_simulated_task(tmp_path, monkeypatch
     assert (tmp_path / "runs.jsonl").read_text() == lines
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_machine_with_torch_and_numpy_alone(tmp_path):
     """Nothing else of what the project needs may be imported on the way."""
     script = f"""

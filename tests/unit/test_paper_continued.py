@@ -8,7 +8,7 @@ from benchmarks.paper.continued import play_from_scratch, play_on, thinned_curve
 from benchmarks.paper.playing import play
 from model.config import BanditConfig
 from model.rounds import Domain, Phase
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 ROUNDS = 20
 

@@ -15,7 +15,7 @@ from model.bandit.linucb import LinUCB
 from model.config import BanditConfig
 from model.learner import Learner
 from model.rounds import Domain
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 
 @pytest.fixture

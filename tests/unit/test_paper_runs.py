@@ -84,6 +84,7 @@ def test_half_a_line_of_a_killed_process_is_dropped(runs):
     assert again.records() == [{"whole": 1}, {"next": 2}]
 
 
+@pytest.mark.slow
 def test_runs_in_processes_are_the_runs_in_threads(tmp_path):
     found = []
     for name, parallel, processes in (("threads", 2, 0), ("processes", 1, 2)):

@@ -11,7 +11,7 @@ from benchmarks.paper.scoring import (
 )
 from model.learner import Learner
 from model.rounds import Domain
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 GRADED = np.array([[0.5, 1.0, 0.0], [0.25, 0.5, 0.0], [0.8, 0.2, 0.4]], np.float32)
 EXCLUSIVE = np.eye(3, dtype=np.float32)[[0, 0, 1, 2]]

@@ -23,7 +23,8 @@ from service.records import (
     StoredSnapshot,
     utc_now,
 )
-from tests.storage_tools import eventually, running
+from tests.support.storage import running
+from tests.support.waiting import eventually
 
 SPEC = ExperimentSpec.from_json(
     "doses",

@@ -10,7 +10,7 @@ from model.bandit.selection import drawn_arms
 from model.learner import Learner
 from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Floats
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 IDS = [f"decision-{i}" for i in range(40)]
 

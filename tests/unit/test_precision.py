@@ -8,8 +8,8 @@ import torch
 
 from model.config import BanditConfig
 from model.encoders import precision
+from model.encoders.first_weights import first_weights
 from model.encoders.images import Conv
-from model.randomness import first_weights
 from model.rounds import Domain
 
 SHAPE = (3, 12, 12)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from service.http.promptly import Promptly
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 async def soon() -> str:
@@ -31,7 +32,7 @@ async def test_what_must_wait_goes_on_where_it_stopped():
     loop = asyncio.get_running_loop()
     loop.call_soon(first.set)
     loop.call_later(0, second.set)
-    assert await asyncio.wait_for(prompt, 30) == "late"
+    assert await asyncio.wait_for(prompt, PATIENCE_SECONDS) == "late"
     assert seen == ["begun"]
 
 

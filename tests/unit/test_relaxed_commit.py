@@ -13,8 +13,9 @@ import pytest
 
 from service.errors import ExperimentPaused, InvalidRequest, ServiceError, StorageUnavailable
 from service.storage.events.group_commit import CommitOptions, GroupCommit
-from tests.storage_tools import eventually, outcome, running
-from tests.virtual_time import run_virtually
+from tests.support.storage import outcome, running
+from tests.support.virtual_time import run_virtually
+from tests.support.waiting import eventually
 
 BOUND = 6
 OPTIONS = CommitOptions(

@@ -6,7 +6,7 @@ from scipy import stats
 from model.memory import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.randomness import uniform
 from model.rounds import Domain, Round
-from tests.builders import block, make_rounds, small_config
+from tests.support.builders import block, make_rounds, small_config
 
 CPU = torch.device("cpu")
 

@@ -13,6 +13,7 @@ from model.rounds import Domain, Round, Selection
 from service.deciding.devices import Placement
 from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Scorer
 from service.errors import Overloaded
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class CountingPolicy:
@@ -167,7 +168,7 @@ class SlowPolicy:
         self._may_score = may_score
 
     def select_many(self, *given: Any) -> Any:
-        assert self._may_score.wait(30)
+        assert self._may_score.wait(PATIENCE_SECONDS)
         return self._policy.select_many(*given)
 
 
@@ -182,7 +183,7 @@ async def test_caller_that_goes_away_while_a_thread_scores_harms_nobody(policy):
         await asyncio.sleep(0)  # the thread has them
     gone.cancel()
     may_score.set()
-    assert (await asyncio.wait_for(stays, 30)).arms.shape == (1,)
+    assert (await asyncio.wait_for(stays, PATIENCE_SECONDS)).arms.shape == (1,)
     await scorer.close()
     assert policy.batches == [2]
 
@@ -282,7 +283,7 @@ async def test_what_comes_while_a_device_works_is_joined(policy):
         )
         await asyncio.sleep(0)
     may_score.set()
-    await asyncio.wait_for(asyncio.gather(*asked), 30)
+    await asyncio.wait_for(asyncio.gather(*asked), PATIENCE_SECONDS)
     await scorer.close()
     assert policy.batches == [1, 4]
 
@@ -292,7 +293,7 @@ async def test_contexts_and_not_callers_are_counted_while_a_device_works(policy)
 
     class SlowPolicy:
         def select_many(self, *given: Any) -> Any:
-            assert may_score.wait(30)
+            assert may_score.wait(PATIENCE_SECONDS)
             return policy.select_many(*given)
 
     slow: Any = SlowPolicy()
@@ -302,7 +303,7 @@ async def test_contexts_and_not_callers_are_counted_while_a_device_works(policy)
     with pytest.raises(Overloaded):
         await scorer.select(slow, Domain.SOURCE, contexts(2), list("de"))
     may_score.set()
-    assert (await asyncio.wait_for(asked, 30)).arms.shape == (3,)
+    assert (await asyncio.wait_for(asked, PATIENCE_SECONDS)).arms.shape == (3,)
     await scorer.close()
 
 

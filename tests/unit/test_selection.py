@@ -6,7 +6,7 @@ from model.bandit.selection import drawn_arms, entropy, mixed_probabilities
 from model.learner import Learner
 from model.randomness import KeyedUniforms, draw_keys
 from model.rounds import Domain, Doubles, Integers, Keys
-from tests.builders import make_rounds, small_config
+from tests.support.builders import make_rounds, small_config
 
 DRAWS = 100_000
 IDS = [f"decision-{i}" for i in range(DRAWS)]

@@ -11,8 +11,9 @@ from service.http.load_shedding import Shedding
 from service.http.middleware import SecurityHeaders
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
-from tests.asgi_tools import Caller, Inner
-from tests.storage_tools import eventually, running
+from tests.support.asgi import Caller, Inner
+from tests.support.storage import running
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

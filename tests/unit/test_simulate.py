@@ -4,7 +4,7 @@ import pytest
 from model.config import ContextKind
 from model.rounds import Domain
 from model.simulate import ClusterWorld, Draw, LinearWorld, world_config
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 WORLDS = [
     ClusterWorld(seed=0),

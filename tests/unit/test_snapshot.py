@@ -23,7 +23,7 @@ from model.state.snapshot import (
     to_bytes,
 )
 from model.state.tensor_bytes import Arrays
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 START = len(MAGIC) + 32
 Change = Callable[[Arrays, dict[str, Any]], object]

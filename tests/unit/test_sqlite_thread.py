@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.storage.drivers.sqlite_thread import SqliteThread
-from tests.storage_tools import eventually
+from tests.support.waiting import eventually
 
 
 class Stubborn(sqlite3.Connection):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from service.http.staged_close import CloseLimits, StagedTransport
-from tests.connections import RecordingTransport
+from tests.support.http.connections import RecordingTransport
 
 LIMITS = CloseLimits(seconds=5.0, max_bytes=100)
 

@@ -11,7 +11,7 @@ from model.state.snapshot import to_bytes
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.learning.restore import stored_networks
 from service.records import EventKind, StoredEvent
-from tests.builders import small_config
+from tests.support.builders import small_config
 
 OURS, THEIRS = (to_bytes(Learner(small_config(), seed), 1, with_contexts=False) for seed in (1, 2))
 NUMBERS = {EventKind.RESTORE: "version", EventKind.PROMOTION: "episode"}

@@ -7,7 +7,7 @@ from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Proje
 from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
-from tests.builders import SMALL, make_rounds, play, teach
+from tests.support.builders import SMALL, make_rounds, play, teach
 
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 

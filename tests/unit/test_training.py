@@ -17,7 +17,7 @@ from model.training.augmentation import random_view
 from model.training.episode import Trained, average_weight, train_episode
 from model.training.networks import Networks
 from model.training.shares import share_ratio
-from tests.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, small_config, teach
 
 
 @pytest.fixture

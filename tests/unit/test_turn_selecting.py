@@ -10,7 +10,7 @@ from service.deciding.batcher import TurnSelecting
 from service.deciding.select import Answered, Round
 from service.errors import ExperimentPaused, ServiceError, StorageUnavailable
 from service.ops import logs, tracing
-from tests.measuring import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 ONE: Any = object()  # policies as they are served
 OTHER: Any = object()

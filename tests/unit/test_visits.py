@@ -11,9 +11,10 @@ from service.http.middleware import Admission, Limits
 from service.http.problems import Problems
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
-from tests.asgi_tools import Inner
-from tests.loadtest_tools import VirtualTime
-from tests.storage_tools import eventually, running
+from tests.support.asgi import Inner
+from tests.support.loadtest import VirtualTime
+from tests.support.storage import running
+from tests.support.waiting import eventually
 
 UPLOAD = "/target/contexts"
 

@@ -8,7 +8,8 @@ import pytest
 
 from service.errors import StorageUnavailable
 from service.storage.drivers.write_check import SECONDS, WriteCheck, write_little_to_sqlite
-from tests.storage_tools import eventually, outcome
+from tests.support.storage import outcome
+from tests.support.waiting import eventually
 
 
 class Writes:

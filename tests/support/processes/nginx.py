@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.servers import Server, free_port, install_package
+from tests.support.processes.servers import Server, free_port, install_package
 
-SHIPPED = Path(__file__).parents[1] / "deploy" / "nginx"
+SHIPPED = Path(__file__).parents[3] / "deploy" / "nginx"
 # What the container gives it and a test cannot: names, ports, devices, the one /tmp.
 LISTEN, UPSTREAM = "listen 8080;", "server api:8000;"
 

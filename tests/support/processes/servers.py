@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import psutil
 
-from tests import guard
-from tests.measuring import Stopwatch
+from tests.support.processes import guard
+from tests.support.waiting import PATIENCE_SECONDS
 
 START_SECONDS = 60.0
 # Process crashes lose nothing without fsync: only a crash of the machine would.
@@ -64,10 +64,10 @@ class Server(ABC):
 
     def start(self) -> None:
         """Start on the same data and wait until it answers."""
-        watch = Stopwatch()
-        while not self._start_once(watch):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._start_once(deadline):
             # After a kill the old children may still be holding the data folder.
-            assert watch.seconds() < START_SECONDS, self._log_path.read_text()
+            assert time.monotonic() < deadline, self._log_path.read_text()
 
     def stop(self) -> None:
         """Shut down in order."""
@@ -101,10 +101,10 @@ class Server(ABC):
         """Whether the process lives."""
         return self._process is not None and self._process.poll() is None
 
-    def _start_once(self, watch: Stopwatch) -> bool:
+    def _start_once(self, deadline: float) -> bool:
         with self._log_path.open("ab") as log:
             self._process = _spawn(self.command(), stdout=log, stderr=log)
-        while self.is_running and watch.seconds() < START_SECONDS:
+        while self.is_running and time.monotonic() < deadline:
             if self.is_answering():
                 return True
             time.sleep(0.01)
@@ -117,7 +117,7 @@ class Server(ABC):
             self._signal(number)
         elif self.is_running:
             self._process.send_signal(number)
-        self._process.wait(timeout=START_SECONDS)
+        self._process.wait(timeout=PATIENCE_SECONDS)
 
     def _signal(self, number: signal.Signals) -> None:
         """To the process and its children, the parent first so that it replaces none."""
@@ -143,7 +143,7 @@ class PostgresServer(Server):
         options = ("--no-sync", "--username=postgres", "--auth=trust", "--encoding=UTF8")
         initdb = [str(self._bin / "initdb"), "-D", str(self._data), "--no-locale", *options]
         made = _spawn(initdb, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        output, _ = made.communicate(timeout=START_SECONDS)
+        output, _ = made.communicate(timeout=PATIENCE_SECONDS)
         assert made.returncode == 0, output.decode()
 
     def url(self, database: str = "postgres") -> str:

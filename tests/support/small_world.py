@@ -8,7 +8,7 @@ from model.config import system_config
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
 from model.rounds import Domain, Round
-from tests.ope_tools import logged_rounds
+from tests.support.ope import logged_rounds
 
 CONTEXTS = 12
 SIZE = 6

@@ -1,7 +1,7 @@
 """Ends what a test run has started when the run itself is killed and cannot do so.
 
 A process of its own waits for the end of the run, which it notices at its standard input, and
-then kills the processes that it was told of. Run as `python -m tests.guard`.
+then kills the processes that it was told of. Run as `python -m tests.support.processes.guard`.
 """
 
 import atexit
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 def watch(process_id: int) -> None:
@@ -27,7 +27,7 @@ def watch(process_id: int) -> None:
 @cache
 def _guard() -> "subprocess.Popen[bytes]":
     # A session of its own: what is meant for the test run must not hit its guard.
-    command = [sys.executable, "-m", "tests.guard"]
+    command = [sys.executable, "-m", "tests.support.processes.guard"]
     guard = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, start_new_session=True)
     atexit.register(guard.communicate)  # a run that ends in order takes it along
     return guard

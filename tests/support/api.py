@@ -11,9 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service.app import ServiceApp, create_app
 from service.services import Services
 from service.settings import Settings
-
-# The machine may be busy: these tests are about what is answered, not about how fast.
-PATIENT: dict[str, Any] = {"storage_timeout_seconds": 30.0, "slow_request_seconds": 60.0}
+from tests.support.waiting import PATIENT_SETTINGS
 
 DOSES: dict[str, Any] = {
     "name": "doses",
@@ -143,7 +141,7 @@ async def whole(receive: Receive) -> Receive:
 async def running_api(database_url: str, **settings: Any) -> AsyncIterator[Api]:
     """The app on a database, with the trainer left out unless asked for, and no process for it."""
     given: dict[str, Any] = {"database_url": database_url, "trainer_inside": False}
-    given |= {"training": "thread", **PATIENT, **settings}
+    given |= {"training": "thread", **PATIENT_SETTINGS, **settings}
     app = create_app(Settings(**given))
     async with app.router.lifespan_context(app) as state:
         assert state is not None

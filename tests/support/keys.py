@@ -6,7 +6,7 @@ from service.auth.keys import ApiKey, NewSecret, RateLimit, Scope, new_key_id
 from service.auth.tenants import Realm
 from service.storage.database import Database
 from service.storage.keys import Keys
-from tests.storage_tools import PATIENT
+from tests.support.storage import PATIENT
 
 ALL = frozenset(Scope)
 UNLIMITED = RateLimit(0, 1)

@@ -1,7 +1,7 @@
 """Small makers and waiters for the storage tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from service.storage.drivers import migrate
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.log import EventLog
 from service.storage.tables import snapshots
-from tests.measuring import PATIENCE_SECONDS, Stopwatch
+from tests.support.waiting import PATIENCE_SECONDS
 
-# The machine may be busy: these tests are about what happens, not about how fast.
 PATIENT = DatabaseOptions(
     timeout_seconds=PATIENCE_SECONDS,
     lock_timeout_seconds=PATIENCE_SECONDS / 2,
@@ -85,19 +84,6 @@ async def opened_log(
         yield log
         await log.close()
     await database.close()
-
-
-async def eventually(
-    condition: Callable[[], Awaitable[bool]] | Callable[[], bool], seconds: float = PATIENCE_SECONDS
-) -> None:
-    """Wait until a condition holds, at most so long."""
-    watch = Stopwatch()
-    while True:
-        holds = condition()
-        if await holds if isinstance(holds, Awaitable) else holds:
-            return
-        assert watch.seconds() < seconds, "waited in vain"
-        await asyncio.sleep(0.01)
 
 
 async def outcome(work: Awaitable[Any]) -> Any:

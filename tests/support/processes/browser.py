@@ -6,7 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.servers import install_package
+from tests.support.processes.servers import install_package
+from tests.support.waiting import PATIENCE_SECONDS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Runs in the page's copy only: where every figure is, and whether its drawing has an extent.
@@ -43,7 +44,7 @@ def run(page: Path, *options: str) -> str:
         ],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_SECONDS,
         check=True,
     )
     return done.stdout

@@ -5,13 +5,12 @@ of what these tests cost; from there on they run the command line as a user does
 starts it as a user does, too. When the test run is killed, its guard kills them.
 """
 
-import asyncio
 import json
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -21,16 +20,16 @@ import psutil
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
 from service.cli import main
-from tests import guard
-from tests.measuring import PATIENCE_SECONDS, Stopwatch
-from tests.servers import free_port
-from tests.service_process import clean_environment
+from tests.support.processes import guard
+from tests.support.processes.servers import free_port
+from tests.support.processes.service import clean_environment
+from tests.support.waiting import PATIENCE_SECONDS, PATIENT_ENVIRONMENT, eventually
 
 # Read when the libraries are loaded, so in the process that the others are forked from.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.e2e.processes"])
+_context.set_forkserver_preload(["tests.support.processes.daband"])
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str], output: str) -> None:
@@ -56,7 +55,7 @@ class Daband:
 
     def __init__(self, folder: Path, *command: str, **settings: object) -> None:
         self._command = command
-        given = {"TRAINING": "thread"} | settings
+        given = {**PATIENT_ENVIRONMENT, "TRAINING": "thread", **settings}
         self._settings = {name: str(value) for name, value in given.items()}
         self._process: ForkServerProcess | None = None
         self.name = "-".join(command[:2])
@@ -147,18 +146,7 @@ class Server(Daband):
     async def _is_ready(self) -> bool:
         assert self.is_running, f"{self.name} ended: {self.tail()}"
         try:
-            async with httpx.AsyncClient(base_url=self.url, timeout=5) as client:
+            async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as client:
                 return (await client.get("/readyz")).is_success
         except httpx.TransportError:
             return False
-
-
-async def eventually(
-    condition: Callable[[], Awaitable[bool]], *involved: Daband, seconds: float = PATIENCE_SECONDS
-) -> None:
-    """Wait until a condition holds; fails with the output of those involved."""
-    watch = Stopwatch()
-    while not await condition():
-        said = "\n".join(f"--- {each.name}\n{each.tail()}" for each in involved)
-        assert watch.seconds() < seconds, f"waited in vain\n{said}"
-        await asyncio.sleep(0.02)

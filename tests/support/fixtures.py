@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from service.bus.bus import RedisOptions
-from tests.servers import PostgresServer, RedisServer, running_server
-from tests.storage_tools import PostgresDatabases, migrated, sqlite_url
+from tests.support.processes.servers import PostgresServer, RedisServer, running_server
+from tests.support.storage import PostgresDatabases, migrated, sqlite_url
 
 
 @pytest.fixture(scope="session")

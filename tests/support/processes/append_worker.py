@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from service.records import EventKind, NewEvent, uuid7
-from tests.storage_tools import opened_log
+from tests.support.storage import opened_log
 
 CALLERS = 4
 

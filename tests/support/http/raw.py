@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from tests.http_cases import Case
-from tests.measuring import PATIENCE_SECONDS
+from tests.support.http.cases import Case
+from tests.support.waiting import PATIENCE_SECONDS
 
 Address = tuple[str, int]
 

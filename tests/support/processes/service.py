@@ -5,15 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from tests import guard
-from tests.measuring import Stopwatch
+from tests.support.processes import guard
+from tests.support.waiting import PATIENCE_SECONDS, PATIENT_ENVIRONMENT, wait_until
 
-ROOT = Path(__file__).parents[1]
-START_SECONDS = 120.0
+ROOT = Path(__file__).parents[3]
 BANNER = re.compile(r"daband serves on (http://\S+)")
 
 
@@ -21,14 +19,6 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Ours without any setting of the service."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("DABAND_")}
     return {**ours, "PYTHONUNBUFFERED": "1", **(extra or {})}
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Wait for what another process does in its own time."""
-    watch = Stopwatch()
-    while not is_so():
-        assert watch.seconds() < seconds, "waited in vain"
-        time.sleep(0.02)
 
 
 class ServiceProcess:
@@ -43,7 +33,8 @@ class ServiceProcess:
             *(sys.executable, "-m", "service.cli", "serve", "--port", "0"),
             *("--data-dir", str(folder / "data"), *options),
         ]
-        self._environment = {f"DABAND_{name}": value for name, value in settings.items()}
+        given = {**PATIENT_ENVIRONMENT, **settings}
+        self._environment = {f"DABAND_{name}": value for name, value in given.items()}
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +57,7 @@ class ServiceProcess:
         assert self._process is not None
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait(START_SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
 
     @property
     def port(self) -> int:
@@ -92,16 +83,19 @@ class ServiceProcess:
     def wait(self) -> int:
         """The exit code."""
         assert self._process is not None
-        return self._process.wait(START_SECONDS)
+        return self._process.wait(PATIENCE_SECONDS)
 
     def _wait_for_banner(self) -> None:
         assert self._process is not None
-        watch = Stopwatch()
-        while (found := BANNER.search(self.stderr)) is None:
-            is_there = self._process.poll() is None and watch.seconds() < START_SECONDS
-            assert is_there, f"{self.stderr}\n{self.stdout}"
-            time.sleep(0.02)
+        wait_until(self._has_banner)
+        found = BANNER.search(self.stderr)
+        assert found is not None
         self.url = found[1]
+
+    def _has_banner(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"{self.stderr}\n{self.stdout}"
+        return BANNER.search(self.stderr) is not None
 
     def _file(self, name: str) -> Path:
         return self._folder / f"std{name}.log"

@@ -19,9 +19,9 @@ from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
-from tests.e2e.processes import Daband, eventually
-from tests.measuring import PATIENCE_SECONDS, Stopwatch
-from tests.storage_tools import PATIENT
+from tests.support.processes.daband import Daband
+from tests.support.storage import PATIENT
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 NAME = "doses"
 # Small, so that encoders follow each other quickly.
@@ -76,7 +76,7 @@ class Clients:
         self._urls = itertools.cycle(urls)
         self._numbers = itertools.count()
         self._random = random.Random(7)
-        self._http = httpx.AsyncClient(timeout=5)
+        self._http = httpx.AsyncClient(timeout=PATIENCE_SECONDS)
         self._deadline = time.monotonic() + 10 * PATIENCE_SECONDS
 
     async def __aenter__(self) -> "Clients":
@@ -102,20 +102,20 @@ class Clients:
         await asyncio.gather(*(client() for _ in range(clients)))
 
     async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
-        """Rounds at a fixed rate of the machine's own seconds, whether or not they are answered; the rate that was kept.
+        """Rounds at a fixed rate, whether or not they are answered; the rate that was kept.
 
         What the clients do not get to waits for them; in the end all of it has been played.
         """
         due: asyncio.Queue[None] = asyncio.Queue()
-        watch, count = Stopwatch(), 0
+        began, count = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(self._play_what_is_due(due)) for _ in range(CLIENTS)]
             while not until.is_set():
-                while count < watch.seconds() * rounds_a_second:
+                while count < (time.monotonic() - began) * rounds_a_second:
                     due.put_nowait(None)
                     count += 1
                 await asyncio.sleep(0.02)
-            seconds = watch.seconds()
+            seconds = time.monotonic() - began
             await due.join()
             for client in clients:
                 client.cancel()
@@ -177,7 +177,7 @@ def _round(request_id: str) -> dict[str, Any]:
 
 async def state(url: str) -> dict[str, Any]:
     """Where the experiment stands, by GET /experiments/doses/state."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
         answer = await client.get(f"/experiments/{NAME}/state")
     return dict(answer.json()) if answer.is_success else {}
 

@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 
 from monitoring.alerts import FOLDER
-from tests.servers import Server, install_package
+from tests.support.processes.servers import Server, install_package
+from tests.support.waiting import PATIENCE_SECONDS
 
 SCRAPE = "1s"
 GIVEN = "DABAND_TEST_PROMETHEUS"
@@ -83,7 +84,9 @@ class PrometheusServer(Server):
         return [value for value in found if not math.isnan(value)]
 
     def _ask(self, path: str) -> bytes:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS
+        ) as answer:
             body: bytes = answer.read()
             return body
 

@@ -1,6 +1,6 @@
 """Slow clients by the hundred (slowhttptest), and what normal clients notice of them.
 
-`python -m tests.e2e.slow_clients` prints the p99 of normal selects with and without the attack, for
+`python -m tests.support.http.slow_clients` prints the p99 of normal selects with and without the attack, for
 the shipped nginx and for the server alone.
 """
 
@@ -18,12 +18,13 @@ import httpx
 import psutil
 
 from service.client import Client
-from tests import guard
-from tests.api_tools import CONTEXT, DOSES
-from tests.measuring import PATIENCE_SECONDS, Stopwatch, percentile
-from tests.nginx_process import Nginx
-from tests.servers import install_package, running_server
-from tests.service_process import ServiceProcess
+from tests.support.api import CONTEXT, DOSES
+from tests.support.measuring import percentile
+from tests.support.processes import guard
+from tests.support.processes.nginx import Nginx
+from tests.support.processes.servers import install_package, running_server
+from tests.support.processes.service import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 CONNECTIONS = 200
 HEADERS, BODY, READ = "-H", "-B", "-X"
@@ -67,10 +68,7 @@ class Attack:
 
     def stand(self) -> None:
         """Wait until nearly all are connected at once."""
-        watch = Stopwatch()
-        while (count := self.connected()) < CONNECTIONS * 9 // 10:
-            assert watch.seconds() < PATIENCE_SECONDS, f"{count} slow connections"
-            time.sleep(0.02)
+        wait_until(lambda: self.connected() >= CONNECTIONS * 9 // 10)
 
     @property
     def is_running(self) -> bool:
@@ -124,8 +122,10 @@ def compared(kind: str, url: str, turns: int, count: int) -> tuple[list[float], 
 @contextmanager
 def front(folder: Path, **settings: str) -> Iterator[tuple[ServiceProcess, Nginx]]:
     """A service with an experiment, and the shipped nginx before it."""
-    patient = {"STORAGE_TIMEOUT_SECONDS": "60", **settings}  # this is not about a busy disk
-    with ServiceProcess(folder, **patient) as service, running_server(Nginx(service.port)) as nginx:
+    with (
+        ServiceProcess(folder, **settings) as service,
+        running_server(Nginx(service.port)) as nginx,
+    ):
         with Client(service.url) as client:
             client.create_experiment(**DOSES)
         yield service, nginx

@@ -1,6 +1,6 @@
 """A test run to be killed: starts a server with workers and a Redis, pauses some, says their ids.
 
-Run as `python -m tests.e2e.abandoned_run FOLDER POSTGRES_URL`.
+Run as `python -m tests.support.processes.abandoned_run FOLDER POSTGRES_URL`.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.e2e.processes import Daband, Server
-from tests.servers import RedisServer
+from tests.support.processes.daband import Daband, Server
+from tests.support.processes.servers import RedisServer
 
 
 async def main(folder: Path, postgres_url: str) -> None:

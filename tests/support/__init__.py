@@ -1,0 +1,1 @@
+"""What tests share: makers, fakes, servers, clocks."""

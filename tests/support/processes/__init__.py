@@ -1,0 +1,1 @@
+"""Processes that tests start: the service, its stores, what watches it."""
