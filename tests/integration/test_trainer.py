@@ -1,6 +1,7 @@
 """The trainer in process: folds, trains beside the fold, publishes, and comes back the same."""
 
 import hashlib
+import json
 import logging
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from service.experiment_spec import ExperimentSpec
 from service.learning import training_loop
 from service.learning.replay import replay
 from service.learning.restore import LearnerStore
-from service.records import EventKind, Phase, phase_event
+from service.records import EventKind, Phase, SnapshotRecord, phase_event
 from service.storage import tables
 from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.support.storage import flip_a_bit
@@ -129,6 +130,15 @@ async def test_restart_in_the_middle_of_a_training_reaches_the_same_state(url):
         assert await is_replayed(api)
 
 
+async def forget_the_training(api: Api, record: SnapshotRecord) -> None:
+    """Make a snapshot's note that of one saved before the first training ended."""
+    note = json.dumps({**record.note, "last_training": {}})
+    statement = sa.update(tables.snapshots).where(tables.snapshots.c.version == record.version)
+    await api.services.database.write(
+        lambda connection: connection.execute(statement.values(note=note))
+    )
+
+
 async def test_the_last_training_is_known_from_the_log_alone(url):
     """A trainer that ends between the event and the next snapshot has told no snapshot of it."""
     async with running_api(url, **TRAINING) as api:
@@ -137,9 +147,10 @@ async def test_the_last_training_is_known_from_the_log_alone(url):
         told = (await settled(api, EPISODE))["last_training"]
         assert told["episode"] == 1
     async with running_api(url) as api:
-        await api.services.database.write(
-            lambda connection: connection.execute(sa.delete(tables.snapshots))
-        )
+        experiment = await api.services.experiments.get("doses")
+        for each in await api.services.snapshots.list(experiment.experiment_id):
+            await flip_a_bit(api.services.database, experiment.experiment_id, each.version)
+            await forget_the_training(api, each)
     async with running_api(url, **TRAINING) as api:
         await play(api, 1, start=50)
         assert (await settled(api, EPISODE + 1))["last_training"] == told
