@@ -8,31 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from service.cli.main import app
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS
 
 SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
 
 
-def outcome_of(*arguments: str, typed: str = "") -> "subprocess.CompletedProcess[str]":
-    """What became of a command, whose user types this."""
-    return subprocess.run(
-        [sys.executable, "-m", "service.cli", *arguments],
-        cwd=ROOT,
-        env=clean_environment({"COLUMNS": "200"}),
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+def outcome_of(*arguments: str, typed: str = "") -> Result:
+    """What became of a command, whose user types this; here, for to start one takes seconds."""
+    return CliRunner().invoke(app, list(arguments), input=typed, env={"COLUMNS": "200"})
 
 
 def daband(*arguments: str) -> str:
     """What a command that must succeed prints."""
     done = outcome_of(*arguments)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
@@ -60,9 +54,9 @@ def test_experiments_are_paused_archived_resumed_and_deleted(service: ServicePro
         changed = json.loads(daband("experiment", command, "old", "--by", "ann", *url))
         assert changed["status"] == status
     refused = outcome_of("experiment", "delete", "old", "--confirm", "other", *url)
-    assert (refused.returncode, "nothing was deleted" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "nothing was deleted" in refused.stderr) == (2, True)
     typed = outcome_of("experiment", "delete", "old", *url, typed="old\n")
-    assert typed.returncode == 0, typed.stderr
+    assert typed.exit_code == 0, typed.output
     assert "old" not in json.loads(daband("experiment", "list", *url))
     acts = json.loads(daband("experiment", "history", *url))
     told = [each["what"] for each in acts if each["experiment"] == "old"]

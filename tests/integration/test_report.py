@@ -1,7 +1,9 @@
 """The transfer report: whole, safe, offline, and drawn by a real browser."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +50,28 @@ async def page_of(api: Api) -> str:
     return answer.text
 
 
-async def full_page(api: Api) -> str:
-    """The report of an experiment that has something of everything."""
+@dataclass(frozen=True)
+class Reported:
+    """A report, and the judgement that it shows."""
+
+    page: str
+    judgement: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Reported:
+    """The report of an experiment that has something of everything; made once, it takes a while."""
+    return asyncio.run(full_report(tmp_path_factory.mktemp("full")))
+
+
+async def full_report(folder: Path) -> Reported:
+    async with running_api(f"sqlite:///{folder / 'daband.db'}", **TRAINING) as api:
+        await play_everything(api)
+        judgement = await judged(api)
+        return Reported(await page_of(api), judgement)
+
+
+async def play_everything(api: Api) -> None:
     await create(api, config=CONFIG)
     target_ids = await play(api, 4 * EPISODE)
     await settled(api, 4 * EPISODE)
@@ -57,8 +79,6 @@ async def full_page(api: Api) -> str:
     for number, decision_id in enumerate(target_ids[:20]):
         await api.reward(decision_id, float(number % 2))
     await settled(api, 4 * EPISODE + 20)
-    await judged(api)
-    return await page_of(api)
 
 
 def share_of(ink: Any, pixels: Any) -> float:
@@ -66,9 +86,9 @@ def share_of(ink: Any, pixels: Any) -> float:
     return float((np.abs(pixels - np.array(to_rgb(ink))).max(axis=2) < 0.06).mean())
 
 
-async def test_chromium_draws_every_plot_without_a_network(api: Api, tmp_path: Path):
+def test_chromium_draws_every_plot_without_a_network(full: Reported, tmp_path: Path):
     page = tmp_path / "report.html"
-    page.write_text(await full_page(api))
+    page.write_text(full.page)
     boxes, height = layout(page, WIDTH)
     assert set(boxes) == {f"plot-{name}" for name in PLOTS}
     pixels = imread(screenshot(page, WIDTH, height, SCALE))[:, :, :3]
@@ -83,8 +103,8 @@ async def test_chromium_draws_every_plot_without_a_network(api: Api, tmp_path: P
         assert (drawn.max(axis=2) < 0.4).mean() > 1e-3, name  # axes and labels
 
 
-async def test_the_page_needs_nothing_else(api: Api):
-    page = await full_page(api)
+def test_the_page_needs_nothing_else(full: Reported):
+    page = full.page
     addresses = set(re.findall(r"https?://[^\"'\s<)]+", page))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert not re.search(r"<(script|link|img|iframe)\b", page)
@@ -94,9 +114,8 @@ async def test_the_page_needs_nothing_else(api: Api):
     assert len(ids) == len(set(ids))
 
 
-async def test_the_page_says_the_verdict_and_its_figures(api: Api):
-    page = await full_page(api)
-    found = await judged(api)
+def test_the_page_says_the_verdict_and_its_figures(full: Reported):
+    page, found = full.page, full.judgement
     word = found["verdict"]["word"]
     assert f"<strong>{word}</strong>" in page
     last = found["versions"][-1]

@@ -25,7 +25,10 @@ def check_gain(world: str, least_gain: float, rounds: int, seeds: int) -> None:
     assert daband.mean() - nlinucb.mean() >= least_gain, (daband, nlinucb)
 
 
-@pytest.mark.parametrize(("world", "least_gain"), LEAST_GAINS)
+@pytest.mark.parametrize(
+    ("world", "least_gain"),
+    [LEAST_GAINS[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in LEAST_GAINS[1:])],
+)
 def test_daband_gains_under_shift_and_harms_nowhere(world, least_gain):
     check_gain(world, least_gain, 1536, 2)
 

@@ -37,6 +37,7 @@ def test_the_same_algorithm_has_the_same_regret():
     assert found[peers.OURS]["regret_per_round"] == pytest.approx(theirs, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_long_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "scale.json"
     log_scale.main(["--quick", "--json", str(file)])
@@ -58,6 +59,7 @@ def test_the_gpu_benchmark_shows_where_the_time_goes(tmp_path: Path):
     assert all(row["of which no tie"] == 0 for row in found["parity"])
 
 
+@pytest.mark.slow
 def test_the_cost_of_the_model_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "model.json"
     model_speed.main(["--repeats", "2", "--rounds", "400", "--json", str(file)])

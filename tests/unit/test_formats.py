@@ -299,6 +299,7 @@ def test_batches_of_the_target_are_its_rounds():
 
 
 @pytest.mark.parametrize("name", ["jsonl", "parquet", "dsjson"])
+@pytest.mark.slow
 def test_a_long_log_passes_in_bounded_memory(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
