@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from service.cli.main import app
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment

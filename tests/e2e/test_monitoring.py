@@ -25,7 +25,7 @@ from tests.support.processes.prometheus import PrometheusServer
 from tests.support.processes.servers import free_port, running_server
 from tests.support.storage import PostgresDatabases
 from tests.support.waiting import PATIENCE_SECONDS, eventually
-from tests.unit.test_monitoring import plain
+from tests.unit.project.test_monitoring import plain
 
 BURST, REWARDS = 20, 10
 MOST_ROUNDS = 20_000  # far more than the demo needs; it ends when all there is to see was seen

@@ -14,9 +14,9 @@ from matplotlib.image import imread
 
 from model.rounds import Domain
 from service.reporting.plots import ACCEPTED, COLOURS, PALETTE
-from tests.integration.test_trainer import EPISODE, TRAINING, create, play, settled
-from tests.integration.test_transfer import judged
+from tests.integration.learning.test_transfer import judged
 from tests.support.api import DOSES, Api, running_api
+from tests.support.learning import EPISODE, TRAINING, create, play, settled
 from tests.support.processes.browser import layout, screenshot
 
 CONFIG = {**DOSES["config"], "holdout_share": 0.6}

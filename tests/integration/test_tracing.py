@@ -12,8 +12,8 @@ import pytest
 
 from service.ops import logs
 from service.settings import Settings
-from tests.integration.test_trainer import EPISODE, TRAINING, play, settled
 from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.learning import EPISODE, TRAINING, play, settled
 from tests.support.processes.collector import Collector, SentSpan, collecting
 from tests.support.processes.servers import free_port
 

@@ -1,7 +1,7 @@
 """Keeps a snapshot of today's build, with what its policy says, for later builds to read.
 
 `python -m tests.oracles.make_snapshot NAME` writes `snapshots/NAME.bin` and `snapshots/NAME.json`. Do this for every release;
-`tests/unit/test_old_snapshots.py` reads all that are there.
+`tests/unit/model/state/test_old_snapshots.py` reads all that are there.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The Open Bandit Dataset's sample: our figures equal a computation that shares no code with ours.
 
 The bts policy's probabilities by position and item are the mean propensities of its own log. The
-sample cannot be shipped: the tests run where DABAND_DATA names it. `tests/unit/test_evaluating.py`
+sample cannot be shipped: the tests run where DABAND_DATA names it. `tests/unit/service/test_evaluating.py`
 does the same on a hand-made file.
 """
 

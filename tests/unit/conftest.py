@@ -1,14 +1,25 @@
-"""The app on an empty SQLite file, for tests of its border."""
+"""Unit tests open no database: one that tries fails."""
 
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests.support.api import DOSES, Api, running_api
+_is_refused = False
 
 
-@pytest.fixture
-async def api(url: str) -> AsyncIterator[Api]:
-    async with running_api(url, max_body_bytes=65536) as running:
-        assert (await running.http.post("/experiments", json=DOSES)).status_code == 201
-        yield running
+def _refuse_databases(event: str, _: tuple[Any, ...]) -> None:
+    if _is_refused and event == "sqlite3.connect":
+        raise AssertionError("a unit test opens a database")
+
+
+sys.addaudithook(_refuse_databases)
+
+
+@pytest.fixture(autouse=True)
+def _no_database() -> Iterator[None]:
+    global _is_refused
+    _is_refused = True
+    yield
+    _is_refused = False

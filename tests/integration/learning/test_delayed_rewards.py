@@ -1,0 +1,54 @@
+"""Rewards that come late, and rewards that never come."""
+
+from model.rounds import Floats
+from model.state.snapshot import opened
+from tests.support.api import Api, running_api
+from tests.support.learning import (
+    EPISODE,
+    TRAINING,
+    create,
+    is_replayed,
+    newest_offset,
+    play,
+    settled,
+)
+from tests.support.waiting import eventually
+
+
+async def statistics(api: Api) -> dict[str, Floats]:
+    """A and b of the newest snapshot."""
+    experiment = await api.services.experiments.get("doses")
+    newest = await api.services.snapshots.latest(experiment.experiment_id)
+    assert newest is not None
+    arrays = opened(newest.blob)[1]
+    return {name: arrays[f"statistics.{name}"] for name in ("gram", "b")}
+
+
+async def test_late_reward_is_folded_under_the_encoder_of_the_day(url):
+    """There is no window after which a reward is refused."""
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        early = (await api.select("early")).json()["source"]["decision_id"]
+        await play(api, EPISODE)
+        assert (await settled(api, EPISODE))["encoder_version"] >= 1
+        assert (await api.reward(early)).status_code == 201
+        assert (await settled(api, EPISODE + 1))["counts"]["source_rewards"] == EPISODE + 1
+        assert await is_replayed(api)
+
+
+async def test_decision_without_a_reward_teaches_no_arm_anything(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 4)
+        await settled(api, 4)
+        before = await statistics(api)
+        for _ in range(10):
+            assert (await api.select()).status_code == 200
+
+        async def is_folded() -> bool:
+            return await newest_offset(api) == await api.head()
+
+        await eventually(is_folded)
+        after = await statistics(api)
+        assert all((after[name] == before[name]).all() for name in before)
+        assert await is_replayed(api)
