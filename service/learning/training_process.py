@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -37,9 +38,19 @@ def main(device: str, memory_bytes: int, answers: int) -> None:
     listening = threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True)
     with open(answers, "wb") as pipe:
         listening.start()
-        while True:
-            send(pipe, _answer(jobs.get(), device))
-            give_back()  # the next job is far away
+        answer_jobs(iter(jobs.get, None), pipe, device)
+
+
+def answer_jobs(
+    jobs: Iterable[Message],
+    pipe: IO[bytes],
+    device: str,
+    after_each: Callable[[], None] = give_back,  # the next job is far away
+) -> None:
+    """Answer jobs one by one."""
+    for job in jobs:
+        send(pipe, _answer(job, device))
+        after_each()
 
 
 def limit_memory(more_bytes: int) -> None:

@@ -14,6 +14,8 @@ from service.cli.main import app
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("keeps_logging")
+
 SMALL = '{"latent_size": 4, "hidden_sizes": [8]}'
 
 

@@ -22,10 +22,7 @@ ALL_SCOPES = [
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("keeps_logging")
 
 
 async def daband(*arguments: str, **environment: str) -> str:

@@ -14,6 +14,12 @@ from tests.support.processes.servers import PostgresServer, RedisServer, running
 from tests.support.storage import PostgresDatabases, migrated, sqlite_url
 
 
+@pytest.fixture
+def keeps_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line sets up logging for its process; in a test's process it must not."""
+    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
+
+
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated, empty file to copy: migrating costs more than most tests do."""

@@ -11,11 +11,7 @@ from service.records import uuid7
 from tests.support.processes.servers import free_port
 from tests.support.waiting import PATIENT_ENVIRONMENT
 
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("keeps_logging")
 
 
 def daband(*arguments: str, **settings: str) -> Result:

@@ -11,11 +11,7 @@ from service.auth.keys import digest, parsed
 from service.cli.main import app
 from tests.support.waiting import PATIENT_ENVIRONMENT
 
-
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line sets up logging; the tests keep their own."""
-    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("keeps_logging")
 
 
 @pytest.fixture
