@@ -12,10 +12,14 @@ if TYPE_CHECKING:
     from model.bandit.selection import entropy as entropy
     from model.budget import GROWS_WITH as GROWS_WITH, Budget as Budget, estimated as estimated
     from model.config import (
+        RECIPE as RECIPE,
         SYSTEMS as SYSTEMS,
         BanditConfig as BanditConfig,
         ContextKind as ContextKind,
         GateRule as GateRule,
+        Recipe as Recipe,
+        StoredConfig as StoredConfig,
+        carried_over as carried_over,
         system_config as system_config,
     )
     from model.learner import Learner as Learner, Outcome as Outcome, TrainingJob as TrainingJob
@@ -92,15 +96,19 @@ _HOMES = {
     "Outcome": "model.learner",
     "Phase": "model.rounds",
     "Policy": "model.bandit.policy",
+    "RECIPE": "model.config",
+    "Recipe": "model.config",
     "RoundBlock": "model.rounds",
     "SYSTEMS": "model.config",
     "Scores": "model.rounds",
     "Selection": "model.rounds",
     "SnapshotError": "model.state.snapshot",
+    "StoredConfig": "model.config",
     "TargetSelection": "model.rounds",
     "TrainingJob": "model.learner",
     "Word": "model.transfer.verdict",
     "answered": "model.state.jobs",
+    "carried_over": "model.config",
     "checked_contexts": "model.rounds",
     "draw_keys": "model.randomness",
     "entropy": "model.bandit.selection",
