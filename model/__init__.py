@@ -15,12 +15,12 @@ if TYPE_CHECKING:
         RECIPE as RECIPE,
         SYSTEMS as SYSTEMS,
         BanditConfig as BanditConfig,
+        CarriedOver as CarriedOver,
         ContextKind as ContextKind,
         GateRule as GateRule,
         Recipe as Recipe,
         StoredConfig as StoredConfig,
         carried_over as carried_over,
-        system_config as system_config,
     )
     from model.learner import Learner as Learner, Outcome as Outcome, TrainingJob as TrainingJob
     from model.randomness import draw_keys as draw_keys
@@ -75,6 +75,7 @@ _HOMES = {
     "BanditConfig": "model.config",
     "Booleans": "model.rounds",
     "Budget": "model.budget",
+    "CarriedOver": "model.config",
     "ClusterWorld": "model.simulate",
     "ContextKind": "model.config",
     "Domain": "model.rounds",
@@ -127,7 +128,6 @@ _HOMES = {
     "restore_networks": "model.state.restore",
     "restore_policy": "model.state.restore",
     "state_hash": "model.state.snapshot",
-    "system_config": "model.config",
     "to_bytes": "model.state.snapshot",
     "training_message": "model.state.jobs",
 }

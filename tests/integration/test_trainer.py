@@ -2,21 +2,17 @@
 
 import hashlib
 import logging
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from model.config import system_config
 from model.rounds import Domain
 from model.state.restore import restore_networks, restore_policy
-from service import experiment_spec
 from service.codec.context_sets import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.learning import training_loop
 from service.learning.replay import replay
 from service.learning.restore import LearnerStore
 from service.records import EventKind, Phase, phase_event
@@ -161,31 +157,6 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
         learner = await store.load(experiment, spec)
         assert learner.offset < newest.record.offset
         assert (await api.select()).json()["policy_version"] < newest.record.version
-
-
-async def test_a_method_that_means_something_else_is_folded_again_behind_what_serves(
-    url, monkeypatch, caplog
-):
-    async with running_api(url, **TRAINING) as api:
-        await create(api)
-        await play(api, EPISODE + 3)
-        served = await settled(api, EPISODE + 3)
-        folded = await newest_offset(api)
-    monkeypatch.setattr(experiment_spec, "system_config", partial(system_config, view_dropout=0.25))
-    monkeypatch.setattr(training_loop, "PAGE_BYTES", 1)  # between two pages a trainer may publish
-    async with running_api(url, **TRAINING) as api:
-        await play(api, EPISODE, start=100)
-        await settled(api, 2 * EPISODE + 3)
-        experiment = await api.services.experiments.get("doses")
-        stored = await api.services.snapshots.list(experiment.experiment_id, 100)
-        later = [each for each in stored if each.version > served["policy_version"]]
-        assert later
-        assert min(each.offset for each in later) > folded
-        newest = await api.services.snapshots.latest(experiment.experiment_id)
-        assert newest is not None
-        assert restore_policy(newest.blob).config.view_dropout == 0.25
-        assert await is_replayed(api)
-    assert "folding_again" in {getattr(line, "action", "") for line in caplog.records}
 
 
 async def test_restore_brings_an_earlier_encoder_back(url):
