@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from model.config import SYSTEMS
+from model.config import RECIPE, SYSTEMS
 from model.state.snapshot import read_header
 from service.experiment_spec import ExperimentSpec
 from tests.api_tools import CONTEXT, OTHER_CONTEXT, TAUGHT, Api, running_api
@@ -103,6 +103,7 @@ async def fill(url: str) -> dict[str, Any]:
     """Play two experiments and declare the others; what the service said."""
     played, declared = [TAUGHT, LINEAR], declarations()
     found: dict[str, Any] = {"requests": [], "states": {}, "target": {}, "configs": {}}
+    found["recipe"] = RECIPE.version
     async with running_api(url, **TRAINING) as api:
         for each in (*played, *declared):
             answer = await api.http.post("/experiments", json=each)
