@@ -81,7 +81,7 @@ async def _restarted(database: Database, name: str) -> Figures:
     experiment = await Experiments(database).get(name)
     started = time.perf_counter()
     store = LearnerStore(EventLog(database), Snapshots(database))
-    learner = await store.load(experiment, ExperimentSpec.of(experiment))
+    learner = (await store.load(experiment, ExperimentSpec.of(experiment))).learner
     context = np.ones((1, SIZE), dtype=np.float32)
     learner.policy().select_many(context, Domain.SOURCE, ["first"])
     assert learner.offset == experiment.head_offset

@@ -50,7 +50,7 @@ def linear_spec(name: str, arms: int = 10, size: int = 32, **config: object) -> 
 
 async def write_log(database: Database, spec: ExperimentSpec, count: int) -> Experiment:
     """A new experiment with `count` events: decisions, each with its reward some decisions later."""
-    experiment = await Experiments(database).create(spec.name, spec.to_json())
+    experiment = await Experiments(database).create(spec.name, **spec.row())
     rows = (
         dict(zip(COLUMNS, event_values(event), strict=True))
         for event in made_events(experiment.experiment_id, spec, count)

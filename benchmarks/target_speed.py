@@ -110,7 +110,7 @@ async def _served(policy: Policy, size: int) -> AsyncIterator[Api]:
         async with running_api(url, poll_seconds=3600) as api:  # only the requests shall cost
             arms = tuple(f"arm-{number}" for number in range(ARMS))
             spec = ExperimentSpec("speed", arms, ContextKind.SHARED, (size,))
-            experiment = await api.services.experiments.create(spec.name, spec.to_json())
+            experiment = await api.services.experiments.create(spec.name, **spec.row())
             api.services.policies._served["speed"] = Served(experiment, spec, policy)
             gc.collect()
             gc.freeze()  # as the server does

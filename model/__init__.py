@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from model.bandit.selection import entropy as entropy
     from model.budget import GROWS_WITH as GROWS_WITH, Budget as Budget, estimated as estimated
     from model.config import (
+        RECIPE as RECIPE,
         SYSTEMS as SYSTEMS,
         BanditConfig as BanditConfig,
+        CarriedOver as CarriedOver,
         ContextKind as ContextKind,
         GateRule as GateRule,
-        system_config as system_config,
+        Recipe as Recipe,
+        StoredConfig as StoredConfig,
+        carried_over as carried_over,
     )
     from model.learner import Learner as Learner, Outcome as Outcome, TrainingJob as TrainingJob
     from model.randomness import draw_keys as draw_keys
@@ -71,6 +75,7 @@ _HOMES = {
     "BanditConfig": "model.config",
     "Booleans": "model.rounds",
     "Budget": "model.budget",
+    "CarriedOver": "model.config",
     "ClusterWorld": "model.simulate",
     "ContextKind": "model.config",
     "Domain": "model.rounds",
@@ -92,15 +97,19 @@ _HOMES = {
     "Outcome": "model.learner",
     "Phase": "model.rounds",
     "Policy": "model.bandit.policy",
+    "RECIPE": "model.config",
+    "Recipe": "model.config",
     "RoundBlock": "model.rounds",
     "SYSTEMS": "model.config",
     "Scores": "model.rounds",
     "Selection": "model.rounds",
     "SnapshotError": "model.state.snapshot",
+    "StoredConfig": "model.config",
     "TargetSelection": "model.rounds",
     "TrainingJob": "model.learner",
     "Word": "model.transfer.verdict",
     "answered": "model.state.jobs",
+    "carried_over": "model.config",
     "checked_contexts": "model.rounds",
     "draw_keys": "model.randomness",
     "entropy": "model.bandit.selection",
@@ -119,7 +128,6 @@ _HOMES = {
     "restore_networks": "model.state.restore",
     "restore_policy": "model.state.restore",
     "state_hash": "model.state.snapshot",
-    "system_config": "model.config",
     "to_bytes": "model.state.snapshot",
     "training_message": "model.state.jobs",
 }

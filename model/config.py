@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self, get_type_hints
@@ -312,11 +312,82 @@ _ON_IMAGES: Mapping[str, Values] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """Something that earlier recipes did and no code does any more.
+
+    `name` is that of a field that is gone, or says in words what training did. `mattered` tells by
+    the stored values whether an experiment learned otherwise because of it.
+    """
+
+    name: str
+    since: int  # the first recipe without it
+    mattered: Callable[[Values], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What each method means: its values for all contexts, for vectors and for images."""
+
+    version: int
+    systems: Mapping[str, Values]
+    on_vectors: Mapping[str, Values]
+    on_images: Mapping[str, Values]
+    retired: Sequence[Retired] = ()
+
+    def config(self, name: str, **values: Any) -> BanditConfig:
+        """The configuration of a named system for one experiment; `values` win over the system's."""
+        if name not in self.systems:
+            raise ValueError(f"method: must be one of {', '.join(self.systems)}")
+        shape = values.get("context_shape", ())
+        is_image = isinstance(shape, list | tuple) and len(shape) == 3
+        own = (self.on_images if is_image else self.on_vectors).get(name, {})
+        return BanditConfig.from_mapping({**self.systems[name], **own, **values})
+
+
+# Raise the version with every change of what a method means, in the tables above or in what training
+# does with them. Add to `retired` what no code does any more: experiments keep what they began with.
+RECIPE = Recipe(1, SYSTEMS, _ON_VECTORS, _ON_IMAGES, retired=())
+
+
 def system_config(name: str, **values: Any) -> BanditConfig:
-    """The configuration of a named system for one experiment; `values` win over the system's."""
-    if name not in SYSTEMS:
-        raise ValueError(f"method: must be one of {', '.join(SYSTEMS)}")
-    shape = values.get("context_shape", ())
-    is_image = isinstance(shape, list | tuple) and len(shape) == 3
-    own = _ON_IMAGES[name] if is_image else _ON_VECTORS.get(name, {})
-    return BanditConfig.from_mapping({**SYSTEMS[name], **own, **values})
+    """What a named system means today."""
+    return RECIPE.config(name, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConfig:
+    """The values that a recipe, maybe an earlier one, resolved a configuration to."""
+
+    recipe: int
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedOver:
+    """A stored configuration as this build runs it; `lost` names what no code does any more."""
+
+    config: BanditConfig
+    lost: tuple[str, ...] = ()
+
+
+def carried_over(stored: StoredConfig, recipe: Recipe = RECIPE) -> CarriedOver:
+    """Read a stored configuration without the fields that are gone.
+
+    What is gone is lost where it mattered, or where no rule says whether it did. An unknown field
+    of a later recipe is a ValueError.
+    """
+    rules = [each for each in recipe.retired if each.since > stored.recipe]
+    lost = [each.name for each in rules if each.mattered(stored.values)]
+    values = without_retired(stored.values, recipe)
+    if stored.recipe <= recipe.version:
+        unknown = sorted(values.keys() - {field.name for field in dataclasses.fields(BanditConfig)})
+        lost += unknown
+        values = {name: values[name] for name in values if name not in unknown}
+    return CarriedOver(BanditConfig.from_mapping(values), tuple(lost))
+
+
+def without_retired(values: Values, recipe: Recipe = RECIPE) -> dict[str, Any]:
+    """The values of the fields that are not retired: what serves needs no more than those."""
+    retired = {each.name for each in recipe.retired}
+    return {name: value for name, value in values.items() if name not in retired}

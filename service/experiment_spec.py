@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NoReturn
@@ -14,13 +14,17 @@ import numpy as np
 
 from model import (
     GROWS_WITH,
+    RECIPE,
     BanditConfig,
     Budget,
+    CarriedOver,
     ContextKind,
     Domain,
     Learner,
+    Recipe,
+    StoredConfig,
+    carried_over,
     estimated,
-    system_config,
 )
 from service.auth.tenants import public_name
 from service.errors import InvalidRequest, check_identifier, refuse
@@ -86,7 +90,8 @@ class Durability(StrEnum):
 class ExperimentSpec:
     """One experiment as declared; `config` holds only what differs from the method's defaults.
 
-    `arms` may be empty for per-arm contexts: any arms may then be offered, call by call.
+    `arms` may be empty for per-arm contexts: any arms may then be offered, call by call. `stored` is
+    the configuration in force, resolved when the experiment was created.
     """
 
     name: str
@@ -98,6 +103,7 @@ class ExperimentSpec:
     config: Mapping[str, Any] = field(default_factory=dict)
     fallback_arm: str | None = None
     durability: Durability = Durability.DURABLE
+    stored: StoredConfig | None = None
 
     @property
     def is_relaxed(self) -> bool:
@@ -118,11 +124,26 @@ class ExperimentSpec:
         """The index that the model knows an arm by; a joint model asks for none."""
         return self.arm_indexes.get(arm, 0) if self.is_per_arm else self.arm_indexes[arm]
 
-    def bandit_config(self) -> BanditConfig:
-        """The model's configuration; `InvalidRequest` names the field that is wrong."""
+    @property
+    def recipe(self) -> int:
+        """The recipe that the configuration in force was resolved by."""
+        return RECIPE.version if self.stored is None else self.stored.recipe
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What the configuration in force asks for and no code does any more."""
+        return () if self.stored is None else self._carried_over(self.stored).lost
+
+    def bandit_config(self, recipe: Recipe = RECIPE) -> BanditConfig:
+        """The configuration in force, or what the recipe makes of a declaration that has none yet.
+
+        `InvalidRequest` names the field that is wrong.
+        """
+        if self.stored is not None:
+            return self._carried_over(self.stored).config
         self._check_config_names()
         try:
-            return system_config(
+            return recipe.config(
                 self.method,
                 arm_count=max(1, len(self.arms)),
                 context_shape=self.context_shape,
@@ -132,6 +153,22 @@ class ExperimentSpec:
         except (ValueError, OverflowError) as error:
             _refuse_for_model(error)
 
+    def resolved(self, recipe: Recipe = RECIPE) -> "ExperimentSpec":
+        """The same with a configuration in force, by this recipe unless it has one."""
+        if self.stored is not None:
+            return self
+        values = json.loads(self.bandit_config(recipe).to_json())
+        return replace(self, stored=StoredConfig(recipe.version, values))
+
+    def changed(self, method: str, changes: Mapping[str, Any]) -> "ExperimentSpec":
+        """The same by another method or with other values: its own method keeps what is in force."""
+        kept = {name: self.config[name] for name in self.config if name in CONFIG_FIELDS}
+        stored = self.stored
+        if stored is not None:
+            values = {**stored.values, **changes}
+            stored = replace(stored, values=values) if method == self.method else None
+        return replace(self, method=method, config={**kept, **changes}, stored=stored)
+
     def check(self) -> None:
         """Refuse what cannot be an experiment, whatever the model may say of it."""
         if not is_name(self.name):
@@ -140,6 +177,7 @@ class ExperimentSpec:
         self._check_context()
         if not 0 <= self.seed <= MAX_SEED:
             refuse(f"A seed lies between 0 and {MAX_SEED}.", "#/seed")
+        self._check_config_names()
         _check_values(self.bandit_config())
 
     def check_budget(self, limits: BudgetLimits) -> None:
@@ -173,8 +211,17 @@ class ExperimentSpec:
             "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
         }
 
+    def row(self) -> dict[str, Any]:
+        """What the database keeps of a new experiment: what is declared, and what it comes to."""
+        found = self.resolved()
+        return {
+            "spec": self.to_json(),
+            "config": found.bandit_config().to_json(),
+            "recipe": found.recipe,
+        }
+
     def to_json(self) -> str:
-        """The text that the database keeps; the same for all that say nothing of durability."""
+        """The declaration as stored; the same for all that say nothing of durability."""
         values: dict[str, Any] = {
             "arms": list(self.arms),
             "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
@@ -205,8 +252,18 @@ class ExperimentSpec:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "ExperimentSpec":
-        """The declaration of a stored experiment, under the name that its tenant gave it."""
-        return cls.from_json(public_name(experiment.name), experiment.spec)
+        """A stored experiment, under the name that its tenant gave it."""
+        declared = cls.from_json(public_name(experiment.name), experiment.spec)
+        if experiment.config is None or experiment.recipe is None:
+            return declared
+        stored = StoredConfig(experiment.recipe, json.loads(experiment.config))
+        return replace(declared, stored=stored)
+
+    def _carried_over(self, stored: StoredConfig) -> CarriedOver:
+        try:
+            return carried_over(stored)
+        except ValueError as error:
+            _refuse_for_model(error)
 
     def _check_arms(self) -> None:
         if not self.arms and not self.is_per_arm:

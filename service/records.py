@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     CANDIDATE = "candidate"
     PROMOTION = "promotion"
     RESTORE = "restore"
+    REFOLD = "refold"
 
 
 class Status(StrEnum):
@@ -137,7 +138,8 @@ def _drawn() -> list[str]:
 class Experiment:
     """One bandit as the database knows it; `spec` is the JSON text the caller declared.
 
-    `name` is the full one, which tells the tenant.
+    `name` is the full one, which tells the tenant. `config` is the configuration in force as JSON text,
+    and `recipe` the one that it was resolved by; a row of an earlier build may have neither.
     """
 
     experiment_id: str
@@ -149,6 +151,8 @@ class Experiment:
     next_version: int
     epoch: int
     created_at: datetime
+    config: str | None = None
+    recipe: int | None = None
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; nothing the caller declared."""

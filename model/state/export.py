@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from model.bandit.policy import Policy, PolicyVersion
-from model.config import BanditConfig
+from model.config import BanditConfig, without_retired
 from model.encoders.base import FrozenEncoder
 from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
@@ -91,7 +91,7 @@ def open_exported(content: bytes, device: torch.device | str = "cpu") -> Exporte
     manifest = manifest_of(content)
     try:
         arrays = read(content)[1]
-        config = BanditConfig.from_mapping(manifest["config"])
+        config = BanditConfig.from_mapping(without_retired(manifest["config"]))
         names = (manifest["version"], manifest["encoder_version"], manifest["offset"])
         version, seed = PolicyVersion(*map(int, names)), int(manifest["seed"])
         if _digest(arrays) != manifest["arrays_sha256"]:

@@ -11,7 +11,7 @@ from torch import nn
 from model.bandit.confidence import Confidence
 from model.bandit.linucb import LinUCB, NotPositiveDefiniteError
 from model.bandit.policy import Policy, PolicyVersion
-from model.config import BanditConfig, digest_of
+from model.config import BanditConfig, digest_of, without_retired
 from model.encoders.base import Encoder, FrozenEncoder
 from model.learner import Learner, TrainingJob
 from model.memory import COLUMNS, ContextSample, RoundBatch
@@ -72,7 +72,7 @@ def restore_networks(
 
 def _config(header: Header) -> BanditConfig:
     try:
-        config = BanditConfig.from_mapping(header.config)
+        config = BanditConfig.from_mapping(without_retired(header.config))
     except (TypeError, ValueError) as error:
         raise SnapshotError(f"configuration: {error}") from error
     # As it was written: a field that came later has its default, which is what the build then did.

@@ -137,7 +137,7 @@ def create_experiment(wanted: requests.ExperimentRequest) -> Call[answers.Experi
 
 def is_as_wanted(wanted: requests.ExperimentRequest, found: answers.Experiment) -> bool:
     """Whether an experiment that exists is the one to create."""
-    return wanted.model_dump() == found.model_dump(include=set(wanted.model_dump()))
+    return wanted.model_dump() == found.declared.model_dump()
 
 
 def experiment(name: str) -> Call[answers.Experiment]:

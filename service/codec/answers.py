@@ -16,11 +16,10 @@ class Schema(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Experiment(Schema):
-    """An experiment as declared, with its phase and status."""
+class Declared(Schema):
+    """An experiment as it was declared; `config` holds what differs from the method's values."""
 
     name: str
-    experiment_id: str
     arms: list[str]
     context: ContextShape
     method: str
@@ -28,6 +27,17 @@ class Experiment(Schema):
     config: dict[str, Any]
     fallback_arm: str | None = None
     durability: Literal["durable", "relaxed"] = "durable"
+
+
+class Experiment(Declared):
+    """An experiment with its phase, its status and the configuration in force."""
+
+    experiment_id: str
+    config: dict[str, Any] = Field(
+        description="every field of the configuration in force, resolved when it was created"
+    )
+    recipe: int = Field(description="the version of the methods' values that it was resolved by")
+    declared: Declared
     phase: Phase
     status: Status
     created_at: datetime

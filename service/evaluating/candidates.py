@@ -201,17 +201,9 @@ class PolicyTable(
 def fresh_learner(
     header: LogHeader, spec: ExperimentSpec | None, method: str, changes: Mapping[str, Any]
 ) -> Learner:
-    """A learner that has seen nothing, as the experiment declares it but for the changes."""
+    """A learner that has seen nothing, configured as the experiment is but for the changes."""
     base = spec or ExperimentSpec("log", header.arms, header.context_kind, header.context_shape)
-    wanted = ExperimentSpec(
-        name=base.name,
-        arms=base.arms,
-        context_kind=base.context_kind,
-        context_shape=base.context_shape,
-        method=method or base.method,
-        seed=base.seed,
-        config={**base.config, **changes},
-    )
+    wanted = base.changed(method or base.method, changes)
     wanted.check()
     return Learner(wanted.bandit_config(), wanted.seed)
 

@@ -62,7 +62,7 @@ class Importer:
         spec.check()
         name = self._realm.new_full_name(spec.name)
         try:
-            return await self._experiments.create(name, spec.to_json())
+            return await self._experiments.create(name, **spec.row())
         except ExperimentExists:
             found = await self._experiments.get(name)
             if json.loads(found.spec) != json.loads(spec.to_json()):

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model import Domain, Floats, GateRule, Learner, Moments, Networks, Outcome, RoundBlock
+from model import (
+    RECIPE,
+    Domain,
+    Floats,
+    GateRule,
+    Learner,
+    Moments,
+    Networks,
+    Outcome,
+    RoundBlock,
+)
 from service.codec.context_sets import completed, reference, rows_a_part
 from service.codec.decisions import chosen_contexts, propensity
 from service.experiment_spec import ExperimentSpec
@@ -135,6 +145,24 @@ def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.A
     }
     key = f"{experiment_id}:{outcome.episode}"
     return NewEvent(experiment_id, kind, key, payload=json.dumps(said, default=str).encode())
+
+
+def refold_event(
+    experiment_id: str, spec: ExperimentSpec, reasons: Sequence[str], version: int
+) -> NewEvent:
+    """The event that says that the log is folded again from its beginning, and under what.
+
+    `version` is the snapshot that is not gone on from; appending the event twice changes nothing.
+    """
+    said = {
+        "reasons": list(reasons),
+        "version": version,
+        "recipe": RECIPE.version if spec.lost else spec.recipe,
+        "recipe_before": spec.recipe,
+        "config": json.loads(spec.bandit_config().to_json()),
+    }
+    key = f"{experiment_id}:{version}"
+    return NewEvent(experiment_id, EventKind.REFOLD, key, payload=json.dumps(said).encode())
 
 
 def episode_of(event: StoredEvent) -> int:

@@ -24,6 +24,7 @@ class Publisher:
         self._published_at = 0.0
         self._size_bytes = 0
         self.offset = 0  # of the newest snapshot
+        self.recipe = 0  # that the learner learns by
         self.last_training: dict[str, Any] = {}
         self.transfer: dict[str, Any] = {}
 
@@ -119,6 +120,7 @@ class Publisher:
         counts |= {f"{domain}_rewards": count for domain, count in rewards.items()}
         counts |= {f"{domain}_contexts": reservoir.count for domain, reservoir in contexts.items()}
         return {
+            "recipe": self.recipe,
             "counts": counts,
             "phase": learner.phase.value,
             "episode": learner.episode,

@@ -25,7 +25,14 @@ from service.codec.context_sets import contexts_said, part_contexts, place, rows
 from service.codec.decisions import chosen_context
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.experiment_spec import ExperimentSpec
-from service.records import Candidate, EventKind, Experiment, StoredEvent, StoredSnapshot
+from service.records import (
+    Candidate,
+    EventKind,
+    Experiment,
+    SnapshotRecord,
+    StoredEvent,
+    StoredSnapshot,
+)
 from service.storage.candidates import Candidates
 from service.storage.events.log import EventLog
 from service.storage.events.rows import chunks
@@ -38,6 +45,34 @@ log = logging.getLogger(__name__)
 Stored = TypeVar("Stored", StoredSnapshot, Candidate)
 
 
+FIRST_RECIPE = 1  # of snapshots that say nothing of a recipe
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLearner:
+    """A learner, and the snapshot that it came from; none for the one before any event."""
+
+    learner: Learner
+    record: SnapshotRecord | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the snapshot; 0 for none."""
+        return self.record.version if self.record else 0
+
+    def reasons_to_begin_again(self, spec: ExperimentSpec) -> list[str]:
+        """Why no replay of the log would come to where this learner goes on to; empty if one would."""
+        if spec.lost:
+            return [f"no code does this any more: {name}" for name in spec.lost]
+        if self.record is None:
+            return []
+        if (recipe := self.record.note.get("recipe", FIRST_RECIPE)) != spec.recipe:
+            return [f"version {self.version} was learned by recipe {recipe}"]
+        if self.learner.config != spec.bandit_config():
+            return [f"version {self.version} was learned under another configuration"]
+        return []
+
+
 @dataclass(frozen=True, slots=True)
 class LearnerStore:
     """Where learners come from."""
@@ -46,16 +81,16 @@ class LearnerStore:
     snapshots: Snapshots
     device: str = "cpu"
 
-    async def load(self, experiment: Experiment, spec: ExperimentSpec) -> Learner:
+    async def load(self, experiment: Experiment, spec: ExperimentSpec) -> LoadedLearner:
         """The learner of the newest snapshot that can be trusted, or the one before any event."""
         head = await self.event_log.head(experiment.experiment_id)
         stored = await self.snapshots.latest(experiment.experiment_id)
         while stored is not None:
             if (learner := await self._restored(stored, spec, head)) is not None:
-                return learner
+                return LoadedLearner(learner, stored.record)
             version = stored.record.version - 1
             stored = await self.snapshots.newest_at_or_before(experiment.experiment_id, version)
-        return await asyncio.to_thread(self.initial, spec)
+        return LoadedLearner(await asyncio.to_thread(self.initial, spec))
 
     def initial(self, spec: ExperimentSpec) -> Learner:
         """The learner before any event."""

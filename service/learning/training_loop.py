@@ -6,11 +6,11 @@ import logging
 import time
 from typing import Any
 
-from model import GateRule, Judgement, Learner, Outcome, TrainingJob, estimated, refused
+from model import RECIPE, GateRule, Judgement, Learner, Outcome, TrainingJob, estimated, refused
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
-from service.learning.fold import CONCLUSIONS, Folder, conclusion
+from service.learning.fold import CONCLUSIONS, Folder, conclusion, refold_event
 from service.learning.jobs import JobFailed, JobRunner
 from service.learning.publisher import Publisher
 from service.learning.resources import TrainerResources
@@ -70,23 +70,39 @@ class TrainingLoop:
         store = LearnerStore(self._stores.event_log, self._stores.snapshots, self._options.device)
         await self._publisher.begin()
         self._set_failure(await self._stores.failures.get(self._experiment.experiment_id))
-        learner = await store.load(self._experiment, self._spec)
+        if self._spec.stored is None:
+            await self._store_config(RECIPE.version)
+        loaded = await store.load(self._experiment, self._spec)
+        learner = loaded.learner
         # What is published now serves until the learner knows more.
         self._publisher.offset = min(self._publisher.offset, learner.offset)
-        if learner.config != self._spec.bandit_config():
-            learner = self._begun_again(store)
+        if reasons := loaded.reasons_to_begin_again(self._spec):
+            learner = store.initial(self._spec)
+            await self._tell_of_refold(reasons, loaded.version)
+        self._publisher.recipe = self._spec.recipe
         self._folder = Folder(learner, self._spec)
         self._metrics.begin_leading(self._experiment.name)
         self._log("leadership_begun", "leading", offset=learner.offset, epoch=self._lease.epoch)
 
-    def _begun_again(self, store: LearnerStore) -> Learner:
-        """The learner before any event: an earlier build took the method for something else.
+    async def _tell_of_refold(self, reasons: list[str], version: int) -> None:
+        """Write into the log that it is folded from its beginning, and store by which recipe.
 
-        To go on with its state would come to one that no replay of the log comes to.
+        To go on from the snapshot would come to a state that no replay of the log comes to.
         """
         details = {"action": "folding_again", **self._experiment.log_context()}
-        log.warning("the method means something else now: folding the log again", extra=details)
-        return store.initial(self._spec)
+        log.warning("folding the log again: %s", "; ".join(reasons), extra=details)
+        event = refold_event(self._experiment.experiment_id, self._spec, reasons, version)
+        await self._stores.event_log.append([event], epoch=self._lease.epoch)
+        if self._spec.lost:
+            await self._store_config(RECIPE.version)
+
+    async def _store_config(self, recipe: int) -> None:
+        """Store the configuration as this build runs it, for all later ones."""
+        text = self._spec.bandit_config().to_json()
+        self._experiment = await self._stores.experiments.set_config(
+            self._experiment.experiment_id, text, recipe, epoch=self._lease.epoch
+        )
+        self._spec = ExperimentSpec.of(self._experiment)
 
     @property
     def _learner(self) -> Learner:

@@ -23,8 +23,9 @@ WORDS = {
     EventKind.CANDIDATE: "encoder_waits",
     EventKind.PROMOTION: "encoder_promoted",
     EventKind.RESTORE: "version_restored",
+    EventKind.REFOLD: "log_folded_again",
 }
-GATE = frozenset(WORDS) - {EventKind.PHASE}
+GATE = frozenset(WORDS) - {EventKind.PHASE, EventKind.REFOLD}
 SERVING = frozenset({EventKind.ACTIVATION, EventKind.PROMOTION, EventKind.RESTORE})
 GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
 

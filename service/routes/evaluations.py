@@ -1,7 +1,6 @@
 """Offline evaluations: queue, follow, cancel, read."""
 
 import json
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -106,9 +105,8 @@ def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec, limits: Bud
             refuse("The experiment has no arm of this name.", f"{pointer}/arm")
         if candidate.kind != "system":
             continue
-        config = {**spec.config, **candidate.config}
         try:
-            wanted = replace(spec, method=candidate.method or "", config=config)
+            wanted = spec.changed(candidate.method or "", candidate.config)
             wanted.check()
             wanted.check_budget(limits)
         except InvalidRequest as error:

@@ -1,6 +1,7 @@
 """Experiments: create, list, show, open the target, and where they stand."""
 
 import asyncio
+import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -9,7 +10,7 @@ from model import ContextKind
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.codec.bodies import ExperimentBody, PhaseBody
-from service.errors import PhaseConflict, RequestConflict, refuse
+from service.errors import InvalidRequest, PhaseConflict, RequestConflict, refuse
 from service.experiment_spec import Durability, ExperimentSpec
 from service.records import (
     Experiment,
@@ -41,7 +42,7 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
     spec.check_budget(services.limits)
     name = caller.realm.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
-    return json_answer(answer_of(await services.experiments.create(name, spec.to_json())), 201)
+    return json_answer(answer_of(await services.experiments.create(name, **spec.row())), 201)
 
 
 @router.get("", response_model=answers.ExperimentList, responses=problems())
@@ -53,7 +54,7 @@ async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response
 
 @router.get("/{name}", response_model=answers.Experiment, responses=problems(404))
 async def show_experiment(experiment: ExperimentDep) -> Response:
-    """An experiment as it was declared."""
+    """An experiment: what was declared, and the whole configuration in force."""
     return json_answer(answer_of(experiment))
 
 
@@ -163,9 +164,8 @@ def _declared(told: ExperimentBody) -> ExperimentSpec:
 def answer_of(experiment: Experiment) -> dict[str, Any]:
     """An experiment as callers see it."""
     spec = ExperimentSpec.of(experiment)
-    return {
+    declared = {
         "name": spec.name,
-        "experiment_id": experiment.experiment_id,
         "arms": spec.arms,
         "context": {"kind": spec.context_kind.value, "shape": spec.context_shape},
         "method": spec.method,
@@ -173,7 +173,22 @@ def answer_of(experiment: Experiment) -> dict[str, Any]:
         "config": spec.config,
         "fallback_arm": spec.fallback_arm,
         "durability": spec.durability,
+    }
+    return {
+        **declared,
+        "experiment_id": experiment.experiment_id,
+        "config": _config_in_force(spec),
+        "recipe": spec.recipe,
+        "declared": declared,
         "phase": experiment.phase.value,
         "status": experiment.status.value,
         "created_at": experiment.created_at,
     }
+
+
+def _config_in_force(spec: ExperimentSpec) -> dict[str, Any]:
+    try:
+        return dataclasses.asdict(spec.bandit_config())
+    except InvalidRequest:
+        # No build can run it, which its state says; it must not hide the others in a list.
+        return dict(spec.config)

@@ -80,8 +80,8 @@ async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Respo
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     state = state_answer(experiment, newest[0] if newest else None)
     facts = ReportFacts(spec, await transfer_answer(services, experiment), state)
-    learner = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
-    page = await asyncio.to_thread(render, facts, learner)
+    loaded = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
+    page = await asyncio.to_thread(render, facts, loaded.learner)
     return html_answer(page)
 
 

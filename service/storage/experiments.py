@@ -8,7 +8,12 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.auth.tenants import SEPARATOR, Realm, split
-from service.errors import ExperimentExists, TooManyExperiments, UnknownExperiment
+from service.errors import (
+    ExperimentExists,
+    StaleEpoch,
+    TooManyExperiments,
+    UnknownExperiment,
+)
 from service.limits import Quotas
 from service.records import Actor, Experiment, Phase, Status, uuid7
 from service.storage.audit import write_act
@@ -29,6 +34,8 @@ COLUMNS = (
     experiments.c.next_version,
     experiments.c.epoch,
     experiments.c.created_at,
+    experiments.c.config,
+    experiments.c.recipe,
 )
 
 
@@ -44,7 +51,14 @@ class Experiments:
         self._database = database
         self._quotas = quotas or Quotas()
 
-    async def create(self, name: str, spec: str, phase: Phase = Phase.ZERO_SHOT) -> Experiment:
+    async def create(
+        self,
+        name: str,
+        spec: str,
+        phase: Phase = Phase.ZERO_SHOT,
+        config: str | None = None,
+        recipe: int | None = None,
+    ) -> Experiment:
         """A new, active experiment with an empty log.
 
         `ExperimentExists` if the name is taken, `TooManyExperiments` beyond a quota.
@@ -54,6 +68,8 @@ class Experiments:
             "experiment_id": experiment_id,
             "name": name,
             "spec": spec,
+            "config": config,
+            "recipe": recipe,
             "phase": phase.value,
             "status": Status.ACTIVE.value,
             "created_at": DatabaseNow(),
@@ -132,6 +148,22 @@ class Experiments:
             )
             await write_act(connection, before, status.value, actor or Actor())
             return await _get(connection, experiments.c.name == name)
+
+        return await self._database.write(update)
+
+    async def set_config(
+        self, experiment_id: str, config: str, recipe: int, *, epoch: int
+    ) -> Experiment:
+        """Store the configuration in force; `StaleEpoch` when another trainer has taken over."""
+        its_own = experiments.c.experiment_id == experiment_id
+
+        async def update(connection: AsyncConnection) -> Experiment:
+            row = await lock_experiment(connection, experiment_id, experiments.c.epoch)
+            if row.epoch != epoch:
+                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            values = {"config": config, "recipe": recipe}
+            await connection.execute(sa.update(experiments).where(its_own).values(values))
+            return await _get(connection, its_own)
 
         return await self._database.write(update)
 

@@ -84,6 +84,10 @@ experiments = sa.Table(
     sa.Column("experiment_id", sa.String(64), primary_key=True),
     sa.Column("name", sa.String(255), nullable=False, unique=True),
     sa.Column("spec", sa.Text, nullable=False),
+    sa.Column(
+        "config", sa.Text
+    ),  # in force, as JSON; none until a trainer resolves what is declared
+    sa.Column("recipe", sa.BigInteger),
     sa.Column("phase", sa.String(16), nullable=False),
     sa.Column("status", sa.String(16), nullable=False),
     sa.Column("head_offset", sa.BigInteger, nullable=False, server_default="0"),

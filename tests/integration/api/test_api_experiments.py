@@ -1,23 +1,49 @@
 """Experiments over HTTP, on SQLite and on Postgres."""
 
+import dataclasses
+import json
 from typing import Any
 
 import pytest
 
+from model.config import RECIPE, BanditConfig
 from service.records import NewSnapshot
 from service.storage.leases import Leases
 from tests.support.api import DOSES, Api, running_api
 
-DECLARED = ("name", "arms", "context", "method", "seed", "config")
+DEFAULTS = {"fallback_arm": None, "durability": "durable"}
+FIELDS = {field.name for field in dataclasses.fields(BanditConfig)}
 
 
 async def test_a_created_experiment_is_answered_as_declared(api: Api):
-    answer = await api.http.post("/experiments", json={**DOSES, "name": "new"})
+    wanted = {**DOSES, "name": "new"}
+    answer = await api.http.post("/experiments", json=wanted)
     body = answer.json()
     assert answer.status_code == 201
-    assert {name: body[name] for name in DECLARED} == {**DOSES, "name": "new"}
+    assert body["declared"] == {**wanted, **DEFAULTS}
+    assert {**body["declared"], "config": body["config"]}.items() <= body.items()
     assert (body["phase"], body["status"]) == ("zero_shot", "active")
     assert (await api.http.get("/experiments/new")).json() == body
+
+
+async def test_the_configuration_in_force_is_shown_whole_with_its_recipe(api: Api):
+    body = (await api.http.get("/experiments/doses")).json()
+    in_force = {name: body["config"][name] for name in DOSES["config"]}
+    assert body["config"].keys() == FIELDS
+    assert in_force == DOSES["config"]
+    assert (body["config"]["arm_count"], body["config"]["context_shape"]) == (3, [4])
+    assert body["config"]["encoder"] == "committee"  # the method's own
+    assert body["recipe"] == RECIPE.version
+    (listed, _) = (await api.http.get("/experiments")).json()["experiments"]
+    assert listed == body
+
+
+async def test_an_experiment_that_no_build_can_run_does_not_hide_the_others(api: Api):
+    spec = {**DOSES, "method": "magic"}
+    await api.services.experiments.create("odd", json.dumps(spec))
+    *others, odd = (await api.http.get("/experiments")).json()["experiments"]
+    assert [each["name"] for each in others] == ["doses", "offers"]
+    assert odd["config"] == odd["declared"]["config"] == DOSES["config"]
 
 
 async def test_experiments_are_listed_the_oldest_first(api: Api):
@@ -28,7 +54,7 @@ async def test_experiments_are_listed_the_oldest_first(api: Api):
 async def test_defaults_are_filled_in(api: Api):
     small = {"name": "small", "arms": ["a"], "context": {"kind": "shared", "shape": [2]}}
     body = (await api.http.post("/experiments", json=small)).json()
-    assert (body["method"], body["seed"], body["config"]) == ("daband", 0, {})
+    assert (body["method"], body["seed"], body["declared"]["config"]) == ("daband", 0, {})
 
 
 async def test_a_name_is_taken_once(api: Api):

@@ -3,20 +3,20 @@
 import hashlib
 import json
 import logging
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from model.config import system_config
+from model.config import RECIPE, SYSTEMS, ContextKind, Recipe
 from model.rounds import Domain
 from model.state.restore import restore_networks, restore_policy
-from service import experiment_spec
 from service.codec.context_sets import ContextSet
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning import training_loop
+from service.learning.fold import refold_event
 from service.learning.restore import LearnerStore
 from service.records import EventKind, Phase, SnapshotRecord, phase_event
 from service.storage import tables
@@ -125,20 +125,79 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
         await flip_a_bit(api.services.database, experiment.experiment_id, newest.record.version)
         spec = ExperimentSpec.of(experiment)
         store = LearnerStore(api.services.event_log, api.services.snapshots)
-        learner = await store.load(experiment, spec)
-        assert learner.offset < newest.record.offset
+        loaded = await store.load(experiment, spec)
+        assert loaded.version < newest.record.version
+        assert loaded.learner.offset < newest.record.offset
         assert (await api.select()).json()["policy_version"] < newest.record.version
 
 
-async def test_a_method_that_means_something_else_is_folded_again_behind_what_serves(
-    url, monkeypatch, caplog
+# What another build took the methods for.
+OTHER_RECIPE = Recipe(0, SYSTEMS, {"daband": {"view_dropout": 0.25, "alpha": 0.3}}, on_images={})
+
+
+async def create_by(api: Api, recipe: Recipe) -> None:
+    """An experiment that a build with this recipe created."""
+    kind, shape = ContextKind(TAUGHT["context"]["kind"]), tuple(TAUGHT["context"]["shape"])
+    spec = ExperimentSpec(
+        "doses", tuple(TAUGHT["arms"]), kind, shape, seed=7, config=TAUGHT["config"]
+    )
+    await api.services.experiments.create("doses", **spec.resolved(recipe).row())
+
+
+async def refolds(api: Api) -> list[dict[str, Any]]:
+    """What the log says of having been folded again."""
+    experiment = await api.services.experiments.get("doses")
+    events = await api.services.history.lifecycle(experiment.experiment_id)
+    return [json.loads(each.payload) for each in events if each.kind is EventKind.REFOLD]
+
+
+async def test_another_recipe_leaves_a_running_experiment_as_it_is(url, caplog):
+    async with running_api(url, **TRAINING) as api:
+        await create_by(api, OTHER_RECIPE)
+        await play(api, EPISODE + 3)
+        await settled(api, EPISODE + 3)
+        assert await is_replayed(api)
+    async with running_api(url, **TRAINING) as api:
+        assert await is_replayed(api)
+        await play(api, EPISODE, start=100)
+        assert (await settled(api, 2 * EPISODE + 3))["recipe"] == 0
+        assert await is_replayed(api)
+        experiment = await api.services.experiments.get("doses")
+        newest = await api.services.snapshots.latest(experiment.experiment_id)
+        assert newest is not None
+        config = restore_policy(newest.blob).config
+        assert config == ExperimentSpec.of(experiment).bandit_config()
+        assert config.view_dropout == 0.25 != RECIPE.on_vectors["daband"]["view_dropout"]
+        assert await refolds(api) == []
+    assert "folding_again" not in {getattr(line, "action", "") for line in caplog.records}
+
+
+async def change_stored(api: Api, recipe: int, **values: Any) -> None:
+    """Change the configuration in force behind the service's back."""
+    experiment = await api.services.experiments.get("doses")
+    text = json.dumps({**json.loads(experiment.config or "{}"), **values})
+    statement = sa.update(tables.experiments).values(config=text, recipe=recipe)
+    await api.services.database.write(lambda connection: connection.execute(statement))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "values", "reason"),
+    [
+        (0, {"old_trick": True}, "no code does this any more: old_trick"),
+        (RECIPE.version, {"view_dropout": 0.25}, "was learned under another configuration"),
+        (0, {}, f"was learned by recipe {RECIPE.version}"),
+    ],
+)
+async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
+    url, monkeypatch, caplog, recipe, values, reason
 ):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE + 3)
         served = await settled(api, EPISODE + 3)
         folded = await newest_offset(api)
-    monkeypatch.setattr(experiment_spec, "system_config", partial(system_config, view_dropout=0.25))
+    async with running_api(url) as api:
+        await change_stored(api, recipe, **values)
     monkeypatch.setattr(training_loop, "PAGE_BYTES", 1)  # between two pages a trainer may publish
     async with running_api(url, **TRAINING) as api:
         await play(api, EPISODE, start=100)
@@ -148,11 +207,60 @@ async def test_a_method_that_means_something_else_is_folded_again_behind_what_se
         later = [each for each in stored if each.version > served["policy_version"]]
         assert later
         assert min(each.offset for each in later) > folded
-        newest = await api.services.snapshots.latest(experiment.experiment_id)
-        assert newest is not None
-        assert restore_policy(newest.blob).config.view_dropout == 0.25
         assert await is_replayed(api)
+    async with running_api(url, **TRAINING) as api:
+        await play(api, 1, start=200)
+        await settled(api, 2 * EPISODE + 4)
+        assert await is_replayed(api)
+        (said,) = await refolds(api)
+        experiment = await api.services.experiments.get("doses")
+        shown = (await api.http.get("/experiments/doses/audit")).json()["entries"]
+    assert reason in said["reasons"][0]
+    assert said["config"] == json.loads(experiment.config or "")
+    assert (said["recipe_before"], said["recipe"]) == (recipe, experiment.recipe)
+    assert ("old_trick" in values) is (experiment.recipe != recipe)
+    assert [each["details"] for each in shown if each["what"] == "log_folded_again"] == [said]
     assert "folding_again" in {getattr(line, "action", "") for line in caplog.records}
+
+
+async def test_a_refold_that_broke_off_is_begun_again_and_told_once(url):
+    """The trainer ends after the event, before it has published anything of the new fold."""
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, 4)
+        await settled(api, 4)
+    async with running_api(url) as api:
+        await change_stored(api, 0, old_trick=True)
+        experiment = await api.services.experiments.get("doses")
+        spec = ExperimentSpec.of(experiment)
+        store = LearnerStore(api.services.event_log, api.services.snapshots)
+        loaded = await store.load(experiment, spec)
+        reasons = loaded.reasons_to_begin_again(spec)
+        event = refold_event(experiment.experiment_id, spec, reasons, loaded.version)
+        await api.services.event_log.append([event])
+        text, recipe = spec.bandit_config().to_json(), RECIPE.version + 1  # not the snapshot's
+        await api.services.experiments.set_config(
+            experiment.experiment_id, text, recipe, epoch=experiment.epoch
+        )
+    async with running_api(url, **TRAINING) as api:
+        await play(api, 1, start=100)
+        await settled(api, 5)
+        assert await is_replayed(api)
+        assert len(await refolds(api)) == 1
+
+
+async def test_what_an_earlier_build_created_beside_this_one_is_resolved_by_the_trainer(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        statement = sa.update(tables.experiments).values(config=None, recipe=None)
+        await api.services.database.write(lambda connection: connection.execute(statement))
+        shown = (await api.http.get("/experiments/doses")).json()
+        await play(api, 2)
+        await settled(api, 2)
+        experiment = await api.services.experiments.get("doses")
+        assert json.loads(experiment.config or "") == shown["config"]
+        assert experiment.recipe == shown["recipe"] == RECIPE.version
+        assert await is_replayed(api)
 
 
 async def test_restore_brings_an_earlier_encoder_back(url):

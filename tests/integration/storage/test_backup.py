@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.long_log import linear_spec, write_log
+from model.config import RECIPE
 from service.learning.replay import replay
 from service.records import Experiment, uuid7
 from service.storage.backup.backup import backup, restore
@@ -143,6 +144,7 @@ async def test_a_running_service_is_restored_on_either_database(
         async with running_api(new, **TRAINING) as api:
             services = api.services
             experiment = await services.experiments.get("doses")
+            assert (experiment.config is not None, experiment.recipe) == (True, RECIPE.version)
             stores = (services.event_log, services.snapshots, services.candidates)
             report = await replay(experiment, *stores)
             assert report.stored_hash is not None

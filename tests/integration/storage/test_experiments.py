@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from service.auth.tenants import Realm
-from service.errors import ExperimentExists, UnknownExperiment
+from service.errors import ExperimentExists, StaleEpoch, UnknownExperiment
 from service.records import Experiment, Phase, Status, utc_now
 from service.storage.experiments import Experiments
+from service.storage.leases import Leases
 from tests.support.storage import outcome
 
 
@@ -17,6 +18,20 @@ async def test_a_new_experiment_is_active_empty_and_zero_shot(experiments: Exper
     assert (made.phase, made.status) == (Phase.ZERO_SHOT, Status.ACTIVE)
     assert (made.head_offset, made.next_version, made.epoch) == (0, 1, 0)
     assert abs((utc_now() - made.created_at).total_seconds()) < 60
+
+
+async def test_the_configuration_in_force_is_stored_and_changed_by_its_trainer_alone(
+    experiments: Experiments, leases: Leases
+):
+    made = await experiments.create("doses", "{}", config='{"alpha": 1.0}', recipe=3)
+    assert (made.config, made.recipe) == ('{"alpha": 1.0}', 3)
+    lease = await leases.acquire(made.experiment_id, "me")
+    assert lease is not None
+    changed = await experiments.set_config(made.experiment_id, "{}", 4, epoch=lease.epoch)
+    assert (changed.config, changed.recipe, changed.spec) == ("{}", 4, "{}")
+    with pytest.raises(StaleEpoch):
+        await experiments.set_config(made.experiment_id, "[]", 5, epoch=lease.epoch - 1)
+    assert await experiments.get("doses") == changed
 
 
 async def test_an_experiment_is_found_by_name_and_by_id(

@@ -1,6 +1,7 @@
 """Migrations, on SQLite and on Postgres."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
+import sqlalchemy as sa
 
 from service.storage.database import Database
 from service.storage.drivers import migrate
@@ -69,6 +72,50 @@ async def test_going_back_to_nothing_and_forth_again_works(empty: Database):
     assert await migrate.current(empty) is None
     await migrate.upgrade(empty)
     assert await migrate.drift(empty) == []
+
+
+def declared(method: Any = "daband", **fields: Any) -> str:
+    context = {"kind": "shared", "shape": [4]}
+    spec = {"arms": ["a", "b"], "context": context, "method": method, "seed": 0, "config": {}}
+    return json.dumps({**spec, **fields})
+
+
+async def test_the_configuration_of_existing_experiments_is_resolved_once_by_recipe_1(
+    empty: Database,
+):
+    specs = {
+        "vectors": declared(),
+        "images": declared("daband-plus", context={"kind": "shared", "shape": [3, 8, 8]}),
+        "own": declared("linucb", config={"alpha": 2, "hidden_sizes": [4]}),
+        "open-arms": declared(arms=[], context={"kind": "per_arm", "shape": [4]}),
+        "odd-method": declared("magic"),
+        "odd-field": declared(config={"old_trick": True}),
+        "nothing": "{}",
+    }
+    await migrate.upgrade(empty, "0006")
+    rows = [
+        {"experiment_id": name, "name": name, "spec": spec, "phase": "zero_shot"}
+        for name, spec in specs.items()
+    ]
+    insert = sa.text(
+        "INSERT INTO experiments (experiment_id, name, spec, phase, status, created_at)"
+        " VALUES (:experiment_id, :name, :spec, :phase, 'active', CURRENT_TIMESTAMP)"
+    )
+    await empty.write(lambda connection: connection.execute(insert, rows))
+    await migrate.upgrade(empty)
+    found = {each.name: each for each in await Experiments(empty).list()}
+    configs = {name: json.loads(each.config or "null") for name, each in found.items()}
+    assert {name for name, each in found.items() if each.recipe == 1} == {*list(specs)[:4]}
+    assert [configs[name] for name in list(specs)[4:]] == [None, None, None]
+    assert {len(configs[name]) for name in list(specs)[:4]} == {36}
+    assert [configs[name]["alpha"] for name in ("vectors", "images", "own")] == [0.5, 0.5, 2]
+    assert [configs[name]["encoder"] for name in ("vectors", "images", "own")] == [
+        *("committee", "strided-conv", "identity")
+    ]
+    assert (configs["open-arms"]["arm_count"], configs["own"]["hidden_sizes"]) == (1, [4])
+    await migrate.downgrade(empty, "0006")
+    await migrate.upgrade(empty)
+    assert await Experiments(empty).list() == list(found.values())
 
 
 async def test_the_command_line_finds_its_configuration(empty_url: str):

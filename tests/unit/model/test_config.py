@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from model.config import BanditConfig, ContextKind
+from model.config import (
+    BanditConfig,
+    CarriedOver,
+    ContextKind,
+    Recipe,
+    Retired,
+    StoredConfig,
+    carried_over,
+    without_retired,
+)
 from tests.support.builders import small_config
 
 BAD_VALUES = [
@@ -126,3 +135,66 @@ def test_digest_depends_on_every_changed_value(config):
 def test_per_arm_contexts_share_one_model():
     assert small_config(context_kind="per_arm").model_count == 1
     assert small_config(context_kind=ContextKind.SHARED).model_count == 3
+
+
+# A build in which two fields and a step of the training are gone.
+LATER = Recipe(
+    3,
+    systems={},
+    on_vectors={},
+    on_images={},
+    retired=(
+        Retired("balance", 2, lambda values: bool(values["balance"]) and values["alpha"] > 0),
+        Retired("sharpness", 3, lambda values: values["sharpness"] != 1.0),
+        Retired("agreement weighing", 3, lambda values: values["encoder"] == "committee"),
+    ),
+)
+
+
+def stored(recipe: int = 1, **values: object) -> StoredConfig:
+    gone = {"balance": False, "sharpness": 1.0} if recipe == 1 else {}
+    return StoredConfig(recipe, {**json.loads(small_config().to_json()), **gone, **values})
+
+
+@pytest.mark.parametrize("recipe", [1, 3, 4])
+def test_a_stored_configuration_is_the_same_whatever_recipe_follows(recipe):
+    assert carried_over(stored(recipe), LATER) == CarriedOver(small_config())
+
+
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        ({"balance": True}, ("balance",)),
+        ({"balance": True, "alpha": 0.0}, ()),
+        ({"sharpness": 0.5}, ("sharpness",)),
+        ({"encoder": "committee"}, ("agreement weighing",)),
+        ({"balance": True, "sharpness": 2.0}, ("balance", "sharpness")),
+        ({"forgotten": 1}, ("forgotten",)),
+    ],
+)
+def test_what_no_code_does_any_more_is_lost_where_it_mattered(values, lost):
+    found = carried_over(stored(**values), LATER)
+    kept = {name: value for name, value in values.items() if name in ("alpha", "encoder")}
+    assert found == CarriedOver(small_config(**kept), lost)
+
+
+def test_what_was_gone_before_a_recipe_is_not_lost_with_it():
+    assert carried_over(stored(3, encoder="committee"), LATER).lost == ()
+
+
+def test_a_field_of_a_later_recipe_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^novelty: "):
+        carried_over(stored(4, novelty=1), LATER)
+
+
+def test_a_field_that_came_later_has_its_default():
+    values = dict(stored().values)
+    del values["gate_rank"]
+    assert carried_over(StoredConfig(1, values), LATER).config == small_config()
+
+
+def test_a_snapshot_is_read_without_what_is_retired_and_with_all_else():
+    values = {**stored().values, "novelty": 1}
+    left = without_retired(values, LATER)
+    assert values.keys() - left.keys() == {"balance", "sharpness"}
+    assert left["novelty"] == 1

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.config import SYSTEMS, ContextKind, system_config
+from model.config import RECIPE, SYSTEMS, ContextKind, digest_of, system_config
 from model.encoders.images import Conv, StridedConv
 from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
 from model.learner import Learner
@@ -9,6 +9,8 @@ from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
 from tests.support.builders import SMALL, make_rounds, play, teach
 
+# What the methods meant under each recipe, as a digest of all their configurations.
+RECIPES = {1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e"}
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
 
@@ -131,3 +133,16 @@ def test_literal_paper_variants_stay_available():
 def test_unknown_system_is_a_value_error_naming_the_choices():
     with pytest.raises(ValueError, match=r"^method: .*daband-plus"):
         system_config("dabandit", arm_count=2, context_shape=(4,))
+
+
+def test_a_method_that_means_something_else_has_a_new_recipe():
+    """Raise the version of `RECIPE`, say what is retired, and add the digest here."""
+    meanings = {
+        f"{name} {kind} {shape}": system_config(
+            name, arm_count=2, context_shape=shape, context_kind=kind
+        ).to_json()
+        for name in SYSTEMS
+        for kind in ContextKind
+        for shape in ((4,), (3, 8, 8))
+    }
+    assert digest_of(meanings) == RECIPES[RECIPE.version]

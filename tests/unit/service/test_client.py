@@ -11,14 +11,20 @@ import pytest
 from service.client import AsyncClient, Client, ProblemError, Retries, Round
 
 REWARDED = {"decision_id": "d", "status": "created", "offset": 1}
-EXPERIMENT = {
+DECLARED: dict[str, Any] = {
     "name": "doses",
-    "experiment_id": "e",
     "arms": ["low"],
     "context": {"kind": "shared", "shape": [2]},
     "method": "daband",
     "seed": 0,
     "config": {},
+}
+EXPERIMENT = {
+    **DECLARED,
+    "experiment_id": "e",
+    "config": {"alpha": 0.5},
+    "recipe": 1,
+    "declared": DECLARED,
     "phase": "zero_shot",
     "status": "active",
     "created_at": "2026-01-01T00:00:00Z",
@@ -132,7 +138,7 @@ def test_an_experiment_that_is_there_as_wanted_is_no_error():
 
 
 def test_an_experiment_that_is_there_otherwise_is_an_error():
-    other = httpx.Response(200, json={**EXPERIMENT, "seed": 1})
+    other = httpx.Response(200, json={**EXPERIMENT, "declared": {**DECLARED, "seed": 1}})
     with pytest.raises(ProblemError, match="experiment-exists"):
         created(Client, problem(409, "experiment-exists"), other)
 

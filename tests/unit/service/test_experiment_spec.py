@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
-from model.config import ContextKind
+from model.config import RECIPE, SYSTEMS, ContextKind, Recipe, StoredConfig
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, is_name
 from service.limits import BudgetLimits
+from service.records import Experiment, Phase, Status, utc_now
 
 DOSES = ExperimentSpec("doses", ("low", "mid"), ContextKind.SHARED, (4,), config={"alpha": 0.5})
+
+COUNTS: dict[str, Any] = {"head_offset": 0, "next_version": 1, "epoch": 0, "created_at": utc_now()}
 
 
 def changed(**fields: Any) -> ExperimentSpec:
@@ -25,6 +28,61 @@ def test_the_configuration_is_the_methods_with_what_was_declared():
     config = DOSES.bandit_config()
     assert (config.arm_count, config.context_shape, config.alpha) == (2, (4,), 0.5)
     assert config.divergence_weight == 1.0  # daband's own
+
+
+# A build that took the method for something else.
+OTHER = Recipe(2, SYSTEMS, on_vectors={"daband": {"alpha": 0.3, "gate_rank": 2.0}}, on_images={})
+
+
+def kept(spec: ExperimentSpec) -> ExperimentSpec:
+    """As it comes back from the database."""
+    row = Experiment(
+        "e-1", "doses", phase=Phase.ZERO_SHOT, status=Status.ACTIVE, **COUNTS, **spec.row()
+    )
+    return ExperimentSpec.of(row)
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, OTHER])
+def test_the_configuration_in_force_outlives_its_recipe(recipe: Recipe):
+    spec = kept(DOSES.resolved(recipe))
+    config = DOSES.bandit_config(recipe)
+    assert (spec.bandit_config(), spec.recipe, spec.lost) == (config, recipe.version, ())
+    for later in (RECIPE, OTHER):
+        assert spec.bandit_config(later) == config
+        assert spec.resolved(later) == spec
+    assert spec.to_json() == DOSES.to_json()
+
+
+def test_other_values_are_put_to_what_is_in_force_and_another_method_is_todays():
+    spec = kept(DOSES.resolved(OTHER))
+    changed = spec.changed("daband", {"epsilon": 0.5})
+    changed.check()
+    config = changed.bandit_config()
+    assert (config.alpha, config.gate_rank, config.epsilon) == (0.5, 2.0, 0.5)
+    other = spec.changed("nlinucb", {"epsilon": 0.5}).bandit_config()
+    assert other == RECIPE.config(
+        "nlinucb", arm_count=2, context_shape=(4,), alpha=0.5, epsilon=0.5
+    )
+    with pytest.raises(InvalidRequest):
+        spec.changed("daband", {"nonsense": 1}).check()
+
+
+def test_a_declared_field_that_is_gone_does_not_keep_others_from_being_evaluated():
+    spec = changed(config={"alpha": 0.5, "old_trick": True}, stored=DOSES.resolved().stored)
+    assert spec.bandit_config() == DOSES.bandit_config()
+    for method in ("daband", "nlinucb"):
+        spec.changed(method, {}).check()
+
+
+def test_what_is_gone_is_lost_and_what_is_not_yet_there_refused():
+    stored = DOSES.resolved().stored
+    assert stored is not None
+    values = {**stored.values, "trick": True}
+    assert changed(stored=StoredConfig(RECIPE.version, values)).lost == ("trick",)
+    later = changed(stored=StoredConfig(RECIPE.version + 1, values))
+    for read in (later.bandit_config, lambda: later.lost):
+        with pytest.raises(InvalidRequest):
+            read()
 
 
 def test_arms_have_indexes():
