@@ -13,7 +13,6 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.precision import rounded
 from model.rounds import HUGE, Domain
 
 _MOST_CELLS = 8  # rows and columns of an image's last feature map
@@ -83,7 +82,6 @@ class Conv(Encoder):
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes))
         self.cells = cells(height), cells(width)
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
-        self._is_settling = False
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         return self._perceived(contexts, [(domain, len(contexts))])
@@ -96,11 +94,6 @@ class Conv(Encoder):
         """Latents of contexts of which so many, one domain after the other, belong to each domain."""
         hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
         hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
-        with rounded(contexts, is_wanted=self.training and not self._is_settling):
-            hidden = self._convolved(hidden, counts)
-        return functional.normalize(self.project(hidden.to(contexts.dtype).flatten(1)), eps=TINY)
-
-    def _convolved(self, hidden: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
         for layer, convolution, norm in zip(
             self.layers, self.convolutions, self.norms, strict=True
         ):
@@ -114,7 +107,7 @@ class Conv(Encoder):
             hidden = functional.relu(hidden, inplace=True)
         if hidden.shape[2:] != self.cells:
             hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
-        return hidden
+        return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)
 
     @torch.no_grad()
     def settle(self, source: Tensor, target: Tensor) -> None:
@@ -122,7 +115,6 @@ class Conv(Encoder):
         momenta = [norm.momentum for norm in norms]
         was_training = self.training
         self.train()
-        self._is_settling = True  # what is served is not rounded
         for norm in norms:
             norm.momentum = 1.0
         for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
@@ -130,7 +122,6 @@ class Conv(Encoder):
                 self(contexts, domain)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-        self._is_settling = False
         self.train(was_training)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
