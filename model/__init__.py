@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from model.bandit.selection import entropy as entropy
     from model.budget import GROWS_WITH as GROWS_WITH, Budget as Budget, estimated as estimated
     from model.config import (
+        REMOVED_FIELDS as REMOVED_FIELDS,
         SYSTEMS as SYSTEMS,
         BanditConfig as BanditConfig,
         ContextKind as ContextKind,
@@ -92,6 +93,7 @@ _HOMES = {
     "Outcome": "model.learner",
     "Phase": "model.rounds",
     "Policy": "model.bandit.policy",
+    "REMOVED_FIELDS": "model.config",
     "RoundBlock": "model.rounds",
     "SYSTEMS": "model.config",
     "Scores": "model.rounds",

@@ -63,6 +63,8 @@ def _field(
 REQUIRED = dataclasses.MISSING
 _LARGE = 10**300  # integers beyond it are no finite float
 INF = math.inf
+# Fields of earlier builds. Stored experiments, snapshots and policy files may name them: no effect.
+REMOVED_FIELDS = frozenset({"balance_classes"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +115,6 @@ class BanditConfig:
     )
     divergence_ramp: int = _field(
         40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, INF)
-    )
-    balance_classes: bool = _field(
-        True, "weigh source contexts by the estimated target arm shares in D"
     )
     consistency_weight: float = _field(
         0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
@@ -188,6 +187,7 @@ class BanditConfig:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """A configuration from plain values; an unknown name is an error."""
+        values = {name: value for name, value in values.items() if name not in REMOVED_FIELDS}
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
@@ -275,7 +275,6 @@ _COMMITTEE: Values = {
     "tower_count": 8,
     "latent_size": 128,
     "hidden_sizes": (64, 64),
-    "balance_classes": False,
     "average_decay": 0.999,
     "view_rounds": True,
     "view_dropout": 0.5,
@@ -294,7 +293,7 @@ _ON_VECTORS: Mapping[str, Values] = {
 _IMAGES: Values = {"alpha": 0.5, "batch_size": 128, "reservoir_size": 20_000}
 _ON_IMAGES: Mapping[str, Values] = {
     **dict.fromkeys(SYSTEMS, _IMAGES),
-    "daband": {**_IMAGES, "divergence_ramp": 300, "balance_classes": False},
+    "daband": {**_IMAGES, "divergence_ramp": 300},
     "daband-plus": {
         **_IMAGES,
         # With a teacher, seeds agree more by strides in place of pools, and by its head (decision 0051).
@@ -303,7 +302,6 @@ _ON_IMAGES: Mapping[str, Values] = {
         "distil_head": True,
         "divergence_weight": 0.3,
         "divergence_ramp": 100,
-        "balance_classes": False,
         "consistency_weight": 3.0,
         "view_rounds": True,
         "learning_rate": 2e-3,

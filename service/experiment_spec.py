@@ -14,6 +14,7 @@ import numpy as np
 
 from model import (
     GROWS_WITH,
+    REMOVED_FIELDS,
     BanditConfig,
     Budget,
     ContextKind,
@@ -228,7 +229,7 @@ class ExperimentSpec:
             refuse(f"A context has at most {MAX_CONTEXT_SIZE} numbers.", "#/context/shape")
 
     def _check_config_names(self) -> None:
-        if not self.config.keys() <= CONFIG_FIELDS:
+        if not self.config.keys() <= CONFIG_FIELDS | REMOVED_FIELDS:
             refuse("There is a field that no configuration has.", "#/config")
 
 

@@ -21,7 +21,7 @@ from model.training.augmentation import random_view
 from model.training.networks import Networks
 from model.training.objective import Inputs
 from model.training.optimiser import Moments, stepping
-from model.training.shares import best_arm_odds, share_factor, share_ratio
+from model.training.shares import best_arm_odds, share_factor
 
 STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
@@ -193,21 +193,14 @@ class _Batches:
             or len(self.target) < self.config.batch_size
         ):
             return {}
-        balances = self.config.balance_classes and self.config.divergence_weight > 0
-        if not balances and networks.teacher is None:
+        if networks.teacher is None:
             return {}
-        shares: dict[str, Tensor] = {}
         sample = _SHARES_IMAGES if self.target.ndim == 4 else _SHARES_SAMPLE
         newest = source.newest(sample)
         odds = best_arm_odds(self._predicted(networks, newest, Domain.SOURCE))
-        if balances:
-            target = self._predicted(networks, self.target[-sample:], Domain.TARGET)
-            shares["share_ratio"] = share_ratio(odds, best_arm_odds(target))
-        if networks.teacher is not None:
-            (views,) = self._viewed(self.target[None, -_SETTLING:])
-            taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
-            shares["share_factor"] = share_factor(odds, taught)
-        return shares
+        (views,) = self._viewed(self.target[None, -_SETTLING:])
+        taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
+        return {"share_factor": share_factor(odds, taught)}
 
     def _predicted(self, networks: Networks, contexts: Tensor, domain: Domain) -> Tensor:
         latents = networks.encode(contexts, domain)

@@ -39,13 +39,14 @@ def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor
     return source + target_best.abs().mean(dim=0) if len(target_best) else source
 
 
-def divergence(source_logits: Tensor, target_logits: Tensor, source_weights: Tensor) -> Tensor:
-    """L_div ("D"): the domain cross-entropy ½·[Σ w·softplus(g_S)/Σ w + mean softplus(−g_T)].
+def divergence(source_logits: Tensor, target_logits: Tensor) -> Tensor:
+    """L_div ("D"): the domain cross-entropy ½·[mean softplus(g_S) + mean softplus(−g_T)].
 
-    g (n, T) > 0 says target. `source_weights` (n,) make the source look like the target's arm shares.
+    g (n, T) > 0 says target.
     """
-    shares = source_weights / source_weights.sum()
-    source = (shares @ functional.softplus(source_logits)).mean()
+    # A product instead of a mean: it rounds as in earlier builds, so that their logs replay to the bit.
+    even = source_logits.new_full(source_logits.shape[:1], 1 / len(source_logits))
+    source = (even @ functional.softplus(source_logits)).mean()
     return 0.5 * (source + functional.softplus(-target_logits).mean())
 
 

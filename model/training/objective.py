@@ -11,14 +11,12 @@ Shapes: n rounds or contexts, T towers (1 for most encoders), M models. Every to
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from model.config import BanditConfig, Objective
 from model.rounds import Domain
 from model.training import losses
 from model.training.networks import Networks
-from model.training.shares import best_arm_odds
 
 # The tensors of one step by name; a part that an experiment does not have yet has no names.
 # `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` are target contexts,
@@ -37,7 +35,7 @@ def step_terms(networks: Networks, inputs: Inputs, config: BanditConfig) -> dict
     if counts[0]:
         terms |= _supervised(predicted, best, Domain.SOURCE, inputs, config)
     if all(counts) and config.divergence_weight:
-        terms["divergence"] = _divergence(networks, z, predicted, inputs)
+        terms["divergence"] = _divergence(networks, z, counts, inputs)
     if "target.contexts" in inputs:
         rounds = networks.encoder(inputs["target.contexts"], Domain.TARGET)
         known = _predicted(networks, rounds, networks.head.logits(rounds), inputs, config)
@@ -100,16 +98,12 @@ def _reward_loss(chosen: Tensor, rewards: Tensor, config: BanditConfig) -> Tenso
     return losses.bandit_likelihood(chosen, rewards)
 
 
-def _divergence(networks: Networks, z: Tensor, predicted: Tensor, inputs: Inputs) -> Tensor:
-    """Of latents `z` of source rounds, for which `predicted` is expected, and of target contexts."""
-    count = len(predicted)
-    weights = torch.ones_like(z[:count, 0])
-    if "share_ratio" in inputs:
-        weights = best_arm_odds(predicted.detach().mean(dim=1)) @ inputs["share_ratio"]
+def _divergence(networks: Networks, z: Tensor, counts: list[int], inputs: Inputs) -> Tensor:
+    """Of latents `z` of source rounds and of target contexts."""
     strength = inputs["strength"].repeat_interleave(z.shape[1] // len(inputs["strength"]))
     logits = networks.discriminator.logits(losses.reverse_gradient(z, strength))
-    source, target = logits.split([count, len(z) - count])
-    divergence = losses.divergence(source, target, weights)
+    source, target = logits.split(counts)
+    divergence = losses.divergence(source, target)
     # A mean over the aligned towers; the other terms are means over all.
     return divergence * (logits.shape[1] / len(inputs["strength"]))
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from model.config import BanditConfig, ContextKind
+from model.config import REMOVED_FIELDS, BanditConfig, ContextKind
 from tests.builders import small_config
 
 BAD_VALUES = [
@@ -45,7 +45,6 @@ BAD_VALUES = [
     ("prediction_weight", -1),
     ("divergence_weight", -1),
     ("divergence_ramp", -1),
-    ("balance_classes", "yes"),
     ("consistency_weight", math.inf),
     ("teacher_decay", 1.1),
     ("average_decay", 1.1),
@@ -82,6 +81,11 @@ def test_value_on_the_bound_is_accepted(field, value):
 def test_unknown_name_is_refused_by_name():
     with pytest.raises(ValueError, match=r"^epsilom: "):
         small_config(epsilom=0.1)
+
+
+@pytest.mark.parametrize("name", sorted(REMOVED_FIELDS))
+def test_field_of_an_earlier_build_is_read_and_has_no_effect(name):
+    assert small_config(**{name: True}) == small_config()
 
 
 @pytest.mark.parametrize("field", ["arm_count", "context_shape"])

@@ -27,6 +27,12 @@ def test_the_configuration_is_the_methods_with_what_was_declared():
     assert config.divergence_weight == 1.0  # daband's own
 
 
+def test_a_stored_declaration_may_name_a_field_of_an_earlier_build():
+    assert changed(config={"alpha": 0.5, "balance_classes": True}).bandit_config() == (
+        DOSES.bandit_config()
+    )
+
+
 def test_arms_have_indexes():
     assert (DOSES.arm_index("low"), DOSES.arm_index("mid")) == (0, 1)
     open_arms = changed(arms=(), context_kind=ContextKind.PER_ARM)

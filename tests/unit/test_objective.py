@@ -64,7 +64,6 @@ def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
         "shares": torch.ones(config.tower_count),
         "strength": torch.ones(config.tower_count),
         "consistency": torch.tensor(1.0),
-        "share_ratio": torch.ones(config.model_count),
         "share_factor": torch.ones(config.model_count),
     }
 
@@ -114,7 +113,7 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], vi
 
     source, target = (networks.discriminator.logits(z) for z in (z_source, z_target))
     share = source.shape[1] / config.tower_count
-    divergence = share * losses.divergence(source, target, torch.ones(COUNT))
+    divergence = share * losses.divergence(source, target)
     torch.testing.assert_close(terms["divergence"], divergence)
 
     assert networks.teacher is not None

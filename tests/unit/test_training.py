@@ -16,7 +16,6 @@ from model.training import episode as training_episode
 from model.training.augmentation import random_view
 from model.training.episode import Trained, average_weight, train_episode
 from model.training.networks import Networks
-from model.training.shares import share_ratio
 from tests.builders import make_rounds, small_config, teach
 
 
@@ -251,22 +250,6 @@ def test_domains_are_compared_by_views_of_both_or_of_none(job, monkeypatch, is_v
 def test_views_leave_out_what_the_experiment_says(job, viewed):
     little, much = (trained(job, **viewed, view_dropout=share) for share in (0.1, 0.5))
     assert not torch.equal(values(little.networks.head), values(much.networks.head))
-
-
-@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
-@pytest.mark.parametrize("is_balanced", [True, False])
-def test_domains_are_balanced_where_that_is_asked_for_alone(job, monkeypatch, is_balanced):
-    compared: list[tuple[int, int]] = []
-
-    def recorded(source: Tensor, target: Tensor) -> Tensor:
-        compared.append((len(source), len(target)))
-        return share_ratio(source, target)
-
-    monkeypatch.setattr(training_episode, "share_ratio", recorded)
-    trained(job, balance_classes=is_balanced)
-    rounds = job.data.rounds
-    learned_from = int((~rounds.is_held_out & ~rounds.is_target).sum())
-    assert compared == ([(learned_from, len(job.data.target.contexts))] if is_balanced else [])
 
 
 TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
