@@ -284,8 +284,7 @@ _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
     "daband": _COMMITTEE,
-    # With a teacher, seeds agree more by twice as many towers of half the width (decision 0039).
-    "daband-plus": {**_COMMITTEE, "tower_count": 16},
+    "daband-plus": _COMMITTEE,
 }
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts

@@ -46,11 +46,8 @@ class Encoder(nn.Module):
         `rewarded`: the contexts of the rounds that it will learn from.
         """
 
-    def settle(self, source: Tensor, target: Tensor) -> None:
-        """Take batch statistics from contexts as they are (either may be empty), after training."""
-
-    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
-        """Take what each tower weighs from expected rewards (n, T, M) of target contexts, and from contexts."""
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
+        """After training, take statistics from contexts as they are (either may be empty)."""
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""

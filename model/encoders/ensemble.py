@@ -3,14 +3,11 @@
 How strongly to align (λ) cannot be tuned without target rewards, and no single strength is right
 everywhere. The towers differ in it, 0 included, and in whether a domain is standardised by its own
 statistics or by those of both; the joined latents let the linear model average over all of them.
-The aligned half weighs more where its towers agree more on the target than those of the other half
-do: towers start different and err in different ways, so that what errs more agrees less. It weighs
-less the more features only say yes or no: a domain may distort what is measured, and alignment undoes
-that, but more yeses are other subjects, who need other arms.
+The aligned half weighs less the more features only say yes or no: a domain may distort what is
+measured, and alignment undoes that, but more yeses are other subjects, who need other arms.
 """
 
 import math
-from itertools import combinations
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +15,6 @@ from torch.nn import functional
 
 from model.encoders.base import TINY
 
-_TRUST = 20.0  # how fast weight goes to the half that agrees more; 0.05 more gives it 0.73
 _LEAST_WIDTH = 4  # latents of a tower: with fewer it could not tell arms apart
 
 
@@ -65,23 +61,14 @@ def aligned_count(towers: int) -> int:
     return int(tower_shares(towers).count_nonzero())
 
 
-def tower_weights(predicted: Tensor, measured: float = 1.0) -> Tensor:
-    """What each tower weighs (T,), given expected rewards (n, T, M) of target contexts.
+def member_weights(members: int, measured: float) -> Tensor:
+    """What each member weighs in the joined latents, (T,): the aligned ones less the fewer features are measured.
 
-    `measured`: the share of features that are more than a yes or no.
+    `measured`: the share of features that are more than a yes or no. With 1 all weigh the same.
     """
-    towers = predicted.shape[1]
-    aligned = aligned_count(towers)
-    if aligned == towers:
-        return torch.ones(towers)
-    arms = predicted.argmax(dim=2)
-    lead = _agreement(arms[:, -aligned:]) - _agreement(arms[:, :-aligned])
-    share = measured / (1.0 + math.exp(-_TRUST * lead))
-    weights = torch.tensor([1.0 - share] * (towers - aligned) + [share] * aligned)
-    return functional.normalize(weights, dim=0) * math.sqrt(towers)
-
-
-def _agreement(arms: Tensor) -> float:
-    """The share of rows (n, T) in which two towers choose the same arm, of the two that agree most."""
-    pairs = combinations(arms.unbind(dim=1), 2)
-    return max((float((a == b).float().mean()) for a, b in pairs), default=0.0)
+    aligned = aligned_count(members)
+    if aligned == members:
+        return torch.ones(members)
+    share = measured / 2
+    weights = torch.tensor([1.0 - share] * (members - aligned) + [share] * aligned)
+    return functional.normalize(weights, dim=0) * math.sqrt(members)

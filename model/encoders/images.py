@@ -110,7 +110,7 @@ class Conv(Encoder):
         return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)
 
     @torch.no_grad()
-    def settle(self, source: Tensor, target: Tensor) -> None:
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
         norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
         momenta = [norm.momentum for norm in norms]
         was_training = self.training

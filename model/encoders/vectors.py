@@ -10,7 +10,7 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array, array_on, arrays_on
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.ensemble import TowerLinear, fitting_count, tower_weights
+from model.encoders.ensemble import TowerLinear, fitting_count, member_weights
 from model.encoders.pca import IncrementalPCA
 from model.rounds import HUGE, Domain
 
@@ -245,14 +245,12 @@ class Committee(ScaledEncoder):
         return joined.flatten(1)
 
     @torch.no_grad()
-    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
-        """Take the towers' weights from the expected rewards (n, T, M) of target contexts.
-
-        Of contexts of both domains it matters how many of the features that are used are measured.
-        """
-        is_measured = ~is_yes_or_no(contexts.flatten(1))
-        measured = share_measured(is_measured, self.common.scale[0] != 0)
-        self.weights.copy_(tower_weights(predicted, float(measured)))
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
+        """The members' weights, by how many of the features that are used are measured."""
+        if len(target):
+            is_measured = ~is_yes_or_no(torch.cat([source, target]).flatten(1))
+            measured = share_measured(is_measured, self.common.scale[0] != 0)
+            self.weights.copy_(member_weights(self.towers, float(measured)))
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)

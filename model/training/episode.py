@@ -82,7 +82,7 @@ def _trained(
             stepper.run(chunk)
         moments = stepper.moments()
         means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
-    networks.settle(*batches.newest())
+    networks.eval().served.recalibrate(*batches.newest())
     return Trained(networks, moments, means)
 
 

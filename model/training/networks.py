@@ -135,14 +135,6 @@ class Networks(nn.Module):
         return [self.encoder, *(slow.encoder for slow in (self.teacher, self.average) if slow)]
 
     @torch.no_grad()
-    def settle(self, source: Tensor, target: Tensor) -> None:
-        """Take what is not learned from the newest contexts (either may be empty), after training."""
-        self.eval().served.settle(source, target)
-        if len(target) and self.served.towers > 1:
-            latents = self.encode(target, Domain.TARGET)
-            self.served.weigh(self.served_head.predicted(latents), torch.cat([source, target]))
-
-    @torch.no_grad()
     def served_prediction(self, latents: Tensor) -> Tensor:
         """What the served head expects of served latents, (n, M)."""
         expected: Tensor = self.served_head(latents)

@@ -7,8 +7,8 @@ from model.encoders.ensemble import (
     TowerLinear,
     by_tower,
     fitting_count,
+    member_weights,
     tower_shares,
-    tower_weights,
 )
 from model.encoders.vectors import Committee
 from model.rounds import Domain
@@ -70,46 +70,19 @@ def test_few_target_contexts_give_no_scale_of_their_own():
     assert torch.equal(encoder.own.center, encoder.common.center)
 
 
-def choices(*columns: str) -> torch.Tensor:
-    """Expected rewards (n, T, 3) of towers that choose these arms, a tower a word."""
-    arms = torch.tensor([[int(arm) for arm in column] for column in columns])
-    return torch.nn.functional.one_hot(arms.T, 3).float()
-
-
-def test_the_half_that_agrees_more_weighs_more():
-    equal = tower_weights(choices("0120", "0121", "0120", "0121"))
-    torch.testing.assert_close(equal, torch.ones(4))
-    aligned = tower_weights(choices("0120", "0101", "0120", "0121"))
-    assert aligned[0] == aligned[1] < aligned[2] == aligned[3]
-    other = tower_weights(choices("0120", "0121", "0120", "0101"))
-    torch.testing.assert_close(other, aligned.flip(0))
-    torch.testing.assert_close(aligned.square().sum(), torch.tensor(4.0))
-
-
-def test_a_lead_of_a_twentieth_gives_the_share_of_a_logistic_curve():
-    rows = 20 * "0"
-    weights = tower_weights(choices(rows, "1" + rows[1:], rows, rows))
-    torch.testing.assert_close(weights[2] / weights[0], torch.tensor(1.0).exp())
-
-
-def test_the_two_that_agree_most_speak_for_a_half():
-    outlier = tower_weights(choices("0120", "0120", "0120", "2001", *(4 * ["0120"])))
-    torch.testing.assert_close(outlier, torch.ones(8))
-
-
+@pytest.mark.parametrize("towers", [1, 2])
 @pytest.mark.parametrize("measured", [0.0, 1.0])
-def test_towers_that_are_all_aligned_have_nothing_to_weigh(measured):
-    assert tower_weights(choices("012"), measured).tolist() == [1.0]
-    assert tower_weights(choices("012", "010"), measured).tolist() == [1.0, 1.0]
+def test_members_that_are_all_aligned_weigh_the_same(towers, measured):
+    assert member_weights(towers, measured).tolist() == [1.0] * towers
 
 
 def test_the_aligned_half_weighs_as_far_as_features_are_measured():
-    rows = choices("0120", "0101", "0120", "0121")
-    whole, half = tower_weights(rows), tower_weights(rows, 0.5)
-    share = whole[2] / (whole[0] + whole[2])
-    torch.testing.assert_close(half[2] / (half[0] + half[2]), share / 2)
-    none = tower_weights(rows, 0.0)
-    torch.testing.assert_close(none, torch.tensor([2.0, 2.0, 0.0, 0.0]).sqrt())
+    torch.testing.assert_close(member_weights(4, 1.0), torch.ones(4))
+    half = member_weights(4, 0.5)
+    torch.testing.assert_close(half[2] / half[0], torch.tensor(1 / 3))
+    torch.testing.assert_close(half.square().sum(), torch.tensor(4.0))
+    none = torch.tensor([2.0, 2.0, 0.0, 0.0]).sqrt()
+    torch.testing.assert_close(member_weights(4, 0.0), none)
 
 
 def test_what_says_yes_or_no_is_on_one_scale_and_nothing_to_align():
@@ -120,9 +93,8 @@ def test_what_says_yes_or_no_is_on_one_scale_and_nothing_to_align():
     shared = encoder.own.center[0] == encoder.own.center[1]
     assert shared.tolist() == [False, True, True, True, True]
     torch.testing.assert_close(encoder.own.scale[:, 1:], encoder.common.scale[:, 1:])
-    encoder.weigh(choices("0120", "0121", "0120", "0121"), torch.cat([source, target]))
-    weights = tower_weights(choices("0120", "0121", "0120", "0121"), 0.2)
-    torch.testing.assert_close(encoder.weights, weights)
+    encoder.recalibrate(source, target)
+    torch.testing.assert_close(encoder.weights, member_weights(4, 0.2))
 
 
 @pytest.mark.parametrize("measured", [1, 2, 4])
@@ -146,18 +118,17 @@ def test_a_feature_that_is_left_out_is_neither_measured_nor_a_yes_or_no():
     source[:, 0] = 1.0
     source[:, 1], target[:, 1] = source[:, 1].sign(), target[:, 1].sign()
     encoder.prepare(source, target, source)
-    encoder.weigh(choices("0120", "0121", "0120", "0121"), torch.cat([source, target]))
-    weights = tower_weights(choices("0120", "0121", "0120", "0121"), 0.75)
-    torch.testing.assert_close(encoder.weights, weights)
+    encoder.recalibrate(source, target)
+    torch.testing.assert_close(encoder.weights, member_weights(4, 0.75))
 
 
 def test_weights_scale_the_parts_and_not_what_the_heads_see():
     encoder, contexts = committee().eval(), torch.randn(7, 5)
     before = encoder(contexts, Domain.SOURCE)
-    encoder.weigh(choices("0120", "0101", "0120", "0121"), contexts)
+    encoder.weights.copy_(member_weights(4, 0.5))
     after = encoder(contexts, Domain.SOURCE)
     torch.testing.assert_close(after.norm(dim=1), torch.ones(7))
-    assert (after[:, 8:].norm(dim=1) > 2 * after[:, :8].norm(dim=1)).all()
+    assert (after[:, :8].norm(dim=1) > 2 * after[:, 8:].norm(dim=1)).all()
     torch.testing.assert_close(by_tower(after, 4), by_tower(before, 4))
 
 

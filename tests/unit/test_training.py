@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.encoders.ensemble import tower_weights
+from model.encoders.ensemble import member_weights
 from model.encoders.images import Conv, DomainBatchNorm
 from model.encoders.vectors import Committee
 from model.learner import Learner, TrainingJob
@@ -273,14 +273,22 @@ def test_towers_without_strength_are_not_moved_by_the_target(job):
     assert (moved > 1e-5).tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
-def test_towers_weigh_what_they_choose_for_the_newest_target_contexts(job):
-    networks = trained(job).networks
-    latents = networks.encode(job.data.target.contexts, Domain.TARGET)
-    expected = tower_weights(networks.served_head.predicted(latents))
-    assert isinstance(networks.served, Committee)
-    torch.testing.assert_close(networks.served.weights, expected)
-    assert not torch.equal(expected, torch.ones(4))
+@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS, "average_decay": 0.9}], indirect=True)
+def test_only_the_served_members_are_weighed(job):
+    contexts = job.data.target.contexts.clone()
+    contexts[:, 0] = contexts[:, 0].sign()
+    sample = dataclasses.replace(job.data.target, contexts=contexts)
+    rounds = job.data.rounds.contexts.clone()
+    rounds[:, 0] = rounds[:, 0].sign()
+    job = with_rounds(job, contexts=rounds)
+    networks = trained(
+        dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
+    ).networks
+    served, learning = networks.served, networks.encoder
+    assert isinstance(served, Committee)
+    assert isinstance(learning, Committee)
+    torch.testing.assert_close(served.weights, member_weights(4, 0.75))
+    assert torch.equal(learning.weights, torch.ones(4))
 
 
 @pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)
