@@ -88,7 +88,19 @@ class BanditConfig:
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
-        1, "most towers of the committee, which share φ(x) evenly", symbol="T", bounds=(1, 64)
+        1,
+        "most members of an ensemble (committee), which share φ(x) evenly",
+        symbol="T",
+        bounds=(1, 64),
+    )
+    downweight_unseen: bool = _field(
+        True, "down-weight a vector's features that rewarded rounds have not seen vary"
+    )
+    align_binary: bool = _field(
+        False, "in an ensemble, align features with two values like measured ones"
+    )
+    domain_batch_norm: bool = _field(
+        True, "each domain's images are normalised by batch statistics of their own"
     )
     component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
 
@@ -122,6 +134,9 @@ class BanditConfig:
     view_rounds: bool = _field(False, "learn from random views of contexts")
     view_dropout: float = _field(
         0.1, "share of a vector's measurements that a view leaves out", bounds=(0, 0.9)
+    )
+    match_arm_prior: bool = _field(
+        True, "scale the teacher's arm probabilities to the arm prior of the source"
     )
     teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
     average_decay: float = _field(
@@ -265,8 +280,8 @@ SYSTEMS: Mapping[str, Values] = {
 
 # Vectors: the wider bonus earns more on the source, for each encoder that learns.
 _WIDE: Values = {"alpha": 0.5}
-# No strength of alignment is right for all data sets, and there is little data to tell; towers that
-# differ in it err less together than any one of them (see `towers`), and so does an average over the
+# No strength of alignment is right for all data sets, and there is little data to tell; members that
+# differ in it err less together than any one of them (see `members`), and so does an average over the
 # last updates. Views keep the few subjects from being learned by heart; seeds agree more by views that
 # leave out much (decision 0044).
 _COMMITTEE: Values = {

@@ -97,7 +97,7 @@ class TrainingJob:
         if networks.distilled is None:
             return
         target = networks.encode(self.data.target.contexts[-_DISTILLED:], Domain.TARGET)
-        groups = [networks.said(z) for z in (rounds, target) if len(z)]
+        groups = [networks.head_output(z) for z in (rounds, target) if len(z)]
         networks.distilled.fit(groups, self.data.seen, self.config.ridge)
 
     def _verdict(self, trained: Trained, latents: torch.Tensor) -> Verdict:

@@ -27,7 +27,7 @@ class Encoder(nn.Module):
     latent_size: int
     # Whether a frozen forward on the CPU rounds a row the same, whatever other rows come with it.
     is_rowwise: bool = False
-    towers: int = 1  # equal parts of the latents that are trained each by itself
+    members: int = 1  # of an ensemble: equal parts of the latents, each trained by itself
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Latents with gradients, batch statistics in training mode."""

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from model.encoders.vectors import is_yes_or_no
+from model.encoders.vectors import is_binary
 
 _NOISE = 0.1  # of a feature's spread
 _YES_OR_NO_DROPOUT = 0.1
@@ -19,16 +19,16 @@ _BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 12
 _FIELD = 3  # rows and columns of the points between which a gain field is interpolated
 
 
-def random_view(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
+def augmented(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
     """One random view of each context, (n, *shape); `dropout` is that of vectors."""
     if contexts.ndim != 4:
-        return vector_view(contexts, generator, dropout)
+        return augmented_vectors(contexts, generator, dropout)
     # In parts that stay in a CPU's caches; a GPU takes all of them at once.
     parts = contexts.split(_IMAGES_AT_ONCE) if contexts.device.type == "cpu" else [contexts]
-    return torch.cat([image_view(part, generator) for part in parts])
+    return torch.cat([augmented_images(part, generator) for part in parts])
 
 
-def vector_view(
+def augmented_vectors(
     contexts: Tensor, generator: Generator, dropout: float, noise: float = _NOISE
 ) -> Tensor:
     """Gaussian noise relative to each feature's spread, and a share of the features replaced by their mean.
@@ -38,12 +38,12 @@ def vector_view(
     center = contexts.mean(dim=0)
     spread = contexts.std(dim=0, unbiased=False)
     jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    chance = torch.where(is_yes_or_no(contexts), min(dropout, _YES_OR_NO_DROPOUT), dropout)
+    chance = torch.where(is_binary(contexts), min(dropout, _YES_OR_NO_DROPOUT), dropout)
     is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
     return torch.where(is_kept, contexts + noise * spread * jitter, center)
 
 
-def image_view(contexts: Tensor, generator: Generator) -> Tensor:
+def augmented_images(contexts: Tensor, generator: Generator) -> Tensor:
     """Rotation ≤ 15°, scale ± 15 %, shift ≤ 10 %; channel gain, bias and sign; pixel noise."""
     moved = _moved(contexts, generator)
     middle = moved.mean(dim=(2, 3), keepdim=True)

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from model.config import BanditConfig, Objective
-from model.encoders.ensemble import tower_shares
+from model.encoders.ensemble import alignment_factors
 from model.memory import ContextSample, RoundBatch
 from model.randomness import derived_seed, generator
 from model.rounds import Domain, Doubles
 from model.training import losses
-from model.training.augmentation import random_view
+from model.training.augmentation import augmented
 from model.training.networks import Networks
 from model.training.objective import Inputs
 from model.training.optimiser import Moments, stepping
-from model.training.shares import best_arm_odds, share_factor
+from model.training.shares import arm_prior_factor, best_arm_probabilities
 
 STEPS_AT_ONCE = 16  # bounds the memory of batches and views
 _STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
@@ -93,7 +93,7 @@ class _Batches:
         self, networks: Networks, data: TrainingSet, config: BanditConfig, seed: int, theta: Doubles
     ) -> None:
         self.config = config
-        self.towers = networks.encoder.towers
+        self.members = networks.encoder.members
         self.target = data.target.contexts
         self.device = self.target.device
         labelled = {domain: _Labelled(data.rounds, domain) for domain in Domain}
@@ -163,7 +163,7 @@ class _Batches:
     def _viewed(self, contexts: Tensor) -> Tensor:
         """A random view of contexts (steps, batch, *shape)."""
         flat = contexts.flatten(0, 1)
-        return random_view(flat, self.view_rng, self.config.view_dropout).view_as(contexts)
+        return augmented(flat, self.view_rng, self.config.view_dropout).view_as(contexts)
 
     def _weights(self, episode: int) -> dict[str, Tensor]:
         config = self.config
@@ -171,7 +171,7 @@ class _Batches:
             losses.ramped(weight, episode, config.divergence_ramp)
             for weight in (config.divergence_weight, config.consistency_weight)
         )
-        shares = tower_shares(self.towers).to(self.device)
+        shares = alignment_factors(self.members).to(self.device)
         numbers = {
             "consistency": consistency,
             "teacher_weight": 1.0 - config.teacher_decay,
@@ -193,14 +193,14 @@ class _Batches:
             or len(self.target) < self.config.batch_size
         ):
             return {}
-        if networks.teacher is None:
+        if networks.teacher is None or not self.config.match_arm_prior:
             return {}
         sample = _SHARES_IMAGES if self.target.ndim == 4 else _SHARES_SAMPLE
         newest = source.newest(sample)
-        odds = best_arm_odds(self._predicted(networks, newest, Domain.SOURCE))
+        odds = best_arm_probabilities(self._predicted(networks, newest, Domain.SOURCE))
         (views,) = self._viewed(self.target[None, -_SETTLING:])
         taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
-        return {"share_factor": share_factor(odds, taught)}
+        return {"arm_prior_factor": arm_prior_factor(odds, taught)}
 
     def _predicted(self, networks: Networks, contexts: Tensor, domain: Domain) -> Tensor:
         latents = networks.encode(contexts, domain)

@@ -1,7 +1,7 @@
 """The terms of the training objective, each a pure function with its formula.
 
-Shapes: n rounds or contexts, K arms, T towers. Every term is a mean over its batch; those of rounds
-take (n,) and give one value, or (n, T) and give one for each tower.
+Shapes: n rounds or contexts, K arms, T members. Every term is a mean over its batch; those of rounds
+take (n,) and give one value, or (n, T) and give one for each member.
 """
 
 import torch

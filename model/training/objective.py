@@ -6,7 +6,7 @@ minimised by the encoder and the head, and, in L_div, maximised by the encoder a
 discriminator through gradient reversal. It is made of tensor operations of fixed shape alone, so
 that a GPU can record it once and replay it.
 
-Shapes: n rounds or contexts, T towers (1 for most encoders), M models. Every tower learns by itself.
+Shapes: n rounds or contexts, T members (1 for most encoders), M models. Every member learns by itself.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from model.training.networks import Networks
 # The tensors of one step by name; a part that an experiment does not have yet has no names.
 # `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` are target contexts,
 # `student_view` and `teacher_view` two random views of the same target contexts; `shares` (T,) says
-# how far a tower takes part in the alignment, and `strength` (T,) is its λ.
+# how far a member takes part in the alignment, and `strength` (T,) is its λ.
 Inputs = Mapping[str, Tensor]
 
 
@@ -104,7 +104,7 @@ def _divergence(networks: Networks, z: Tensor, counts: list[int], inputs: Inputs
     logits = networks.discriminator.logits(losses.reverse_gradient(z, strength))
     source, target = logits.split(counts)
     divergence = losses.divergence(source, target)
-    # A mean over the aligned towers; the other terms are means over all.
+    # A mean over the aligned members; the other terms are means over all.
     return divergence * (logits.shape[1] / len(inputs["strength"]))
 
 
@@ -113,7 +113,7 @@ def _consistency(
 ) -> Tensor:
     """Of the head's `logits` (n, T, M) of one view against the teacher's of the other.
 
-    Like D it is for the aligned towers, as a mean over all; the others are what rewards alone made of
+    Like D it is for the aligned members, as a mean over all; the others are what rewards alone made of
     them, so that there is something to compare with.
     """
     if networks.teacher is None:
@@ -125,9 +125,9 @@ def _consistency(
     if logits.shape[2] == 1:
         taught = steady[:, -aligned:].sigmoid()
         return share * losses.squared_error(logits.sigmoid(), taught).mean()
-    # All towers teach together: what they agree on is right more often than what one believes.
+    # All members teach together: what they agree on is right more often than what one believes.
     taught = steady.softmax(dim=2).mean(dim=1)
-    if "share_factor" in inputs:
-        taught = taught * inputs["share_factor"]
+    if "arm_prior_factor" in inputs:
+        taught = taught * inputs["arm_prior_factor"]
         taught = taught / taught.sum(dim=1, keepdim=True)
     return share * losses.consistency(logits, taught, config.confidence_floor)

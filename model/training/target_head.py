@@ -29,10 +29,10 @@ def is_distilled(encoder: Encoder, config: BanditConfig) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HeadOutput:
     """What a head says of latents (n, d): the rewards it expects and the scores they rest on, (n, M).
 
-    `is_linear`: but for an offset, the scores are linear in the latents, as those of one tower are.
+    `is_linear`: but for an offset, the scores are linear in the latents, as those of one member are.
     """
 
     latents: Tensor
@@ -52,7 +52,7 @@ class Distilled(nn.Module):
         self.register_buffer("theta", torch.zeros(model_count, latent_size, dtype=torch.float64))
         self.register_buffer("taught", torch.zeros((), dtype=torch.int64))
 
-    def fit(self, groups: Sequence[Said], taught: int, ridge: float) -> None:
+    def fit(self, groups: Sequence[HeadOutput], taught: int, ridge: float) -> None:
         """Come as close as can be to what a head says; each group of latents weighs the same."""
         is_linear = all(said.is_linear for said in groups)
         self.theta.copy_((_of_scores if is_linear else _of_rewards)(groups, ridge))
@@ -73,12 +73,12 @@ class Distilled(nn.Module):
         return ridge * self.theta + (chosen * (said - rewards[known])[:, None]).T @ wide
 
 
-def _of_rewards(groups: Sequence[Said], ridge: float) -> Tensor:
+def _of_rewards(groups: Sequence[HeadOutput], ridge: float) -> Tensor:
     """The θ₀ whose θ₀ᵀz is nearest to the rewards that the head expects."""
     return _regression([(said.latents, said.expected) for said in groups], ridge)
 
 
-def _of_scores(groups: Sequence[Said], ridge: float) -> Tensor:
+def _of_scores(groups: Sequence[HeadOutput], ridge: float) -> Tensor:
     """The θ₀ that chooses as the scores do, and expects of what it chooses what the head expects of it.
 
     Rewards bend where scores do not: a θ₀ that is nearest to rewards chooses worse than the head.
@@ -97,7 +97,7 @@ def _of_scores(groups: Sequence[Said], ridge: float) -> Tensor:
     return theta
 
 
-def _centred_and_even(said: Said) -> Tensor:
+def _centred_and_even(said: HeadOutput) -> Tensor:
     """Scores with their mean at 0, then a column of ones, (n, M + 1)."""
     centred = said.scores - said.scores.mean(dim=1, keepdim=True)
     return functional.pad(centred, (0, 1), value=1.0)

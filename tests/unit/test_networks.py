@@ -41,16 +41,16 @@ def test_head_of_independent_rewards_gives_each_arm_its_own_probability():
     torch.testing.assert_close(head(latents), head.logits(latents)[:, 0].sigmoid())
 
 
-def test_towers_predict_from_their_own_part_of_the_latents():
-    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+def test_members_predict_from_their_own_part_of_the_latents():
+    head, latents = Head(6, 2, exclusive=True, members=3), torch.randn(5, 6)
     moved = latents.clone()
     moved[:, 2:4] += 1
     changed = (head.predicted(moved) != head.predicted(latents)).any(dim=(0, 2))
     assert changed.tolist() == [False, True, False]
 
 
-def test_towers_count_by_what_they_weigh_in_the_latents():
-    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+def test_members_count_by_what_they_weigh_in_the_latents():
+    head, latents = Head(6, 2, exclusive=True, members=3), torch.randn(5, 6)
     weighed = latents.unflatten(1, (3, 2)) / latents.unflatten(1, (3, 2)).norm(dim=2, keepdim=True)
     weighed = (weighed * torch.tensor([3.0, 0.0, 1.0])[:, None]).flatten(1)
     first, _, last = head.predicted(latents).unbind(dim=1)

@@ -64,7 +64,7 @@ def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
         "shares": torch.ones(config.tower_count),
         "strength": torch.ones(config.tower_count),
         "consistency": torch.tensor(1.0),
-        "share_factor": torch.ones(config.model_count),
+        "arm_prior_factor": torch.ones(config.model_count),
     }
 
 
@@ -80,7 +80,7 @@ def test_a_step_can_be_recorded(values: dict[str, Any]):
 
 
 @pytest.mark.parametrize(("kind", "share"), [("mlp", 1.0), ("committee", 0.5), ("conv", 1.0)])
-def test_divergence_is_a_mean_over_all_towers_of_which_the_aligned_ones_count(
+def test_divergence_is_a_mean_over_all_members_of_which_the_aligned_ones_count(
     kind: str, share: float
 ):
     config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **CONFIGS[kind])
@@ -124,7 +124,7 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], vi
     torch.testing.assert_close(terms["consistency"], consistency)
 
 
-def test_with_contexts_by_arm_each_aligned_tower_follows_its_own_copy():
+def test_with_contexts_by_arm_each_aligned_member_follows_its_own_copy():
     values = {**CONFIGS["committee"], "context_kind": "per_arm"}
     config = system_config("daband-plus", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
@@ -138,7 +138,7 @@ def test_with_contexts_by_arm_each_aligned_tower_follows_its_own_copy():
 
 
 @pytest.mark.parametrize("context_kind", ["shared", "per_arm"])
-def test_the_teacher_has_no_say_in_towers_that_are_not_aligned(context_kind: str):
+def test_the_teacher_has_no_say_in_members_that_are_not_aligned(context_kind: str):
     values = {**CONFIGS["committee"], "context_kind": context_kind, "confidence_floor": 0.0}
     config = system_config("daband-plus", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()

@@ -3,7 +3,7 @@ import pytest
 
 from model.config import SYSTEMS, ContextKind, system_config
 from model.encoders.images import Conv, StridedConv
-from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
+from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
@@ -51,8 +51,8 @@ def test_system_runs_two_episodes_on_per_arm_contexts(name):
         ("linucb-p", Projection, Projection),
         ("nlinucb", MLP, Conv),
         ("nlinucb-p", ProjectedMLP, ProjectedMLP),
-        ("daband", Committee, Conv),
-        ("daband-plus", Committee, StridedConv),
+        ("daband", Ensemble, Conv),
+        ("daband-plus", Ensemble, StridedConv),
     ],
 )
 def test_system_has_the_encoder_of_its_name(name, vectors, images):

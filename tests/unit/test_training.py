@@ -9,11 +9,11 @@ from torch.nn import functional
 
 from model.encoders.ensemble import member_weights
 from model.encoders.images import Conv, DomainBatchNorm
-from model.encoders.vectors import Committee
+from model.encoders.vectors import Ensemble
 from model.learner import Learner, TrainingJob
 from model.rounds import Domain
 from model.training import episode as training_episode
-from model.training.augmentation import random_view
+from model.training.augmentation import augmented
 from model.training.episode import Trained, average_weight, train_episode
 from model.training.networks import Networks
 from tests.builders import make_rounds, small_config, teach
@@ -225,6 +225,13 @@ def test_the_average_spans_a_tenth_of_all_steps_until_that_is_slower_than_its_de
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
+def test_the_teacher_can_be_left_to_its_own_arm_prior(job):
+    sure = {"confidence_floor": 0.0}  # all that the teacher says counts
+    matched, own = (trained(job, match_arm_prior=is_on, **sure) for is_on in (True, False))
+    assert not torch.equal(values(matched.networks.head), values(own.networks.head))
+
+
+@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
 def test_rounds_can_be_learned_from_their_views(job):
     plain, viewed = trained(job), trained(job, view_rounds=True)
     assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
@@ -238,9 +245,9 @@ def test_domains_are_compared_by_views_of_both_or_of_none(job, monkeypatch, is_v
 
     def recorded(contexts: Tensor, *rest: Any) -> Tensor:
         are_targets.update(row.tobytes() in known for row in contexts.numpy())
-        return random_view(contexts, *rest)
+        return augmented(contexts, *rest)
 
-    monkeypatch.setattr(training_episode, "random_view", recorded)
+    monkeypatch.setattr(training_episode, "augmented", recorded)
     trained(job, view_rounds=is_viewed)
     assert are_targets == ({True, False} if is_viewed else set())
 
@@ -252,28 +259,28 @@ def test_views_leave_out_what_the_experiment_says(job, viewed):
     assert not torch.equal(values(little.networks.head), values(much.networks.head))
 
 
-TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
+MEMBERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
 
 
-@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
-def test_towers_train_to_the_same_bytes(job):
+@pytest.mark.parametrize("job", [{**EVERYTHING, **MEMBERS}], indirect=True)
+def test_members_train_to_the_same_bytes(job):
     first, second = trained(job), trained(job)
     assert torch.equal(values(first.networks), values(second.networks))
 
 
-@pytest.mark.parametrize("job", [{"divergence_weight": 1.0, **TOWERS}], indirect=True)
-def test_towers_without_strength_are_not_moved_by_the_target(job):
+@pytest.mark.parametrize("job", [{"divergence_weight": 1.0, **MEMBERS}], indirect=True)
+def test_members_without_strength_are_not_moved_by_the_target(job):
     sample = dataclasses.replace(job.data.target, contexts=job.data.target.contexts.flip(0))
     other = dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
     mine, theirs = (
         trained(each).networks.encoder.get_parameter("layers.0.weight") for each in (job, other)
     )
     moved = (mine - theirs).flatten(1).abs().amax(dim=1)
-    # The gradient's limit is one for all towers, so the first half feels the others a little.
+    # The gradient's limit is one for all members, so the first half feels the others a little.
     assert (moved > 1e-5).tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS, "average_decay": 0.9}], indirect=True)
+@pytest.mark.parametrize("job", [{**EVERYTHING, **MEMBERS, "average_decay": 0.9}], indirect=True)
 def test_only_the_served_members_are_weighed(job):
     contexts = job.data.target.contexts.clone()
     contexts[:, 0] = contexts[:, 0].sign()
@@ -285,8 +292,8 @@ def test_only_the_served_members_are_weighed(job):
         dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
     ).networks
     served, learning = networks.served, networks.encoder
-    assert isinstance(served, Committee)
-    assert isinstance(learning, Committee)
+    assert isinstance(served, Ensemble)
+    assert isinstance(learning, Ensemble)
     torch.testing.assert_close(served.weights, member_weights(4, 0.75))
     assert torch.equal(learning.weights, torch.ones(4))
 

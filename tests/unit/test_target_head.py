@@ -14,7 +14,7 @@ from model.rounds import Domain
 from model.state.latent_map import latent_map
 from model.state.snapshot import state_hash
 from model.training.networks import Networks
-from model.training.target_head import Distilled, Said
+from model.training.target_head import Distilled, HeadOutput
 from tests.builders import make_rounds, small_config
 
 ARMS, SIZE, RIDGE = 3, 4, 0.5
@@ -38,15 +38,15 @@ def with_update_due(**changes: Any) -> Learner:
     return learner
 
 
-def expecting(latents: Tensor, rewards: Tensor) -> Said:
-    """What a committee says, whose scores are linear in nothing."""
-    return Said(latents, rewards, torch.zeros_like(rewards), is_linear=False)
+def expecting(latents: Tensor, rewards: Tensor) -> HeadOutput:
+    """What an ensemble says, whose scores are linear in nothing."""
+    return HeadOutput(latents, rewards, torch.zeros_like(rewards), is_linear=False)
 
 
-def scoring(latents: Tensor, theta: Tensor, offsets: Tensor, sharpness: float = 1.0) -> Said:
-    """What a head of one tower says."""
+def scoring(latents: Tensor, theta: Tensor, offsets: Tensor, sharpness: float = 1.0) -> HeadOutput:
+    """What a head of one member says."""
     scores = latents @ theta.T + offsets
-    return Said(latents, (sharpness * scores).softmax(dim=1), scores, is_linear=True)
+    return HeadOutput(latents, (sharpness * scores).softmax(dim=1), scores, is_linear=True)
 
 
 def test_what_is_linear_in_the_latents_is_found():
