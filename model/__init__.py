@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         to_bytes as to_bytes,
     )
     from model.training.networks import Networks as Networks
-    from model.training.optimiser import Moments as Moments
+    from model.training.optimiser import Moments as Moments, Recordings as Recordings
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
     from model.transfer.verdict import Word as Word
@@ -94,6 +94,7 @@ _HOMES = {
     "Phase": "model.rounds",
     "Policy": "model.bandit.policy",
     "REMOVED_FIELDS": "model.config",
+    "Recordings": "model.training.optimiser",
     "RoundBlock": "model.rounds",
     "SYSTEMS": "model.config",
     "Scores": "model.rounds",

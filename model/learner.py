@@ -31,9 +31,9 @@ from model.rounds import (
     checked_reward,
     checked_rows,
 )
-from model.training.episode import Trained, TrainingSet, train_episode
+from model.training.episode import EpisodeInputs, Trained, TrainingSet, train_episode
 from model.training.networks import Networks
-from model.training.optimiser import Moments
+from model.training.optimiser import Moments, Recordings
 from model.training.rebuild import (
     EncodedRounds,
     empty_statistics,
@@ -63,22 +63,14 @@ class Outcome:
     encoded: EncodedRounds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """Everything an encoder update needs, frozen; `run` is pure: where it runs is all the same."""
+class TrainingJob(EpisodeInputs):
+    """An encoder update that is due; `run` is pure: where it runs is all the same."""
 
-    data: TrainingSet
-    networks: Networks
-    moments: Moments
-    theta: Doubles
-    config: BanditConfig
-    seed: int
+    __slots__ = ()
 
-    def run(self) -> Outcome:
+    def run(self, recordings: Recordings | None = None) -> Outcome:
         """Train, distil the head, rebuild on the training set and pass the gate."""
-        trained = train_episode(
-            self.networks, self.moments, self.data, self.config, self.seed, self.theta
-        )
+        trained = train_episode(self, recordings)
         encoded = EncodedRounds.under(trained.networks, self.data.rounds)
         if trained.losses and is_finite(encoded.latents):
             self._distil(trained.networks, encoded.latents)
@@ -145,6 +137,7 @@ class Learner:
         }
         self._held_out = HeldOutRounds(seed, config.holdout_share)
         self.pending: TrainingJob | None = None
+        self._recordings = Recordings()
         self.refreeze()
 
     def refreeze(self) -> None:
@@ -224,7 +217,7 @@ class Learner:
         """Run the pending encoder update, if there is one, and conclude it at once."""
         if self.pending is None:
             return None
-        outcome = self.pending.run()
+        outcome = self.pending.run(self._recordings)
         self.conclude(outcome)
         return outcome
 

@@ -19,7 +19,7 @@ from model.state.restore import load_state, taken_confidence, taken_moments
 from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
-from model.training.optimiser import Moments
+from model.training.optimiser import Moments, Recordings
 from model.transfer.bound import BoundTerms, TransferReport
 from model.transfer.gate import Verdict
 from model.transfer.report import Judgement, JudgingJob
@@ -63,11 +63,13 @@ def judging_message(job: JudgingJob) -> Message:
     return Message(header, arrays)
 
 
-def answered(message: Message, device: torch.device | str) -> Message:
-    """Run the job of a message on a device."""
+def answered(
+    message: Message, device: torch.device | str, recordings: Recordings | None = None
+) -> Message:
+    """Run the job of a message on a device; `recordings` keeps what a GPU recorded for later jobs."""
     if message.header["kind"] == "judging":
         return Message(asdict(_judging_job(message, torch.device(device)).run()), {})
-    outcome = _training_job(message, torch.device(device)).run()
+    outcome = _training_job(message, torch.device(device)).run(recordings)
     header = {
         "episode": outcome.episode,
         "losses": outcome.losses,

@@ -135,12 +135,6 @@ class Networks(nn.Module):
         return [self.encoder, *(slow.encoder for slow in (self.teacher, self.average) if slow)]
 
     @torch.no_grad()
-    def served_prediction(self, latents: Tensor) -> Tensor:
-        """What the served head expects of served latents, (n, M)."""
-        expected: Tensor = self.served_head(latents)
-        return expected
-
-    @torch.no_grad()
     def head_output(self, latents: Tensor) -> HeadOutput:
         """What the served head says of served latents."""
         head = self.served_head

@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
 
-from model import Message, answered
+from model import Message, Recordings, answered
 from service.learning.jobs import failure_reason
 from service.learning.pipe import PipeClosed, receive, send
 from service.ops import logs
@@ -35,10 +35,11 @@ def main(device: str, memory_bytes: int, answers: int) -> None:
         limit_memory(memory_bytes)
     jobs: SimpleQueue[Message] = SimpleQueue()
     listening = threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True)
+    recordings = Recordings()
     with open(answers, "wb") as pipe:
         listening.start()
         while True:
-            send(pipe, _answer(jobs.get(), device))
+            send(pipe, _answer(jobs.get(), device, recordings))
             give_back()  # the next job is far away
 
 
@@ -58,9 +59,9 @@ def _data_bytes(status: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _answer(job: Message, device: str) -> Message:
+def _answer(job: Message, device: str, recordings: Recordings) -> Message:
     try:
-        return answered(job, device)
+        return answered(job, device, recordings)
     except Exception as error:  # whatever it is, the parent is told and the service goes on
         log.exception("a job failed", extra={"action": "training_failed"})
         return Message({"failed": failure_reason(error)}, {})

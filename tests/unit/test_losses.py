@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -136,3 +137,18 @@ def test_strength_rises_from_zero_to_its_weight():
 
 def test_ramp_of_zero_episodes_is_full_strength_at_once():
     assert losses.ramped(2.0, 0, 0) == 2.0
+
+
+def test_best_arms_follow_the_predicted_rewards():
+    found = losses.best_arm_probabilities(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    np.testing.assert_allclose(found, [[1.0, 0.0], [0.5, 0.5]], atol=1e-4)
+
+
+def test_factor_brings_the_mean_to_the_arm_prior_of_the_source():
+    target = torch.eye(2)[torch.tensor([0, 1, 1, 1])]
+    factor = losses.arm_prior_factor(torch.full((4, 2), 0.5), target)
+    np.testing.assert_allclose(target.mean(dim=0) * factor, [0.5, 0.5], atol=1e-6)
+
+
+def test_factor_of_an_arm_that_is_never_predicted_is_bounded():
+    assert torch.isfinite(losses.arm_prior_factor(torch.eye(2), torch.tensor([[1.0, 0.0]]))).all()

@@ -31,7 +31,7 @@ def job(request):
 
 def trained(job: TrainingJob, **changes: Any) -> Trained:
     config = job.config.changed(**changes)
-    return train_episode(job.networks, job.moments, job.data, config, job.seed, job.theta)
+    return train_episode(dataclasses.replace(job, config=config))
 
 
 def values(networks: nn.Module) -> Tensor:
