@@ -6,7 +6,7 @@ replayed; the values of networks, optimiser and batches are copied into them.
 """
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol, Self
 
@@ -20,6 +20,8 @@ from model.training.networks import Networks
 Moments = dict[str, Tensor]
 # The tensors of one step by name.
 Batch = Mapping[str, Tensor]
+# From a step to what repeats it.
+Record = Callable[[Callable[[], None]], Callable[[], None]]
 
 _GRADIENT_LIMIT = 10.0  # on the norm of all gradients: a bad batch must not undo an episode
 _WARM_UP = 3  # steps before a recording, so that libraries have chosen their kernels
@@ -88,10 +90,26 @@ class Training(Protocol):
         ...
 
 
+def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """Record a step on the current GPU; the result replays it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM_UP):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may use the GPU meanwhile.
+    with _CAPTURE, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step()
+    return graph.replay
+
+
 class Recordings:
     """The steps that a GPU has recorded, kept between episodes by whoever trains, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Record = cuda_graph) -> None:
+        self._record = record
         self._kept: dict[object, _RecordedTraining] = {}
 
     def run(self, training: Training, batches: Iterator[Batch]) -> None:
@@ -99,7 +117,7 @@ class Recordings:
         first = next(batches)
         shapes = tuple((name, tuple(value.shape)) for name, value in sorted(first.items()))
         key = (training.config.digest(), first["alignment"].device, shapes)
-        recorded = self._kept.pop(key, None) or _RecordedTraining(training, first)
+        recorded = self._kept.pop(key, None) or _RecordedTraining(training, first, self._record)
         recorded.run(training, chain([first], batches))
         self._kept[key] = recorded  # the last one now
         while len(self._kept) > _RECORDINGS_KEPT:
@@ -109,21 +127,12 @@ class Recordings:
 class _RecordedTraining:
     """A training of its own, whose step is recorded and stands in for other trainings like it."""
 
-    def __init__(self, like: Training, example: Batch) -> None:
+    def __init__(self, like: Training, example: Batch, record: Record) -> None:
         # Weights in the order in which a GPU convolves, or each of them is copied in every step.
         own = like.networks.clone().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._own = like.of(own.train())
         self._places = {name: value.clone() for name, value in example.items()}
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                self._own.step(self._places)
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile.
-        with _CAPTURE, torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._own.step(self._places)
+        self._replay = record(lambda: self._own.step(self._places))
         self._recorded = dict(self._own.optimiser.adam.state)  # of the parameters that it moves
 
     def run(self, training: Training, batches: Iterator[Batch]) -> None:
@@ -134,7 +143,7 @@ class _RecordedTraining:
             # What is the same in all steps of an episode is copied once.
             new = [name for name in self._places if batch[name] is not last.get(name)]
             torch._foreach_copy_([self._places[n] for n in new], [batch[n] for n in new])
-            self._graph.replay()
+            self._replay()
             last = batch
         _copy_values(self._own.networks, training.networks)
         training.optimiser.load(self._own.optimiser.moments())
