@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.encoders.arrays import Array
+from model.encoders.arrays import TINY as TINY, Array
 from model.rounds import Domain, Floats
 
 # From contexts (n, …) to latents (n, d).
 Frozen = Callable[[Array], Array]
-
-TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
 class Encoder(nn.Module):

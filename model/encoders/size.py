@@ -9,7 +9,7 @@ from model.encoders.ensemble import aligned_count, fitting_count
 from model.encoders.images import Conv, cells
 from model.encoders.kinds import ENCODERS, kind_of
 
-DISCRIMINATOR_SIZE = 128
+DISCRIMINATOR_SIZE = 128  # of each hidden layer of g
 
 
 def decision_multiplications(config: BanditConfig) -> int:

@@ -17,7 +17,7 @@ from model.rounds import HUGE, Domain
 CLIP = 10.0  # standardised inputs beyond it carry no news
 _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
 _SMALLEST_SPREAD = 1e-6  # features that vary less are taken for constant
-_PCA_ROWS = 1024  # contexts added to a PCA at once: bounds its memory
+PCA_ROWS = 1024  # contexts added to a PCA at once: bounds its memory
 
 
 class Identity(Encoder):
@@ -64,7 +64,7 @@ class Projection(Encoder):
             return
         pca = IncrementalPCA(self.latent_size)
         for contexts in (source, target):
-            for chunk in contexts.flatten(1).split(_PCA_ROWS):
+            for chunk in contexts.flatten(1).split(PCA_ROWS):
                 pca.partial_fit(chunk.double().cpu().numpy())
         if pca.sample_count > self.latent_size:
             self.components.copy_(torch.as_tensor(pca.components))

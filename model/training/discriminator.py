@@ -6,12 +6,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.encoders.ensemble import MemberLinear, aligned_count, by_member
+from model.encoders.size import DISCRIMINATOR_SIZE
 
 
 class Discriminator(nn.Module):
     """Two hidden layers for each member that is aligned; a logit is positive for target."""
 
-    def __init__(self, latent_size: int, hidden_size: int = 128, members: int = 1) -> None:
+    def __init__(
+        self, latent_size: int, hidden_size: int = DISCRIMINATOR_SIZE, members: int = 1
+    ) -> None:
         super().__init__()
         self.members, self.aligned = members, aligned_count(members)
         sizes = (latent_size // members, hidden_size, hidden_size)

@@ -34,10 +34,7 @@ from model.training.optimiser import Batch, Moments, Optimiser, Recordings
 STEPS_AT_ONCE = 16  # bounds the memory of batches and their augmentation
 _STEPS_DRAWN = 256  # a multiple of it: a GPU stops for every copy of drawn rows from the host
 _NEWEST = 1024  # contexts of a domain that statistics are taken from after training
-_PRIOR_VECTORS, _PRIOR_IMAGES = (
-    4096,
-    1024,
-)  # for the source's arm prior; images take longer to encode
+_PRIOR_VECTORS, _PRIOR_IMAGES = 4096, 1024  # for the arm prior; images take longer to encode
 _AVERAGE_SPAN = 10.0  # the average spans one tenth of all steps while they are few and learn fast
 
 

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_FLOOR = (
-    1e-6  # keeps log(1 − p) finite where a probability rounds to 1, and quotients where it is 0
-)
+_FLOOR = 1e-6  # keeps logarithms and quotients of probabilities finite
 _TEMPERATURE = 0.05  # of predicted rewards, for the probability that an arm is best
 _LARGEST_FACTOR = 10.0  # on a teacher's probability: rare arms have uncertain priors
 _RAMP_STEEPNESS = 10.0  # λ rises as in DANN (Ganin 2016)
