@@ -1,4 +1,4 @@
-"""The algorithm: domain-adaptive neural contextual bandits, without clocks, I/O or global state.
+"""The algorithm: domain-adaptive neural contextual bandits, without clocks, I/O or state beside its objects.
 
 Other packages import its public names from here. Each is loaded on first use, because torch takes
 a second to load and not every program needs it.

@@ -17,7 +17,9 @@ from model.training.episode import STEPS_AT_ONCE
 FLOAT, DOUBLE = 4, 8
 # Rows of contexts and activations that one step holds: forward, kept for backward, gradients.
 COPIES_OF_ACTIVATIONS = 6
-COPIES_OF_BATCHES = 6  # while a view is made: noise, a mask and sums as large as the contexts
+COPIES_OF_BATCHES = (
+    6  # while contexts are augmented: noise, a mask and sums as large as the contexts
+)
 COPIES_OF_WEIGHTS = 8  # before, after, gradients, two moments before and after, the message
 COPIES_OF_STATISTICS = 4  # sums, A, its factor and the inverse of that
 # Remembered contexts: as they come, those of one domain apart; vectors also in double precision.
@@ -130,5 +132,5 @@ def _fitting(config: BanditConfig, memory: _Memory) -> float:
 
 
 def _passes(config: BanditConfig) -> int:
-    """Batches that a step encodes: rounds of both domains, target contexts, and the teacher's view."""
+    """Batches that a step encodes: rounds of both domains, target contexts, and the teacher's."""
     return 3 + (config.consistency_weight > 0)

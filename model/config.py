@@ -129,11 +129,13 @@ class BanditConfig:
         40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, INF)
     )
     consistency_weight: float = _field(
-        0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
+        0.0,
+        "weight of the mean teacher's consistency on augmented target contexts",
+        bounds=(0, INF),
     )
-    view_rounds: bool = _field(False, "learn from random views of contexts")
+    view_rounds: bool = _field(False, "learn from random augmentation of contexts (views)")
     view_dropout: float = _field(
-        0.1, "share of a vector's measurements that a view leaves out", bounds=(0, 0.9)
+        0.1, "share of a vector's measured features that augmentation leaves out", bounds=(0, 0.9)
     )
     match_arm_prior: bool = _field(
         True, "scale the teacher's arm probabilities to the arm prior of the source"
@@ -143,7 +145,7 @@ class BanditConfig:
         0.0, "decay a step of the average that is served; 0 = none", bounds=(0, 1)
     )
     confidence_floor: float = _field(
-        0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)
+        0.9, "teacher's least confidence for a target context to count", bounds=(0, 1)
     )
 
     distil_head: bool = _field(
@@ -280,11 +282,10 @@ SYSTEMS: Mapping[str, Values] = {
 
 # Vectors: the wider bonus earns more on the source, for each encoder that learns.
 _WIDE: Values = {"alpha": 0.5}
-# No strength of alignment is right for all data sets, and there is little data to tell; members that
-# differ in it err less together than any one of them (see `members`), and so does an average over the
-# last updates. Views keep the few subjects from being learned by heart; seeds agree more by views that
-# leave out much (decision 0044).
-_COMMITTEE: Values = {
+# No strength of alignment is right for all data sets. Members that differ in it err less together than
+# any one of them (model/encoders/ensemble.py), and so does an average over the last updates.
+# Augmentation keeps the few subjects from being learned by heart, the more the more it leaves out.
+_ENSEMBLE: Values = {
     **_WIDE,
     "encoder": "committee",
     "tower_count": 8,
@@ -298,8 +299,8 @@ _COMMITTEE: Values = {
 _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
-    "daband": _COMMITTEE,
-    "daband-plus": _COMMITTEE,
+    "daband": _ENSEMBLE,
+    "daband-plus": _ENSEMBLE,
 }
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts

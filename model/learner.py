@@ -45,7 +45,7 @@ from model.transfer.bound import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
 
-_DISTILLED = 2048  # target contexts for which θ says what the head says
+_DISTILLED = 2048  # target contexts that the target's θ is fitted on
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class TrainingJob(EpisodeInputs):
         )
 
     def _distil(self, networks: Networks, rounds: torch.Tensor) -> None:
-        """Put what the head has learned into θ, as it is for latents of the rounds and of the target."""
+        """Fit the target's θ to the head, on latents of the rounds and of the target."""
         if networks.distilled is None:
             return
         target = networks.encode(self.data.target.contexts[-_DISTILLED:], Domain.TARGET)

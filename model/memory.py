@@ -201,7 +201,7 @@ class Reservoir:
 
     def add(self, references: Integers, contexts: Floats) -> None:
         """Offer contexts (n, *shape) to the sample, in order."""
-        chosen: dict[int, int] = {}  # rows of the sample and who is the last to take them
+        chosen: dict[int, int] = {}  # rows of the sample, and the last context to take each
         for index in range(len(references)):
             row = self._row_of_next()
             if row < self.capacity:

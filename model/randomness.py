@@ -6,7 +6,6 @@ Nothing has to be saved to go on after a restart, and no draw depends on another
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -86,7 +85,7 @@ class KeyedUniforms:
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
-        self._offset = _offset(seed, purpose)
+        self._offset = derived_seed(seed, purpose)
 
     def one(self, key: int) -> float:
         """The number of one key."""
@@ -95,12 +94,6 @@ class KeyedUniforms:
     def many(self, keys: Keys) -> Doubles:
         """`one` of each key, (n,)."""
         return _unit_interval(_mixed_array(keys ^ np.uint64(self._offset)))
-
-
-@lru_cache(maxsize=256)
-def _offset(seed: int, purpose: str) -> int:
-    # The same for all the policies of an experiment.
-    return derived_seed(seed, purpose)
 
 
 def _unit_interval(values: Keys) -> Doubles:
@@ -128,14 +121,14 @@ def _hashed(text: str) -> int:
     return bytes_key(text.encode())
 
 
-_ONE_AT_A_TIME = threading.RLock()
+_ONE_AT_A_TIME = threading.RLock()  # modules draw from torch's generator, one for the process
 
 
 @contextmanager
 def first_weights(seed: int, *names: object) -> Iterator[None]:
     """In this block modules draw by the seed and the names; the generator is then as it was before.
 
-    Whatever builds modules does so in such a block, or it takes draws from those who do.
+    Modules must be built in such a block only, or they take draws from others.
     """
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derived_seed(seed, *names))

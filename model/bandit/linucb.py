@@ -21,7 +21,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 class Factors:
     """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖.
 
-    `own_target_theta` is the target's where it has one of its own (see `distilling`).
+    `own_target_theta` is the target's where it has one (see `target_head`).
     """
 
     theta: Doubles
@@ -41,7 +41,7 @@ class Factors:
 class LinUCB:
     """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model.
 
-    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `distilling`).
+    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `target_head`).
     """
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:

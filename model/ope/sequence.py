@@ -88,8 +88,8 @@ class ValueSequence:
             return lows, highs
         if (weights > scale * (1.0 + 1e-9)).any():
             raise ValueError(f"max_weight: a weight exceeds the stated bound {scale:g}")
-        shares = weights * rewards / scale
-        return scale * self._low.extend(shares), scale * (1.0 - self._high.extend(1.0 - shares))
+        values = weights * rewards / scale
+        return scale * self._low.extend(values), scale * (1.0 - self._high.extend(1.0 - values))
 
     @property
     def interval(self) -> Interval:

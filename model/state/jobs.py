@@ -40,7 +40,7 @@ def training_message(job: TrainingJob) -> Message:
         "kind": "training",
         "episode": job.data.episode,
         "seen": job.data.seen,
-        **_settled(job.config, job.seed),
+        **_config_and_seed(job.config, job.seed),
     }
     arrays = _network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
     for name, sample in (("source", job.data.source), ("target", job.data.target)):
@@ -52,7 +52,7 @@ def training_message(job: TrainingJob) -> Message:
 def judging_message(job: JudgingJob) -> Message:
     """All that the judgement depends on."""
     names = asdict(job.version)
-    header = {"kind": "judging", "version": names, **_settled(job.config, job.seed)}
+    header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
     arrays |= {"target": _array(job.target), "theta": job.factors.theta}
     arrays["inverse_root"] = job.factors.inverse_root
@@ -91,11 +91,13 @@ def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
 
 def judgement_of(answer: Message) -> Judgement:
     """What came of a judging."""
-    said = answer.header
-    report = said["report"] | {"bound": BoundTerms(**said["report"]["bound"])}
-    verdict = TransferVerdict(Word(said["verdict"]["word"]), tuple(said["verdict"]["reasons"]))
+    payload = answer.header
+    report = payload["report"] | {"bound": BoundTerms(**payload["report"]["bound"])}
+    verdict = TransferVerdict(
+        Word(payload["verdict"]["word"]), tuple(payload["verdict"]["reasons"])
+    )
     return Judgement(
-        said["encoder_version"], TransferReport(**report), Signs(**said["signs"]), verdict
+        payload["encoder_version"], TransferReport(**report), Signs(**payload["signs"]), verdict
     )
 
 
@@ -128,7 +130,7 @@ def _judging_job(message: Message, device: torch.device) -> JudgingJob:
     )
 
 
-def _settled(config: BanditConfig, seed: int) -> dict[str, Any]:
+def _config_and_seed(config: BanditConfig, seed: int) -> dict[str, Any]:
     return {"config": json.loads(config.to_json()), "seed": seed}
 
 

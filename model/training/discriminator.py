@@ -10,7 +10,7 @@ from model.encoders.size import DISCRIMINATOR_SIZE
 
 
 class Discriminator(nn.Module):
-    """Two hidden layers for each member that is aligned; a logit is positive for target."""
+    """Two hidden layers for each aligned member of an ensemble; a logit is positive for target."""
 
     def __init__(
         self, latent_size: int, hidden_size: int = DISCRIMINATOR_SIZE, members: int = 1
@@ -22,7 +22,7 @@ class Discriminator(nn.Module):
         self.last = MemberLinear(self.aligned, hidden_size, 1)
 
     def logits(self, latents: Tensor) -> Tensor:
-        """What each aligned member's part of the latents (n, d) says, (n, aligned)."""
+        """Logits from each aligned member's part of the latents (n, d), (n, aligned)."""
         hidden = by_member(latents, self.members)[:, -self.aligned :]
         for layer in self.hidden:
             hidden = functional.relu(layer(hidden))

@@ -225,8 +225,8 @@ class _Sampler:
     `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` target contexts,
     `teacher` another augmentation of these. The rest is the same in all batches of the episode:
     `alignment` and `strength` (T,) are each member's part in the alignment and its λ,
-    `consistency`, `teacher_weight`, `average_weight`, `arm_prior_factor` and `theta` weigh or serve a term.
-    What an experiment does not have yet is left out.
+    `consistency` weighs C, `teacher_weight` and `average_weight` move the slow copies, `theta` and
+    `arm_prior_factor` are what their terms need. What an experiment does not have yet is left out.
     """
 
     def __init__(self, inputs: EpisodeInputs, networks: Networks) -> None:

@@ -17,8 +17,7 @@ from model.rounds import Domain
 from model.training.discriminator import Discriminator
 from model.training.target_head import Distilled, HeadOutput, is_distilled
 
-# Contexts encoded at once. On a CPU an image takes half the time among 128 that it takes among 512
-# where convolutions pool: what lies between two layers then stays in the caches.
+# Contexts encoded at once: on a CPU so many that what lies between two layers stays in its caches.
 _FEWEST, _MOST, _NUMBERS, _ON_GPU = 128, 1024, 1 << 17, 8192
 _SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
 
@@ -48,7 +47,7 @@ class Head(nn.Module):
         return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Expected rewards, the mean over the members by what each weighs in the latents, (n, M)."""
+        """Expected rewards, the mean over the members by their weights in the latents, (n, M)."""
         weights = functional.normalize(member_norms(latents, self.members), p=1.0, dim=1, eps=TINY)
         return (weights[:, None] @ self.predicted(latents))[:, 0]
 
@@ -136,7 +135,7 @@ class Networks(nn.Module):
 
     @torch.no_grad()
     def head_output(self, latents: Tensor) -> HeadOutput:
-        """What the served head says of served latents."""
+        """The served head's output for served latents."""
         head = self.served_head
         scores = head.logits(latents).mean(dim=1)
         return HeadOutput(latents, head(latents), scores, is_linear=head.members == 1)

@@ -104,12 +104,12 @@ class JudgingJob:
 
 
 def _share_distance(source: Doubles, target: Doubles) -> float:
-    """Total variation between the shares of the best-rated arms."""
-    shares = [
+    """Total variation between the arm priors: how often each arm is rated best."""
+    priors = [
         np.bincount(scores.argmax(axis=1), minlength=scores.shape[1]) / len(scores)
         for scores in (source, target)
     ]
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+    return float(np.abs(priors[0] - priors[1]).sum() / 2)
 
 
 def _explained(predicted: Doubles, rewards: Doubles) -> float:
