@@ -108,16 +108,6 @@ class LinUCB:
         built.target_shift = target_shift
         return built
 
-    def merged(self, other: "LinUCB") -> Self:
-        """The statistics of two disjoint parts of a log together: sums add up."""
-        if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
-            raise ValueError("merge: the two states differ in shape or ridge")
-        if self.target_shift is not None or other.target_shift is not None:
-            raise ValueError("merge: what a head has learned does not add up")
-        return self.of_sums(
-            self.gram + other.gram, self.b + other.b, self.counts + other.counts, self.ridge
-        )
-
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
         stale = np.flatnonzero(self.counts != self._factored_counts)

@@ -258,14 +258,6 @@ def test_the_gate_judges_the_source():
     assert with_head.pending.run().verdict == without.pending.run().verdict
 
 
-def test_what_a_head_has_learned_does_not_add_up():
-    state = LinUCB(ARMS, SIZE, RIDGE)
-    other = LinUCB.of_sums(state.gram, state.b, state.counts, RIDGE, np.zeros((ARMS, SIZE)))
-    for first, second in ((state, other), (other, state)):
-        with pytest.raises(ValueError, match=r"^merge: "):
-            first.merged(second)
-
-
 def test_theta_of_the_target_follows_later_rounds_of_some_arms():
     rng = np.random.default_rng(0)
     state = LinUCB(ARMS, SIZE, RIDGE)
