@@ -20,8 +20,8 @@ from model.simulate import ClusterWorld
 WORLDS: dict[str, dict[str, object]] = {
     "shifted": {},
     "no shift": {"shift": 0.0},
-    "only the class balance differs": {"shift": 0.0, "target_shares": UNBALANCED},
-    "shifted, and the class balance differs": {"target_shares": UNBALANCED},
+    "only the class balance differs": {"shift": 0.0, "target_prior": UNBALANCED},
+    "shifted, and the class balance differs": {"target_prior": UNBALANCED},
     "shifted, graded rewards": {"graded": True},
 }
 Job = tuple[str, str, int, int]

@@ -1,4 +1,4 @@
-"""The algorithm: domain-adaptive neural contextual bandits, without clocks, I/O or global state.
+"""The algorithm: domain-adaptive neural contextual bandits, without clocks, I/O or state beside its objects.
 
 Other packages import its public names from here. Each is loaded on first use, because torch takes
 a second to load and not every program needs it.
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         to_bytes as to_bytes,
     )
     from model.training.networks import Networks as Networks
-    from model.training.optimiser import Moments as Moments
+    from model.training.optimiser import Moments as Moments, Recordings as Recordings
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
     from model.transfer.verdict import Word as Word
@@ -99,6 +99,7 @@ _HOMES = {
     "Policy": "model.bandit.policy",
     "RECIPE": "model.config",
     "Recipe": "model.config",
+    "Recordings": "model.training.optimiser",
     "RoundBlock": "model.rounds",
     "SYSTEMS": "model.config",
     "Scores": "model.rounds",

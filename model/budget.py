@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from model.config import BanditConfig
 from model.encoders.kinds import kind_of
 from model.encoders.size import NetworkSize, network_size
+from model.encoders.vectors import PCA_ROWS
+from model.memory import FIRST_ROWS
 from model.training.episode import STEPS_AT_ONCE
 
 FLOAT, DOUBLE = 4, 8
 # Rows of contexts and activations that one step holds: forward, kept for backward, gradients.
 COPIES_OF_ACTIVATIONS = 6
-COPIES_OF_BATCHES = 6  # while a view is made: noise, a mask and sums as large as the contexts
+COPIES_OF_BATCHES = (
+    6  # while contexts are augmented: noise, a mask and sums as large as the contexts
+)
 COPIES_OF_WEIGHTS = 8  # before, after, gradients, two moments before and after, the message
 COPIES_OF_STATISTICS = 4  # sums, A, its factor and the inverse of that
 # Remembered contexts: as they come, those of one domain apart; vectors also in double precision.
@@ -27,6 +31,8 @@ SAMPLED_BYTES = 8  # a context's reference
 MULTIPLICATIONS_A_SECOND = 8e9
 NUMBERS_A_SECOND = 5e7
 STEP_SECONDS = 2e-3
+# Multiplications for each number: of fitting scales, and of factoring a PCA's chunk.
+SCALING, FACTORING_A_CHUNK = 20.0, 10.0
 FACTORING_SECONDS = 5e-10  # of d³, for L⁻¹ and θ in double precision
 
 
@@ -74,7 +80,7 @@ class _Memory:
     """The contexts that a learner remembers."""
 
     def __init__(self, config: BanditConfig, rounds: int | None) -> None:
-        most = math.inf if rounds is None else max(64, 2 * rounds)  # blocks grow by doubling
+        most = math.inf if rounds is None else max(FIRST_ROWS, 2 * rounds)
         self.context_bytes = FLOAT * math.prod(config.context_shape)
         self.rounds = int(min(config.rebuild_window, most))
         self.sampled = int(min(config.reservoir_size, most))
@@ -120,11 +126,11 @@ def _fitting(config: BanditConfig, memory: _Memory) -> float:
     inputs = memory.context_bytes // FLOAT
     rows = memory.rounds + 2 * memory.sampled
     if not kind_of(config).startswith("pca"):
-        return 20.0 * rows * inputs
-    chunk = 1024 + min(config.component_count, inputs)
-    return 10.0 * rows * inputs * min(chunk, inputs)
+        return SCALING * rows * inputs
+    chunk = PCA_ROWS + min(config.component_count, inputs)
+    return FACTORING_A_CHUNK * rows * inputs * min(chunk, inputs)
 
 
 def _passes(config: BanditConfig) -> int:
-    """Batches that a step encodes: rounds of both domains, target contexts, and the teacher's view."""
+    """Batches that a step encodes: rounds of both domains, target contexts, and the teacher's."""
     return 3 + (config.consistency_weight > 0)

@@ -86,7 +86,19 @@ class BanditConfig:
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
-        1, "most towers of the committee, which share φ(x) evenly", symbol="T", bounds=(1, 64)
+        1,
+        "most members of an ensemble (committee), which share φ(x) evenly",
+        symbol="T",
+        bounds=(1, 64),
+    )
+    downweight_unseen: bool = _field(
+        True, "down-weight a vector's features that rewarded rounds have not seen vary"
+    )
+    align_binary: bool = _field(
+        False, "in an ensemble, align features with two values like measured ones"
+    )
+    domain_batch_norm: bool = _field(
+        True, "each domain's images are normalised by batch statistics of their own"
     )
     component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
 
@@ -114,22 +126,24 @@ class BanditConfig:
     divergence_ramp: int = _field(
         40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, INF)
     )
-    balance_classes: bool = _field(
-        True, "weigh source contexts by the estimated target arm shares in D"
-    )
     consistency_weight: float = _field(
-        0.0, "weight of the mean teacher's consistency on target views", bounds=(0, INF)
+        0.0,
+        "weight of the mean teacher's consistency on augmented target contexts",
+        bounds=(0, INF),
     )
-    view_rounds: bool = _field(False, "learn from random views of contexts")
+    view_rounds: bool = _field(False, "learn from random augmentation of contexts (views)")
     view_dropout: float = _field(
-        0.1, "share of a vector's measurements that a view leaves out", bounds=(0, 0.9)
+        0.1, "share of a vector's measured features that augmentation leaves out", bounds=(0, 0.9)
+    )
+    match_arm_prior: bool = _field(
+        True, "scale the teacher's arm probabilities to the arm prior of the source"
     )
     teacher_decay: float = _field(0.99, "decay of the mean teacher a step", bounds=(0, 1))
     average_decay: float = _field(
         0.0, "decay a step of the average that is served; 0 = none", bounds=(0, 1)
     )
     confidence_floor: float = _field(
-        0.9, "teacher's least confidence for a target view to count", bounds=(0, 1)
+        0.9, "teacher's least confidence for a target context to count", bounds=(0, 1)
     )
 
     distil_head: bool = _field(
@@ -265,17 +279,15 @@ SYSTEMS: Mapping[str, Values] = {
 
 # Vectors: the wider bonus earns more on the source, for each encoder that learns.
 _WIDE: Values = {"alpha": 0.5}
-# No strength of alignment is right for all data sets, and there is little data to tell; towers that
-# differ in it err less together than any one of them (see `towers`), and so does an average over the
-# last updates. Views keep the few subjects from being learned by heart; seeds agree more by views that
-# leave out much (decision 0044).
-_COMMITTEE: Values = {
+# No strength of alignment is right for all data sets. Members that differ in it err less together than
+# any one of them (model/encoders/ensemble.py), and so does an average over the last updates.
+# Augmentation keeps the few subjects from being learned by heart, the more the more it leaves out.
+_ENSEMBLE: Values = {
     **_WIDE,
     "encoder": "committee",
     "tower_count": 8,
     "latent_size": 128,
     "hidden_sizes": (64, 64),
-    "balance_classes": False,
     "average_decay": 0.999,
     "view_rounds": True,
     "view_dropout": 0.5,
@@ -284,9 +296,8 @@ _COMMITTEE: Values = {
 _ON_VECTORS: Mapping[str, Values] = {
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
-    "daband": _COMMITTEE,
-    # With a teacher, seeds agree more by twice as many towers of half the width (decision 0039).
-    "daband-plus": {**_COMMITTEE, "tower_count": 16},
+    "daband": _ENSEMBLE,
+    "daband-plus": _ENSEMBLE,
 }
 
 # Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts
@@ -294,7 +305,7 @@ _ON_VECTORS: Mapping[str, Values] = {
 _IMAGES: Values = {"alpha": 0.5, "batch_size": 128, "reservoir_size": 20_000}
 _ON_IMAGES: Mapping[str, Values] = {
     **dict.fromkeys(SYSTEMS, _IMAGES),
-    "daband": {**_IMAGES, "divergence_ramp": 300, "balance_classes": False},
+    "daband": {**_IMAGES, "divergence_ramp": 300},
     "daband-plus": {
         **_IMAGES,
         # With a teacher, seeds agree more by strides in place of pools, and by its head (decision 0051).
@@ -303,7 +314,6 @@ _ON_IMAGES: Mapping[str, Values] = {
         "distil_head": True,
         "divergence_weight": 0.3,
         "divergence_ramp": 100,
-        "balance_classes": False,
         "consistency_weight": 3.0,
         "view_rounds": True,
         "learning_rate": 2e-3,
@@ -347,7 +357,21 @@ class Recipe:
 
 # Raise the version with every change of what a method means, in the tables above or in what training
 # does with them. Add to `retired` what no code does any more: experiments keep what they began with.
-RECIPE = Recipe(1, SYSTEMS, _ON_VECTORS, _ON_IMAGES, retired=())
+RECIPE = Recipe(
+    2,
+    SYSTEMS,
+    _ON_VECTORS,
+    _ON_IMAGES,
+    retired=(
+        Retired("balance_classes", 2, lambda values: _has_adversary(values, "balance_classes")),
+        Retired("weights by agreement", 2, lambda values: values["encoder"] == "committee"),
+        Retired("bfloat16 convolutions", 2, lambda values: len(values["context_shape"]) == 3),
+    ),
+)
+
+
+def _has_adversary(values: Values, switch: str) -> bool:
+    return bool(values.get(switch)) and values["divergence_weight"] > 0
 
 
 def system_config(name: str, **values: Any) -> BanditConfig:

@@ -31,9 +31,9 @@ from model.rounds import (
     checked_reward,
     checked_rows,
 )
-from model.training.episode import Trained, TrainingSet, train_episode
+from model.training.episode import EpisodeInputs, Trained, TrainingSet, train_episode
 from model.training.networks import Networks
-from model.training.optimiser import Moments
+from model.training.optimiser import Moments, Recordings
 from model.training.rebuild import (
     EncodedRounds,
     empty_statistics,
@@ -45,7 +45,7 @@ from model.transfer.bound import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
 
-_DISTILLED = 2048  # target contexts for which θ says what the head says
+_DISTILLED = 2048  # target contexts that the target's θ is fitted on
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +63,14 @@ class Outcome:
     encoded: EncodedRounds | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """Everything an encoder update needs, frozen; `run` is pure: where it runs is all the same."""
+class TrainingJob(EpisodeInputs):
+    """An encoder update that is due; `run` is pure: where it runs is all the same."""
 
-    data: TrainingSet
-    networks: Networks
-    moments: Moments
-    theta: Doubles
-    config: BanditConfig
-    seed: int
+    __slots__ = ()
 
-    def run(self) -> Outcome:
+    def run(self, recordings: Recordings | None = None) -> Outcome:
         """Train, distil the head, rebuild on the training set and pass the gate."""
-        trained = train_episode(
-            self.networks, self.moments, self.data, self.config, self.seed, self.theta
-        )
+        trained = train_episode(self, recordings)
         encoded = EncodedRounds.under(trained.networks, self.data.rounds)
         if trained.losses and is_finite(encoded.latents):
             self._distil(trained.networks, encoded.latents)
@@ -93,11 +85,11 @@ class TrainingJob:
         )
 
     def _distil(self, networks: Networks, rounds: torch.Tensor) -> None:
-        """Put what the head has learned into θ, as it is for latents of the rounds and of the target."""
+        """Fit the target's θ to the head, on latents of the rounds and of the target."""
         if networks.distilled is None:
             return
         target = networks.encode(self.data.target.contexts[-_DISTILLED:], Domain.TARGET)
-        groups = [networks.said(z) for z in (rounds, target) if len(z)]
+        groups = [networks.head_output(z) for z in (rounds, target) if len(z)]
         networks.distilled.fit(groups, self.data.seen, self.config.ridge)
 
     def _verdict(self, trained: Trained, latents: torch.Tensor) -> Verdict:
@@ -145,6 +137,7 @@ class Learner:
         }
         self._held_out = HeldOutRounds(seed, config.holdout_share)
         self.pending: TrainingJob | None = None
+        self._recordings = Recordings()
         self.refreeze()
 
     def refreeze(self) -> None:
@@ -224,7 +217,7 @@ class Learner:
         """Run the pending encoder update, if there is one, and conclude it at once."""
         if self.pending is None:
             return None
-        outcome = self.pending.run()
+        outcome = self.pending.run(self._recordings)
         self.conclude(outcome)
         return outcome
 

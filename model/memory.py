@@ -15,13 +15,15 @@ from torch import Tensor
 from model.randomness import NumberedDraws
 from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
+FIRST_ROWS = 64  # of a block that doubles as it grows
+
 
 class ContextRows:
     """A growing, bounded block of contexts (capacity, *shape) addressed by row."""
 
     def __init__(self, capacity: int, shape: tuple[int, ...], device: torch.device) -> None:
         self.capacity = capacity
-        self._hold(torch.zeros((min(capacity, 64), *shape), device=device))
+        self._hold(torch.zeros((min(capacity, FIRST_ROWS), *shape), device=device))
 
     def __len__(self) -> int:
         return self._length
@@ -116,7 +118,7 @@ class RoundWindow:
         self.contexts = ContextRows(capacity, shape, device)
         # Each a growing block of the contexts' length.
         self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(64, dtype=kind) for name, kind in COLUMNS.items()
+            name: np.zeros(FIRST_ROWS, dtype=kind) for name, kind in COLUMNS.items()
         }
 
     def __len__(self) -> int:
@@ -199,7 +201,7 @@ class Reservoir:
 
     def add(self, references: Integers, contexts: Floats) -> None:
         """Offer contexts (n, *shape) to the sample, in order."""
-        chosen: dict[int, int] = {}  # rows of the sample and who is the last to take them
+        chosen: dict[int, int] = {}  # rows of the sample, and the last context to take each
         for index in range(len(references)):
             row = self._row_of_next()
             if row < self.capacity:

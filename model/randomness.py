@@ -4,7 +4,6 @@ Nothing has to be saved to go on after a restart, and no draw depends on another
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -83,7 +82,7 @@ class KeyedUniforms:
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
-        self._offset = _offset(seed, purpose)
+        self._offset = derived_seed(seed, purpose)
 
     def one(self, key: int) -> float:
         """The number of one key."""
@@ -92,12 +91,6 @@ class KeyedUniforms:
     def many(self, keys: Keys) -> Doubles:
         """`one` of each key, (n,)."""
         return _unit_interval(_mixed_array(keys ^ np.uint64(self._offset)))
-
-
-@lru_cache(maxsize=256)
-def _offset(seed: int, purpose: str) -> int:
-    # The same for all the policies of an experiment.
-    return derived_seed(seed, purpose)
 
 
 def _unit_interval(values: Keys) -> Doubles:

@@ -33,7 +33,7 @@ class ClusterWorld:
 
     The target is the source rotated, scaled, shifted and bent by `shift` (0 = the same domain,
     1 = strong), then moved `gap` away (5 leaves no overlap). With `permuted`, each class of the target
-    pays another arm than in the source. `target_shares` changes the class balance of the target. `graded` rewards pay
+    pays another arm than in the source. `target_prior` changes the class balance of the target. `graded` rewards pay
     near arms a little instead of 1 for the best and 0 for the others.
     """
 
@@ -41,7 +41,7 @@ class ClusterWorld:
     arm_count: int = 5
     size: int = 16
     shift: float = 1.0
-    target_shares: tuple[float, ...] | None = None
+    target_prior: tuple[float, ...] | None = None
     graded: bool = False
     noise: float = 0.35
     gap: float = 0.0
@@ -58,8 +58,8 @@ class ClusterWorld:
     def draw(self, domain: Domain, count: int, *names: object) -> Draw:
         """`count` independent rounds; the same names draw the same rounds."""
         rng = generator(self.seed, "draw", domain, *names)
-        shares = self.target_shares if domain is Domain.TARGET else None
-        classes = rng.choice(self.arm_count, size=count, p=shares)
+        prior = self.target_prior if domain is Domain.TARGET else None
+        classes = rng.choice(self.arm_count, size=count, p=prior)
         clusters = 2 * classes + rng.integers(2, size=count)
         contexts = self._centers()[clusters] + self.noise * rng.standard_normal((count, self.size))
         if domain is Domain.TARGET:

@@ -14,7 +14,7 @@ _KINDS: dict[str, tuple[float, tuple[float, ...] | None]] = {
 }
 _SEEDS = (0, 1)
 _WORLDS = {
-    f"simulated:{kind}-{seed}": ClusterWorld(seed=seed, shift=shift, target_shares=shares)
+    f"simulated:{kind}-{seed}": ClusterWorld(seed=seed, shift=shift, target_prior=shares)
     for kind, (shift, shares) in _KINDS.items()
     for seed in _SEEDS
 }

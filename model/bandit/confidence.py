@@ -1,11 +1,11 @@
 """Transfer confidence: how far a target decision is supported by aligned source data.
 
-    confidence = overlap · p(right | decision score) · √(support · odds) · (1 − γ·width²)
+    confidence = overlap · p(right | decision score) · √(support · in_source) · (1 − γ·width²)
 
 - p: logistic in the margin between best and second arm, fitted on held-out source rounds;
 - support: conformal, the share of held-out source latents that lie as far from the source
   prototypes as this one, over TAIL, at most 1;
-- odds: twice the domain classifier's probability of the source, at most 1;
+- in_source: twice the domain classifier's probability of the source, at most 1;
 - width: ‖L⁻¹φ‖ of the best arm, the Mahalanobis distance to what the arm was learned from;
 - overlap: 1 where the domains cannot be told apart, 0 where they always can.
 
@@ -24,13 +24,17 @@ from model.rounds import Booleans, Doubles, Floats, Integers
 PROTOTYPES = 32  # of each domain
 LEAST_ROUNDS = 32  # held-out source rounds and target contexts; fewer tell nothing
 MOST_LATENTS = 512  # of each domain are looked at
-QUANTILES = 33
-TAIL = 0.1
+QUANTILES = 33  # of the held-out similarities that are kept
+TAIL = 0.1  # contexts among the farthest tenth of the source's are less supported
 SLACK = 2.5  # overlap = SLACK·(1 − accuracy): accuracies up to 0.6 are noise
-_SHARPNESS = 8.0
-_RIDGE = 1.0
-_PRIOR = 0.01
-_ITERATIONS = 10
+_SHARPNESS = 8.0  # of the bumps around prototypes: they fade at a cosine of about 0.9
+_KMEANS_ROUNDS = 8
+_RIDGE = 1.0  # on the domain classifier, which has more bumps than it needs
+_CALIBRATION_RIDGE = 0.01  # on the slope of p(right | margin): hardly any
+_INTERCEPT_RIDGE = 1e-3  # keeps Newton's system solvable
+_NEWTON_STEPS = 10
+_LONGEST_STEP = 5.0  # Newton's steps overshoot where classes are separable
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +117,13 @@ class Confidence:
         """
         similarity = latents @ self.prototypes.T.astype(latents.dtype)
         nearest = similarity[:, : self.source_count].max(axis=1)
-        shares = np.interp(nearest, self.distances, np.linspace(0, 1, QUANTILES))
-        support = np.minimum(1.0, (shares + 1.0 / QUANTILES) / TAIL)
+        ranks = np.interp(nearest, self.distances, np.linspace(0, 1, QUANTILES))
+        support = np.minimum(1.0, (ranks + 1.0 / QUANTILES) / TAIL)
         bumps = np.exp(_SHARPNESS * (similarity.astype(np.float64) - 1.0))
-        odds = np.minimum(1.0, 2.0 * _sigmoid(-(self.domain[0] + bumps @ self.domain[1:])))
+        in_source = np.minimum(1.0, 2.0 * _sigmoid(-(self.domain[0] + bumps @ self.domain[1:])))
         right = _sigmoid(self.decision[0] + self.decision[1] * scores)
         known = np.clip(1.0 - ridge * np.square(widths), 0.0, 1.0)
-        return np.asarray(self.overlap * right * np.sqrt(support * odds) * known)
+        return np.asarray(self.overlap * right * np.sqrt(support * in_source) * known)
 
 
 def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = None) -> Doubles:
@@ -136,7 +140,7 @@ def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = N
     return np.where(np.isfinite(gap), gap, best_two[:, 1])
 
 
-def prototypes_of(latents: Doubles, count: int, rounds: int = 8) -> Doubles:
+def prototypes_of(latents: Doubles, count: int, rounds: int = _KMEANS_ROUNDS) -> Doubles:
     """At most `count` unit vectors that stand for the latents: farthest first, then k-means."""
     chosen = [latents[0]]
     similarity = latents @ latents[0]
@@ -149,7 +153,7 @@ def prototypes_of(latents: Doubles, count: int, rounds: int = 8) -> Doubles:
         nearest = (latents @ centers.T).argmax(axis=1)
         sums = np.eye(len(centers))[nearest].T @ latents
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        centers = np.where(norms > 0, sums / np.maximum(norms, 1e-12), centers)
+        centers = np.where(norms > 0, sums / np.maximum(norms, _TINY), centers)
     return centers
 
 
@@ -190,7 +194,7 @@ def _calibrated(held_out: HeldOut, config: BanditConfig) -> Doubles:
     # Platt's targets: a few rounds never make it certain.
     count = known.sum()
     smooth = outcomes[known] * (1 - 2 / (count + 2)) + 1 / (count + 2)
-    fitted = logistic_fit(scores[known][:, None], smooth, np.ones(count), _PRIOR)
+    fitted = logistic_fit(scores[known][:, None], smooth, np.ones(count), _CALIBRATION_RIDGE)
     if fitted[1] >= 0:
         return fitted
     level = float(smooth.mean())  # a negative slope is noise
@@ -201,14 +205,14 @@ def logistic_fit(rows: Doubles, labels: Doubles, weights: Doubles, ridge: float)
     """Weights (1 + d,), the intercept first, by damped Newton steps; `labels` lie in [0, 1]."""
     design = np.concatenate([np.ones((len(rows), 1)), rows], axis=1)
     penalty = np.full(design.shape[1], ridge)
-    penalty[0] = 1e-3
+    penalty[0] = _INTERCEPT_RIDGE
     found = np.zeros(design.shape[1])
-    for _ in range(_ITERATIONS):
+    for _ in range(_NEWTON_STEPS):
         p = _sigmoid(design @ found)
         gradient = design.T @ (weights * (p - labels)) + penalty * found
         curvature = (design * (weights * p * (1 - p))[:, None]).T @ design + np.diag(penalty)
         step = np.linalg.solve(curvature, gradient)
-        found = found - step * min(1.0, 5.0 / (np.abs(step).max() + 1e-12))
+        found = found - step * min(1.0, _LONGEST_STEP / (np.abs(step).max() + _TINY))
     return found
 
 

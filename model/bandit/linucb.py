@@ -5,13 +5,11 @@ the rounds alone and never on how a stream was cut into batches.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import torch
 
-from model.bandit.packed_sums import PackedSums
 from model.rounds import Domain, Doubles, Floats, Integers
 
 
@@ -23,7 +21,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 class Factors:
     """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖.
 
-    `own_target_theta` is the target's where it has one of its own (see `distilling`).
+    `own_target_theta` is the target's where it has one (see `target_head`).
     """
 
     theta: Doubles
@@ -43,14 +41,15 @@ class Factors:
 class LinUCB:
     """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model.
 
-    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `distilling`).
+    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `target_head`).
     """
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
         self.ridge = ridge
-        self._sums = PackedSums(model_count, latent_size)
-        self.counts: Integers = np.zeros(model_count, dtype=np.int64)
         shape = (model_count, latent_size)
+        self._gram: Doubles = np.zeros((*shape, latent_size))
+        self._b: Doubles = np.zeros(shape)
+        self.counts: Integers = np.zeros(model_count, dtype=np.int64)
         self.target_shift: Doubles | None = None
         self._factors = Factors(np.zeros(shape), np.zeros((*shape, latent_size)))
         self._factored_counts: Integers = np.full(model_count, -1)  # none is factored yet
@@ -60,12 +59,12 @@ class LinUCB:
     @property
     def gram(self) -> Doubles:
         """A copy of Σ zzᵀ of each model, (M, d, d)."""
-        return self._sums.gram()
+        return self._gram.copy()
 
     @property
     def b(self) -> Doubles:
         """A copy of Σ rz of each model, (M, d)."""
-        return self._sums.b()
+        return self._b.copy()
 
     @property
     def A(self) -> Doubles:  # noqa: N802 - the paper's name
@@ -74,7 +73,10 @@ class LinUCB:
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
         """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
-        self._sums.add(latents, models, rewards)
+        wide = latents.astype(np.float64)
+        for z, model, reward in zip(wide, models.tolist(), rewards.tolist(), strict=True):
+            self._gram[model] += z[:, None] * z
+            self._b[model] += reward * z
         self.counts += np.bincount(models, minlength=len(self.counts))
 
     @classmethod
@@ -102,19 +104,9 @@ class LinUCB:
     ) -> Self:
         """The statistics with these sums: Σ zzᵀ (M, d, d), Σ rz (M, d) and the number of rounds (M,)."""
         built = cls(len(b), b.shape[1], ridge)
-        built._sums, built.counts = PackedSums.of(gram, b), counts
+        built._gram, built._b, built.counts = _symmetric(gram), b.copy(), counts.copy()
         built.target_shift = target_shift
         return built
-
-    def merged(self, other: "LinUCB") -> Self:
-        """The statistics of two disjoint parts of a log together: sums add up."""
-        if self.gram.shape != other.gram.shape or self.ridge != other.ridge:
-            raise ValueError("merge: the two states differ in shape or ridge")
-        if self.target_shift is not None or other.target_shift is not None:
-            raise ValueError("merge: what a head has learned does not add up")
-        return self.of_sums(
-            self.gram + other.gram, self.b + other.b, self.counts + other.counts, self.ridge
-        )
 
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
@@ -136,25 +128,26 @@ class LinUCB:
 
     def _factored(self, models: Integers | None) -> Factors:
         """θ and L⁻¹ of some models, of all for none."""
-        A, b = _regularised(self._sums.gram(models), self.ridge), self._sums.b(models)
+        chosen = slice(None) if models is None else models
+        A, b = _regularised(self._gram[chosen].copy(), self.ridge), self._b[chosen]
         try:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
             raise NotPositiveDefiniteError("A is not positive definite") from error
         # By substitution: several times cheaper than an inverse that does not know of the zeros.
-        root, unit = torch.from_numpy(L), _unit(L.shape[1])
-        inverse_root = torch.linalg.solve_triangular(root, unit, upper=False).numpy()
+        unit = torch.eye(L.shape[1], dtype=torch.float64)
+        inverse_root = torch.linalg.solve_triangular(torch.from_numpy(L), unit, upper=False).numpy()
         theta = _solved(A, inverse_root, b)
         if self.target_shift is None:
             return Factors(theta, inverse_root)
-        shift = self.target_shift if models is None else self.target_shift[models]
-        return Factors(theta, inverse_root, _solved(A, inverse_root, b + shift))
+        shifted = b + self.target_shift[chosen]
+        return Factors(theta, inverse_root, _solved(A, inverse_root, shifted))
 
     def condition_numbers(self) -> Doubles:
         """Condition number of each A, (M,); only of those that changed since the last call it is found anew."""
         stale = np.flatnonzero(self.counts != self._conditioned_counts)
         if stale.size:
-            values = np.linalg.eigvalsh(_regularised(self._sums.gram(stale), self.ridge))
+            values = np.linalg.eigvalsh(_regularised(self._gram[stale], self.ridge))
             self._conditions[stale] = values[:, -1] / values[:, 0]
             self._conditioned_counts = self.counts.copy()
         return self._conditions.copy()
@@ -168,12 +161,12 @@ def _solved(A: Doubles, inverse_root: Doubles, b: Doubles) -> Doubles:
     return theta[..., 0]
 
 
+def _symmetric(gram: Doubles) -> Doubles:
+    """A copy whose upper triangle mirrors the lower: a matrix product may round the two differently."""
+    return np.where(np.tri(gram.shape[1], dtype=np.bool_), gram, gram.mT)
+
+
 def _regularised(gram: Doubles, ridge: float) -> Doubles:
     """γI + Σ zzᵀ, in the memory of the latter."""
     gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridge
     return gram
-
-
-@lru_cache(maxsize=8)
-def _unit(size: int) -> torch.Tensor:
-    return torch.eye(size, dtype=torch.float64)

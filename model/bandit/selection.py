@@ -8,7 +8,7 @@ import numpy as np
 from model.randomness import KeyedUniforms
 from model.rounds import Booleans, Doubles, Floats, Integers, Keys
 
-TIE_TOLERANCE = 1e-6
+TIE_TOLERANCE = 1e-6  # a few times the rounding of scores near 1 in float32
 _TINY = 1e-300  # stands for 0 in a logarithm: 0·log 0 = 0
 
 

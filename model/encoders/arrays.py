@@ -14,7 +14,7 @@ from torch import Tensor
 # A numpy array or a torch tensor.
 Array = Any
 
-_TINY = 1e-12
+TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
 class Arrays(Protocol):
@@ -55,7 +55,7 @@ class _Numpy:
         return np.sqrt(np.vecdot(vectors, vectors))
 
     def unit(self, vectors: Array) -> Array:
-        return vectors / (self.norms(vectors) + _TINY)[..., None]
+        return vectors / (self.norms(vectors) + TINY)[..., None]
 
 
 class _Torch:
@@ -72,7 +72,7 @@ class _Torch:
         return torch.linalg.vector_norm(vectors, dim=-1)
 
     def unit(self, vectors: Array) -> Array:
-        return vectors / (self.norms(vectors) + _TINY)[..., None]
+        return vectors / (self.norms(vectors) + TINY)[..., None]
 
 
 def arrays_on(device: torch.device) -> Arrays:

@@ -12,13 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.encoders.arrays import Array
+from model.encoders.arrays import TINY as TINY, Array
 from model.rounds import Domain, Floats
 
 # From contexts (n, …) to latents (n, d).
 Frozen = Callable[[Array], Array]
-
-TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
 class Encoder(nn.Module):
@@ -27,7 +25,7 @@ class Encoder(nn.Module):
     latent_size: int
     # Whether a frozen forward on the CPU rounds a row the same, whatever other rows come with it.
     is_rowwise: bool = False
-    towers: int = 1  # equal parts of the latents that are trained each by itself
+    members: int = 1  # of an ensemble: equal parts of the latents, each trained by itself
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Latents with gradients, batch statistics in training mode."""
@@ -46,11 +44,8 @@ class Encoder(nn.Module):
         `rewarded`: the contexts of the rounds that it will learn from.
         """
 
-    def settle(self, source: Tensor, target: Tensor) -> None:
-        """Take batch statistics from contexts as they are (either may be empty), after training."""
-
-    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
-        """Take what each tower weighs from expected rewards (n, T, M) of target contexts, and from contexts."""
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
+        """After training, take statistics from contexts as they are (either may be empty)."""
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""

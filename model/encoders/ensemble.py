@@ -1,16 +1,11 @@
-"""A committee of encoders for vectors: T small towers side by side, their latents joined.
+"""An ensemble of small encoders (T members) side by side, their latents joined.
 
-How strongly to align (λ) cannot be tuned without target rewards, and no single strength is right
-everywhere. The towers differ in it, 0 included, and in whether a domain is standardised by its own
-statistics or by those of both; the joined latents let the linear model average over all of them.
-The aligned half weighs more where its towers agree more on the target than those of the other half
-do: towers start different and err in different ways, so that what errs more agrees less. It weighs
-less the more features only say yes or no: a domain may distort what is measured, and alignment undoes
-that, but more yeses are other subjects, who need other arms.
+How strongly to align (λ) cannot be tuned without target rewards, and no strength is right everywhere.
+The members differ in it, 0 included. They also differ in their scale: one for both domains, or one for
+each. The linear model on the joined latents averages over all of them.
 """
 
 import math
-from itertools import combinations
 
 import torch
 from torch import Tensor, nn
@@ -18,70 +13,61 @@ from torch.nn import functional
 
 from model.encoders.base import TINY
 
-_TRUST = 20.0  # how fast weight goes to the half that agrees more; 0.05 more gives it 0.73
-_LEAST_WIDTH = 4  # latents of a tower: with fewer it could not tell arms apart
+_LEAST_WIDTH = 4  # latents of a member: with fewer it could not tell arms apart
 
 
-class TowerLinear(nn.Module):
-    """T linear layers side by side: (n, T, in) → (n, T, out), each started like nn.Linear."""
+class MemberLinear(nn.Module):
+    """T linear layers side by side: (n, T, in) → (n, T, out), each initialised like nn.Linear."""
 
-    def __init__(self, towers: int, inputs: int, outputs: int) -> None:
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = 1.0 / math.sqrt(inputs)
-        self.weight = nn.Parameter(torch.empty(towers, inputs, outputs).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(towers, 1, outputs).uniform_(-bound, bound))
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
 
     def forward(self, values: Tensor) -> Tensor:
         return torch.baddbmm(self.bias, values.transpose(0, 1), self.weight).transpose(0, 1)
 
 
 def fitting_count(most: int, latent_size: int) -> int:
-    """One, or the most in pairs up to `most` that share the latents evenly and are not too narrow."""
+    """The largest even number up to `most` that divides the latents and leaves each wide enough, or 1."""
     pairs = range(2, min(most, latent_size // _LEAST_WIDTH) + 1, 2)
     return max((count for count in pairs if latent_size % count == 0), default=1)
 
 
-def by_tower(latents: Tensor, towers: int) -> Tensor:
-    """Joined latents (n, T·d) as (n, T, d), each of norm 1 again, whatever it weighs."""
-    parts: Tensor = latents.unflatten(1, (towers, -1))
-    return parts if towers == 1 else functional.normalize(parts, dim=2, eps=TINY)
+def by_member(latents: Tensor, members: int) -> Tensor:
+    """Joined latents (n, T·d) as (n, T, d), each part scaled to norm 1 again."""
+    parts: Tensor = latents.unflatten(1, (members, -1))
+    return parts if members == 1 else functional.normalize(parts, dim=2, eps=TINY)
 
 
-def tower_norms(latents: Tensor, towers: int) -> Tensor:
-    """What each tower weighs in joined latents (n, T·d), (n, T)."""
-    norms: Tensor = latents.unflatten(1, (towers, -1)).norm(dim=2)
+def member_norms(latents: Tensor, members: int) -> Tensor:
+    """The weight of each member in joined latents (n, T·d), (n, T)."""
+    norms: Tensor = latents.unflatten(1, (members, -1)).norm(dim=2)
     return norms
 
 
-def tower_shares(towers: int) -> Tensor:
-    """How far each tower takes part in the alignment: not for the first half, then rising in pairs to 1."""
-    pairs = torch.arange(towers - 1, -1, -1) // 2
-    steps = max(1, (towers + 2) // 4)
+def alignment_factors(members: int) -> Tensor:
+    """How far each member is aligned, (T,): 0 in the first half, then rising in pairs to 1."""
+    pairs = torch.arange(members - 1, -1, -1) // 2
+    steps = max(1, (members + 2) // 4)
     return (1 - pairs / steps).clamp_min(0.0)
 
 
-def aligned_count(towers: int) -> int:
-    """How many towers take part in the alignment; they are the last ones."""
-    return int(tower_shares(towers).count_nonzero())
+def aligned_count(members: int) -> int:
+    """How many members are aligned; they are the last ones."""
+    return int(alignment_factors(members).count_nonzero())
 
 
-def tower_weights(predicted: Tensor, measured: float = 1.0) -> Tensor:
-    """What each tower weighs (T,), given expected rewards (n, T, M) of target contexts.
+def member_weights(members: int, measured: float) -> Tensor:
+    """The weights of the members in the joined latents, (T,), given the fraction of measured features.
 
-    `measured`: the share of features that are more than a yes or no.
+    Alignment undoes how a domain distorts measurements. It has nothing to undo in binary features: the
+    aligned half weighs nothing if all are binary, and the same as the other half if all are measured.
     """
-    towers = predicted.shape[1]
-    aligned = aligned_count(towers)
-    if aligned == towers:
-        return torch.ones(towers)
-    arms = predicted.argmax(dim=2)
-    lead = _agreement(arms[:, -aligned:]) - _agreement(arms[:, :-aligned])
-    share = measured / (1.0 + math.exp(-_TRUST * lead))
-    weights = torch.tensor([1.0 - share] * (towers - aligned) + [share] * aligned)
-    return functional.normalize(weights, dim=0) * math.sqrt(towers)
-
-
-def _agreement(arms: Tensor) -> float:
-    """The share of rows (n, T) in which two towers choose the same arm, of the two that agree most."""
-    pairs = combinations(arms.unbind(dim=1), 2)
-    return max((float((a == b).float().mean()) for a, b in pairs), default=0.0)
+    aligned = aligned_count(members)
+    if aligned == members:
+        return torch.ones(members)
+    share = measured / 2
+    weights = torch.tensor([1.0 - share] * (members - aligned) + [share] * aligned)
+    return functional.normalize(weights, dim=0) * math.sqrt(members)

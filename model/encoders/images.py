@@ -13,10 +13,11 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.precision import rounded
 from model.rounds import HUGE, Domain
 
 _MOST_CELLS = 8  # rows and columns of an image's last feature map
+_LARGEST_PIXEL = HUGE**0.5  # convolutions of pixels up to here stay inside float32
+_MOMENTUM = 0.1  # weight of a batch in the running statistics, as torch has it
 
 
 class DomainBatchNorm(nn.Module):
@@ -26,7 +27,7 @@ class DomainBatchNorm(nn.Module):
     variance: Tensor
     batch_count: Tensor
 
-    def __init__(self, size: int, momentum: float = 0.1) -> None:
+    def __init__(self, size: int, momentum: float = _MOMENTUM) -> None:
         super().__init__()
         self.momentum = momentum
         self.weight = nn.Parameter(torch.ones(size))
@@ -76,6 +77,7 @@ class Conv(Encoder):
         channels, height, width = config.context_shape
         sizes = [layer.channels for layer in self.layers]
         self.latent_size = config.latent_size
+        self._is_split = config.domain_batch_norm
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b.channels, b.kernel, b.stride, padding=b.kernel // 2, bias=False)
             for a, b in zip([channels, *sizes[:-1]], self.layers, strict=True)
@@ -83,7 +85,6 @@ class Conv(Encoder):
         self.norms = nn.ModuleList(map(DomainBatchNorm, sizes))
         self.cells = cells(height), cells(width)
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
-        self._is_settling = False
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         return self._perceived(contexts, [(domain, len(contexts))])
@@ -94,13 +95,10 @@ class Conv(Encoder):
 
     def _perceived(self, contexts: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
         """Latents of contexts of which so many, one domain after the other, belong to each domain."""
-        hidden = contexts.clip(-(HUGE**0.5), HUGE**0.5)
+        if not self._is_split:
+            counts = [(Domain.SOURCE, len(contexts))]
+        hidden = contexts.clip(-_LARGEST_PIXEL, _LARGEST_PIXEL)
         hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
-        with rounded(contexts, is_wanted=self.training and not self._is_settling):
-            hidden = self._convolved(hidden, counts)
-        return functional.normalize(self.project(hidden.to(contexts.dtype).flatten(1)), eps=TINY)
-
-    def _convolved(self, hidden: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
         for layer, convolution, norm in zip(
             self.layers, self.convolutions, self.norms, strict=True
         ):
@@ -114,23 +112,23 @@ class Conv(Encoder):
             hidden = functional.relu(hidden, inplace=True)
         if hidden.shape[2:] != self.cells:
             hidden = functional.adaptive_avg_pool2d(hidden, self.cells)
-        return hidden
+        return functional.normalize(self.project(hidden.flatten(1)), eps=TINY)
 
     @torch.no_grad()
-    def settle(self, source: Tensor, target: Tensor) -> None:
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
         norms = [norm for norm in self.norms if isinstance(norm, DomainBatchNorm)]
         momenta = [norm.momentum for norm in norms]
         was_training = self.training
         self.train()
-        self._is_settling = True  # what is served is not rounded
         for norm in norms:
             norm.momentum = 1.0
-        for contexts, domain in ((source, Domain.SOURCE), (target, Domain.TARGET)):
+        split = ((source, Domain.SOURCE), (target, Domain.TARGET))
+        joined = ((torch.cat([source, target]), Domain.SOURCE),)
+        for contexts, domain in split if self._is_split else joined:
             if len(contexts) > 1:
                 self(contexts, domain)
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
-        self._is_settling = False
         self.train(was_training)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from model.config import BanditConfig
 from model.encoders.base import Encoder
 from model.encoders.images import Conv, StridedConv
-from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
+from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 
 # The one place where a kind of encoder is registered.
 ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
@@ -15,7 +15,7 @@ ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "conv": Conv,
     "strided-conv": StridedConv,
     "pca-mlp": ProjectedMLP,
-    "committee": Committee,
+    "committee": Ensemble,
 }
 
 

@@ -9,7 +9,7 @@ from model.encoders.ensemble import aligned_count, fitting_count
 from model.encoders.images import Conv, cells
 from model.encoders.kinds import ENCODERS, kind_of
 
-DISCRIMINATOR_SIZE = 128
+DISCRIMINATOR_SIZE = 128  # of each hidden layer of g
 
 
 def decision_multiplications(config: BanditConfig) -> int:
@@ -55,19 +55,19 @@ def _with_companions(
     config: BanditConfig, weights: int, multiplications: int, activations: int
 ) -> NetworkSize:
     """Head, discriminator and slow copies beside an encoder."""
-    latent, towers = config.latent_size, _towers(config)
+    latent, members = config.latent_size, _members(config)
     head = latent * config.model_count
-    judge = aligned_count(towers) * (latent // towers + DISCRIMINATOR_SIZE) * DISCRIMINATOR_SIZE
+    judge = aligned_count(members) * (latent // members + DISCRIMINATOR_SIZE) * DISCRIMINATOR_SIZE
     slow = (config.consistency_weight > 0) + (config.average_decay > 0)
     return NetworkSize(
         latent=latent,
         weights=(1 + slow) * (weights + head) + judge,
         multiplications=multiplications + head + judge,
-        activations=activations + towers * (config.model_count + 2 * DISCRIMINATOR_SIZE),
+        activations=activations + members * (config.model_count + 2 * DISCRIMINATOR_SIZE),
     )
 
 
-def _towers(config: BanditConfig) -> int:
+def _members(config: BanditConfig) -> int:
     if kind_of(config) != "committee":
         return 1
     return fitting_count(config.tower_count, config.latent_size)
@@ -75,12 +75,12 @@ def _towers(config: BanditConfig) -> int:
 
 def _of_vectors(config: BanditConfig, kind: str) -> tuple[int, int]:
     """Weights and activations of one encoder of vectors."""
-    inputs, towers = math.prod(config.context_shape), _towers(config)
+    inputs, members = math.prod(config.context_shape), _members(config)
     if kind == "pca-mlp":
         inputs = min(config.component_count, inputs)
-    sizes = (inputs, *config.hidden_sizes, config.latent_size // towers)
-    weights = towers * sum((a + 1) * b for a, b in pairwise(sizes))
-    return weights, towers * sum(sizes)
+    sizes = (inputs, *config.hidden_sizes, config.latent_size // members)
+    weights = members * sum((a + 1) * b for a, b in pairwise(sizes))
+    return weights, members * sum(sizes)
 
 
 def _of_images(config: BanditConfig, encoder: type[Conv]) -> tuple[int, int, int]:

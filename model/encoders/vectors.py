@@ -1,4 +1,4 @@
-"""Encoders of vectors: identity, PCA, the MLP, PCA with the MLP, and the committee of towers."""
+"""Encoders of vectors: identity, PCA, the MLP, PCA with the MLP, and the ensemble of small MLPs."""
 
 from itertools import pairwise
 
@@ -10,12 +10,14 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array, array_on, arrays_on
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.ensemble import TowerLinear, fitting_count, tower_weights
+from model.encoders.ensemble import MemberLinear, fitting_count, member_weights
 from model.encoders.pca import IncrementalPCA
 from model.rounds import HUGE, Domain
 
 CLIP = 10.0  # standardised inputs beyond it carry no news
 _LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
+_SMALLEST_SPREAD = 1e-6  # features that vary less are taken for constant
+PCA_ROWS = 1024  # contexts added to a PCA at once: bounds its memory
 
 
 class Identity(Encoder):
@@ -62,7 +64,7 @@ class Projection(Encoder):
             return
         pca = IncrementalPCA(self.latent_size)
         for contexts in (source, target):
-            for chunk in contexts.flatten(1).split(1024):
+            for chunk in contexts.flatten(1).split(PCA_ROWS):
                 pca.partial_fit(chunk.double().cpu().numpy())
         if pca.sample_count > self.latent_size:
             self.components.copy_(torch.as_tensor(pca.components))
@@ -96,20 +98,20 @@ class Standardise(nn.Module):
         wide = contexts.double()
         deviation = wide.std(dim=0)
         scale = 1.0 / torch.where(
-            deviation > SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
+            deviation > _SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
         )
         for domain in domains:
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
 
-    def approach(self, other: "Standardise", shares: Tensor) -> None:
-        """Keep this share (size,) of each feature's μ and 1/σ, and take the rest from the other's."""
+    def approach(self, other: "Standardise", kept: Tensor) -> None:
+        """Keep this fraction (size,) of each feature's μ and 1/σ, and take the rest from the other's."""
         for mine, theirs in ((self.center, other.center), (self.scale, other.scale)):
-            mine.copy_(torch.lerp(theirs, mine, shares))
+            mine.copy_(torch.lerp(theirs, mine, kept))
 
-    def weaken(self, shares: Tensor) -> None:
-        """Let each feature count by its share (size,) until the next `fit`."""
-        self.scale *= shares
+    def weigh_features(self, weights: Tensor) -> None:
+        """Multiply each feature by its weight (size,) until the next `fit`."""
+        self.scale *= weights
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         row = domain_row(domain)
@@ -142,6 +144,7 @@ class MLP(ScaledEncoder):
         super().__init__()
         sizes = (int(np.prod(config.context_shape)), *config.hidden_sizes, config.latent_size)
         self.latent_size = config.latent_size
+        self._downweights = config.downweight_unseen
         self.standardise = Standardise(sizes[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
@@ -160,7 +163,8 @@ class MLP(ScaledEncoder):
         both = torch.cat([source, target])
         if len(both) > 1:
             self.standardise.fit(both, *Domain)
-            self.standardise.weaken(shares_seen(rewarded.flatten(1), both))
+            if self._downweights:
+                self.standardise.weigh_features(variation_weights(rewarded.flatten(1), both))
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -212,24 +216,26 @@ class ProjectedMLP(MLP):
         return lambda contexts: perceive(project(contexts))
 
 
-class Committee(ScaledEncoder):
-    """T small MLPs side by side, their latents joined; see `towers`."""
+class Ensemble(ScaledEncoder):
+    """T small MLPs side by side, their latents joined; see `model/encoders/ensemble.py`."""
 
     weights: Tensor
 
     def __init__(self, config: BanditConfig) -> None:
         super().__init__()
-        self.towers = fitting_count(config.tower_count, config.latent_size)
+        self.members = fitting_count(config.tower_count, config.latent_size)
         sizes = (
             int(np.prod(config.context_shape)),
             *config.hidden_sizes,
-            config.latent_size // self.towers,
+            config.latent_size // self.members,
         )
         self.latent_size = config.latent_size
-        # Even towers see both domains on one scale, odd ones each domain on its own.
+        self._downweights = config.downweight_unseen
+        self._aligns_binary = config.align_binary
+        # Even members see both domains on one scale, odd ones each domain on its own.
         self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
-        self.layers = nn.ModuleList(TowerLinear(self.towers, a, b) for a, b in pairwise(sizes))
-        self.register_buffer("weights", torch.ones(self.towers))
+        self.layers = nn.ModuleList(MemberLinear(self.members, a, b) for a, b in pairwise(sizes))
+        self.register_buffer("weights", torch.ones(self.members))
 
     def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
         """On both scales, (n, 2, size)."""
@@ -237,44 +243,46 @@ class Committee(ScaledEncoder):
         return torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
 
     def perceived(self, scaled: Tensor) -> Tensor:
-        hidden = scaled.repeat(1, -(-self.towers // 2), 1)[:, : self.towers]  # (n, T, size)
+        hidden = scaled.repeat(1, -(-self.members // 2), 1)[:, : self.members]  # (n, T, size)
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
         latents: Tensor = functional.normalize(self.layers[-1](hidden), dim=2, eps=TINY)
-        joined: Tensor = latents * (self.weights * self.towers**-0.5)[:, None]
+        joined: Tensor = latents * (self.weights * self.members**-0.5)[:, None]
         return joined.flatten(1)
 
     @torch.no_grad()
-    def weigh(self, predicted: Tensor, contexts: Tensor) -> None:
-        """Take the towers' weights from the expected rewards (n, T, M) of target contexts.
-
-        Of contexts of both domains it matters how many of the features that are used are measured.
-        """
-        is_measured = ~is_yes_or_no(contexts.flatten(1))
-        measured = share_measured(is_measured, self.common.scale[0] != 0)
-        self.weights.copy_(tower_weights(predicted, float(measured)))
+    def recalibrate(self, source: Tensor, target: Tensor) -> None:
+        """The members' weights, by how many of the features that are used are measured."""
+        if len(target) and not self._aligns_binary:
+            is_measured = ~is_binary(torch.cat([source, target]).flatten(1))
+            measured = measured_fraction(is_measured, self.common.scale[0] != 0)
+            self.weights.copy_(member_weights(self.members, float(measured)))
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
         source, target = source.flatten(1), target.flatten(1)
         both = torch.cat([source, target])
         if len(both) < 2:
             return
-        shares = shares_seen(rewarded.flatten(1), both)
+        weights = torch.ones_like(both[0])
+        if self._downweights:
+            weights = variation_weights(rewarded.flatten(1), both)
         self.common.fit(both, *Domain)
         if min(len(source), len(target)) < _LEAST_TO_SPLIT:
             self.own.fit(both, *Domain)
         else:
             self.own.fit(source, Domain.SOURCE)
             self.own.fit(target, Domain.TARGET)
-            # Where most features say yes or no, a measurement differs because the subjects do.
-            is_measured = ~is_yes_or_no(both)
-            self.own.approach(self.common, is_measured * share_measured(is_measured, shares != 0))
-        self.common.weaken(shares)
-        self.own.weaken(shares)
+            if not self._aligns_binary:
+                # Where most features are binary, a measurement differs because the subjects do.
+                is_measured = ~is_binary(both)
+                measured = measured_fraction(is_measured, weights != 0)
+                self.own.approach(self.common, is_measured * measured)
+        self.common.weigh_features(weights)
+        self.own.weigh_features(weights)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
-        scales = (self.common, self.own)[: self.towers]
+        scales = (self.common, self.own)[: self.members]
         kinds = len(scales)
         center, scale = (
             array_on(device, torch.stack([getattr(each, name)[row] for each in scales])[:, None])
@@ -282,61 +290,58 @@ class Committee(ScaledEncoder):
         )
 
         def by_kind(values: Tensor) -> Tensor:
-            """(T, …) as (kinds, T ÷ kinds, …): towers on one scale are multiplied at once."""
+            """(T, …) as (kinds, T ÷ kinds, …): members on one scale are multiplied at once."""
             parted: Tensor = values.unflatten(0, (-1, kinds))
             return parted.transpose(0, 1)
 
         layers = [
             (by_kind(layer.weight), by_kind(layer.bias))
             for layer in self.layers
-            if isinstance(layer, TowerLinear)
+            if isinstance(layer, MemberLinear)
         ]
         first_weight, first_bias = (
             array_on(device, values.transpose(1, 2).flatten(2)) for values in layers[0]
         )
         others = [(array_on(device, weight), array_on(device, bias)) for weight, bias in layers[1:]]
-        arrays, each = arrays_on(device), self.towers // kinds
-        weights = array_on(device, by_kind(self.weights * self.towers**-0.5)[:, :, None, None])
+        arrays, each = arrays_on(device), self.members // kinds
+        weights = array_on(device, by_kind(self.weights * self.members**-0.5)[:, :, None, None])
 
         def forward(contexts: Array) -> Array:
             count = len(contexts)
             scaled = arrays.clip((contexts.reshape(count, -1) - center) * scale, CLIP)
-            hidden = scaled @ first_weight  # (kinds, n, towers · size)
+            hidden = scaled @ first_weight  # (kinds, n, members · size)
             hidden += first_bias
             hidden = hidden.reshape(kinds, count, each, -1).swapaxes(1, 2)
             for weight, bias in others:
                 hidden = arrays.relu(hidden) @ weight
                 hidden += bias
-            latents = (arrays.unit(hidden) * weights).swapaxes(0, 2)  # (n, towers, kinds, size)
+            latents = (arrays.unit(hidden) * weights).swapaxes(0, 2)  # (n, members, kinds, size)
             return latents.reshape(count, -1)
 
         return forward
 
 
-SMALLEST_SPREAD = 1e-6  # of a feature that is not taken for constant
-
-
-def is_yes_or_no(contexts: Tensor) -> Tensor:
+def is_binary(contexts: Tensor) -> Tensor:
     """The features (size,) that have at most two values in contexts (n, size), n > 0."""
     is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
     return is_end.all(dim=0)
 
 
-def shares_seen(rewarded: Tensor, contexts: Tensor) -> Tensor:
-    """How far rewards can tell what features (size,) mean, between 0 and 1.
+def variation_weights(rewarded: Tensor, contexts: Tensor) -> Tensor:
+    """Weights of the features (size,), 0 to 1: what never varied in rewarded rounds is untrained.
 
-    Not at all where contexts that have rewards (n, size) do not differ; what they say of a yes or no
-    counts by the share of its variance, over contexts of both domains (m, size), that they have seen.
+    A feature that is constant over the rewarded contexts (n, size) gets 0. A binary one gets the fraction
+    of its variance over contexts of both domains (m, size) that the rewarded ones have. Others get 1.
     """
     if min(len(rewarded), len(contexts)) < 2:
         return torch.ones_like(contexts[0])
     varied, varies = rewarded.double().var(dim=0), contexts.double().var(dim=0)
-    seen = (varied / varies.clamp_min(SMALLEST_SPREAD**2)).clamp_max(1.0)
-    shares = torch.where(is_yes_or_no(contexts), seen, torch.ones_like(seen))
-    is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= SMALLEST_SPREAD
-    return shares.masked_fill(is_constant, 0.0).float()
+    seen = (varied / varies.clamp_min(_SMALLEST_SPREAD**2)).clamp_max(1.0)
+    weights = torch.where(is_binary(contexts), seen, torch.ones_like(seen))
+    is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= _SMALLEST_SPREAD
+    return weights.masked_fill(is_constant, 0.0).float()
 
 
-def share_measured(is_measured: Tensor, is_used: Tensor) -> Tensor:
-    """The share of the features (size,) that are used which are measured: more than a yes or no."""
+def measured_fraction(is_measured: Tensor, is_used: Tensor) -> Tensor:
+    """The fraction of the used features (size,) that are measured, that is, not binary."""
     return (is_measured & is_used).sum() / is_used.sum().clamp_min(1)

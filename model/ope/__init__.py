@@ -7,7 +7,7 @@ Other packages import its public names from here.
 """
 
 from model.ope.candidates import (
-    Candidate,
+    EvaluationPolicy,
     FixedArmCandidate,
     FrozenCandidate,
     LearningCandidate,
@@ -22,8 +22,8 @@ from model.ope.reward_model import RidgeRewards
 from model.ope.target import SourceRounds, target_value
 
 __all__ = [
-    "Candidate",
     "EvaluationOptions",
+    "EvaluationPolicy",
     "FixedArmCandidate",
     "FrozenCandidate",
     "LearningCandidate",

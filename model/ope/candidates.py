@@ -15,7 +15,7 @@ from model.ope.logged import LoggedRounds
 from model.rounds import Domain, Doubles, Floats, Round
 
 
-class Candidate(Protocol):
+class EvaluationPolicy(Protocol):
     """Something that could have chosen."""
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:

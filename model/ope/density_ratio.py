@@ -19,10 +19,13 @@ from model.rounds import Doubles
 from model.training.discriminator import Discriminator
 
 _STEPS = 400
+_SIZE, _RATE, _DECAY = 32, 3e-3, 1e-3  # a small network, shrunk: latents are a few hundred
 _LOOK = 5  # steps between two looks at what is held out
 _WORSE = 0.02  # a held-out loss this much above the best one ends the fit
 _RIDGES = (0.1, 1.0, 10.0, 100.0)
 _NEWTON_STEPS = 50
+_CONVERGED = 1e-8  # largest change of a weight in the last step
+_INTERCEPT_PENALTY = 1e-9  # keeps the system solvable
 _FARTHEST = 30.0  # log odds beyond it are no longer told apart
 
 
@@ -65,7 +68,7 @@ def _fitted_discriminator(source: Doubles, target: Doubles, seed: int) -> Discri
     s, t = torch.from_numpy(source).float(), torch.from_numpy(target).float()
     (s_fit, s_held), (t_fit, t_held) = _quartered(s), _quartered(t)
     fitted = _even_odds(source.shape[1], seed)
-    optimiser = torch.optim.Adam(fitted.parameters(), lr=3e-3, weight_decay=1e-3)
+    optimiser = torch.optim.Adam(fitted.parameters(), lr=_RATE, weight_decay=_DECAY)
     best, least = copy.deepcopy(fitted), _domain_loss(fitted, s_held, t_held).item()
     for step in range(1, _STEPS + 1):
         optimiser.zero_grad()
@@ -83,7 +86,7 @@ def _fitted_discriminator(source: Doubles, target: Doubles, seed: int) -> Discri
 
 def _even_odds(size: int, seed: int) -> Discriminator:
     with first_weights(seed, "ratio"):
-        made = Discriminator(size, hidden_size=32)
+        made = Discriminator(size, hidden_size=_SIZE)
     with torch.no_grad():
         for parameter in list(made.parameters())[-2:]:  # the last layer's
             parameter.zero_()
@@ -126,17 +129,17 @@ def _logistic(source: Doubles, target: Doubles, ridge: float) -> Doubles:
     """Newton's method; both domains weigh the same, the constant is not shrunk."""
     features = np.concatenate([source, target])
     labels = np.repeat([0.0, 1.0], [len(source), len(target)])
-    shares = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])
+    row_weights = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])
     penalty = np.full(features.shape[1], ridge / len(features))
-    penalty[0] = 1e-9
+    penalty[0] = _INTERCEPT_PENALTY
     weights = np.zeros(features.shape[1])
     for _ in range(_NEWTON_STEPS):
         chances = 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -_FARTHEST, _FARTHEST)))
-        slope = features.T @ (shares * (chances - labels)) + penalty * weights
-        curvature = shares * chances * (1.0 - chances)
+        slope = features.T @ (row_weights * (chances - labels)) + penalty * weights
+        curvature = row_weights * chances * (1.0 - chances)
         hessian = (features * curvature[:, None]).T @ features + np.diag(penalty)
         step = np.linalg.solve(hessian, slope)
         weights = weights - step
-        if np.abs(step).max() < 1e-8:
+        if np.abs(step).max() < _CONVERGED:
             break
     return weights

@@ -27,6 +27,8 @@ from model.rounds import Doubles
 
 SWITCHES = np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, np.inf])
 
+_ROUNDING = 1e-9  # of a propensity that was stored as 1/K
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
@@ -111,7 +113,7 @@ class Tally:
         else:
             self._overlap += float((policy * (logged > 0)).sum())
         even = np.abs(rounds.propensities * rounds.arm_counts - 1.0)
-        self._is_uniform &= bool((even < 1e-9).all())
+        self._is_uniform &= bool((even < _ROUNDING).all())
         self._versions.update(np.unique(rounds.versions).tolist())
 
     @property

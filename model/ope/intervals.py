@@ -22,6 +22,9 @@ class Interval(NamedTuple):
     high: float
 
 
+_MOST_BLOCKS = 4096  # rounds up to here are resampled one by one
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Sums over rounds of weights w ≥ 0 and of what the rounds are worth: y = wr for IPS."""
@@ -124,7 +127,7 @@ class Blocks:
     grow with the log. Up to `capacity` rounds each block is one round, the ordinary bootstrap.
     """
 
-    def __init__(self, capacity: int = 4096) -> None:
+    def __init__(self, capacity: int = _MOST_BLOCKS) -> None:
         self.capacity = capacity
         self.size = 1
         self._sums = np.zeros(0)

@@ -18,6 +18,7 @@ from model.ope.intervals import Interval
 from model.rounds import Doubles
 
 _LARGEST_BET = 0.5
+_FIRST_SQUARE = 0.25  # of the pretended x = ½, seen before the first round
 
 
 class LowerSequence:
@@ -59,8 +60,8 @@ class LowerSequence:
         """λ_t = √(2 log(1/δ) / (σ̂²_{t−1} t log(1 + t))), at most ½; one pretended x = ½ at first."""
         means = np.minimum((0.5 + sums) / (counts + 1), 1.0)
         squares = self._squares + ((values - means) ** 2).cumsum()
-        first = (0.25 + self._squares) / (self._count + 1)
-        variances = _before(first, (0.25 + squares) / (counts + 1))
+        first = (_FIRST_SQUARE + self._squares) / (self._count + 1)
+        variances = _before(first, (_FIRST_SQUARE + squares) / (counts + 1))
         self._squares = float(squares[-1])
         ideal = np.sqrt(2.0 * self._log / (counts * np.log1p(counts) * variances))
         return np.asarray(np.minimum(ideal, _LARGEST_BET))
@@ -87,8 +88,8 @@ class ValueSequence:
             return lows, highs
         if (weights > scale * (1.0 + 1e-9)).any():
             raise ValueError(f"max_weight: a weight exceeds the stated bound {scale:g}")
-        shares = weights * rewards / scale
-        return scale * self._low.extend(shares), scale * (1.0 - self._high.extend(1.0 - shares))
+        values = weights * rewards / scale
+        return scale * self._low.extend(values), scale * (1.0 - self._high.extend(1.0 - values))
 
     @property
     def interval(self) -> Interval:

@@ -19,6 +19,7 @@ from model.ope.valuation import LEAST_EFFECTIVE
 from model.randomness import generator
 from model.rounds import Doubles, Integers
 
+_LEAST_GAP = 0.05  # two estimates closer than this agree, however narrow the interval
 TOLD_APART = 0.95  # a discriminator this good sees two domains that hardly share a latent
 _RESAMPLES = 1000
 
@@ -98,7 +99,7 @@ def _doubt(
             f"the effective sample size {effective:.1f} is below {LEAST_EFFECTIVE:.0f}:"
             " the source has too few rounds where the target is"
         )
-    if abs(values[0] - values[1]) > max(0.05, ends.high - ends.low):
+    if abs(values[0] - values[1]) > max(_LEAST_GAP, ends.high - ends.low):
         return "two ways to estimate the density ratio disagree by more than the interval's width"
     return None
 

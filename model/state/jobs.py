@@ -19,7 +19,7 @@ from model.state.restore import load_state, taken_confidence, taken_moments
 from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
-from model.training.optimiser import Moments
+from model.training.optimiser import Moments, Recordings
 from model.transfer.bound import BoundTerms, TransferReport
 from model.transfer.gate import Verdict
 from model.transfer.report import Judgement, JudgingJob
@@ -40,7 +40,7 @@ def training_message(job: TrainingJob) -> Message:
         "kind": "training",
         "episode": job.data.episode,
         "seen": job.data.seen,
-        **_settled(job.config, job.seed),
+        **_config_and_seed(job.config, job.seed),
     }
     arrays = _network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
     for name, sample in (("source", job.data.source), ("target", job.data.target)):
@@ -52,7 +52,7 @@ def training_message(job: TrainingJob) -> Message:
 def judging_message(job: JudgingJob) -> Message:
     """All that the judgement depends on."""
     names = asdict(job.version)
-    header = {"kind": "judging", "version": names, **_settled(job.config, job.seed)}
+    header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
     arrays |= {"target": _array(job.target), "theta": job.factors.theta}
     arrays["inverse_root"] = job.factors.inverse_root
@@ -63,11 +63,13 @@ def judging_message(job: JudgingJob) -> Message:
     return Message(header, arrays)
 
 
-def answered(message: Message, device: torch.device | str) -> Message:
-    """Run the job of a message on a device."""
+def answered(
+    message: Message, device: torch.device | str, recordings: Recordings | None = None
+) -> Message:
+    """Run the job of a message on a device; `recordings` keeps what a GPU recorded for later jobs."""
     if message.header["kind"] == "judging":
         return Message(asdict(_judging_job(message, torch.device(device)).run()), {})
-    outcome = _training_job(message, torch.device(device)).run()
+    outcome = _training_job(message, torch.device(device)).run(recordings)
     header = {
         "episode": outcome.episode,
         "losses": outcome.losses,
@@ -89,11 +91,13 @@ def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
 
 def judgement_of(answer: Message) -> Judgement:
     """What came of a judging."""
-    said = answer.header
-    report = said["report"] | {"bound": BoundTerms(**said["report"]["bound"])}
-    verdict = TransferVerdict(Word(said["verdict"]["word"]), tuple(said["verdict"]["reasons"]))
+    payload = answer.header
+    report = payload["report"] | {"bound": BoundTerms(**payload["report"]["bound"])}
+    verdict = TransferVerdict(
+        Word(payload["verdict"]["word"]), tuple(payload["verdict"]["reasons"])
+    )
     return Judgement(
-        said["encoder_version"], TransferReport(**report), Signs(**said["signs"]), verdict
+        payload["encoder_version"], TransferReport(**report), Signs(**payload["signs"]), verdict
     )
 
 
@@ -126,7 +130,7 @@ def _judging_job(message: Message, device: torch.device) -> JudgingJob:
     )
 
 
-def _settled(config: BanditConfig, seed: int) -> dict[str, Any]:
+def _config_and_seed(config: BanditConfig, seed: int) -> dict[str, Any]:
     return {"config": json.loads(config.to_json()), "seed": seed}
 
 

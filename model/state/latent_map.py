@@ -22,7 +22,7 @@ class LatentMap:
     arms: Integers
     explained: float
 
-    def shares(self, domain: Domain, arm_count: int) -> Doubles:
+    def arm_prior(self, domain: Domain, arm_count: int) -> Doubles:
         """How often each arm is the best-rated one in a domain, (K,)."""
         arms = self.arms[self.is_target == (domain is Domain.TARGET)]
         return np.bincount(arms, minlength=arm_count) / max(1, len(arms))

@@ -245,7 +245,7 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
         reservoir.load(loader.sample(f"contexts.{domain}"), header.counts[f"{domain}_contexts"])
     if header.pending_episode:
         seen = header.counts["window"]
-        if learner.networks.distilled is not None:  # to whom alone it matters
+        if learner.networks.distilled is not None:
             seen = loader.seen(seen)
         data = TrainingSet(
             header.pending_episode,

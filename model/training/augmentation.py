@@ -1,7 +1,8 @@
-"""Random views of contexts: changes that must not change the decision.
+"""Random augmentation of contexts: changes that must not change the decision.
 
 Vectors: noise, and features replaced by their mean. Images: small affine moves, gain, bias and sign of each
-channel or of parts of it, noise. Views carry prior knowledge of the data; all are functions of a torch generator.
+channel or of parts of it, noise. All of it carries prior knowledge of the data, and is a function of a torch
+generator.
 """
 
 import math
@@ -10,54 +11,58 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from model.encoders.vectors import is_yes_or_no
+from model.encoders.vectors import is_binary
 
+# Of vectors.
 _NOISE = 0.1  # of a feature's spread
-_YES_OR_NO_DROPOUT = 0.1
-_IMAGES_AT_ONCE = 224
-_BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 127.5
+_BINARY_DROPOUT = 0.1  # at most: other features seldom tell what a binary one says
+# Of images: changes under which digits and photographs stay what they are.
+_LARGEST_ANGLE = 0.26  # radians, 15°
+_SCALE_CHANGE = 0.15
+_LARGEST_SHIFT = 0.2  # of half an image
+_GAIN_CHANGE = 0.5
+_LARGEST_BIAS = 0.3
+_PIXEL_NOISE = 0.05  # its spread
 _FIELD = 3  # rows and columns of the points between which a gain field is interpolated
+_IMAGES_AT_ONCE = 224  # parts of this size stay in a CPU's caches
+_BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 127.5
 
 
-def random_view(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
-    """One random view of each context, (n, *shape); `dropout` is that of vectors."""
+def augmented(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
+    """Each context changed at random, (n, *shape); `dropout` is that of vectors."""
     if contexts.ndim != 4:
-        return vector_view(contexts, generator, dropout)
-    # In parts that stay in a CPU's caches; a GPU takes all of them at once.
+        return augmented_vectors(contexts, generator, dropout)
     parts = contexts.split(_IMAGES_AT_ONCE) if contexts.device.type == "cpu" else [contexts]
-    return torch.cat([image_view(part, generator) for part in parts])
+    return torch.cat([augmented_images(part, generator) for part in parts])
 
 
-def vector_view(
+def augmented_vectors(
     contexts: Tensor, generator: Generator, dropout: float, noise: float = _NOISE
 ) -> Tensor:
-    """Gaussian noise relative to each feature's spread, and a share of the features replaced by their mean.
-
-    Of a yes or no, at most one in ten is replaced: it is seldom told by other features, too.
-    """
+    """Gaussian noise relative to each feature's spread, and a fraction of the features replaced by their mean."""
     center = contexts.mean(dim=0)
     spread = contexts.std(dim=0, unbiased=False)
     jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    chance = torch.where(is_yes_or_no(contexts), min(dropout, _YES_OR_NO_DROPOUT), dropout)
+    chance = torch.where(is_binary(contexts), min(dropout, _BINARY_DROPOUT), dropout)
     is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
     return torch.where(is_kept, contexts + noise * spread * jitter, center)
 
 
-def image_view(contexts: Tensor, generator: Generator) -> Tensor:
+def augmented_images(contexts: Tensor, generator: Generator) -> Tensor:
     """Rotation ≤ 15°, scale ± 15 %, shift ≤ 10 %; channel gain, bias and sign; pixel noise."""
     moved = _moved(contexts, generator)
     middle = moved.mean(dim=(2, 3), keepdim=True)
-    bias = 0.3 * _spread(contexts, generator, *contexts.shape[:2], 1, 1)
+    bias = _LARGEST_BIAS * _spread(contexts, generator, *contexts.shape[:2], 1, 1)
     # In place, for memory is what a CPU waits for: (moved − middle)·gain + middle + bias + noise.
     gained = moved.sub_(middle).mul_(_gain(contexts, generator)).add_(middle + bias)
-    return gained.add_(_noise(contexts, generator), alpha=0.05)
+    return gained.add_(_noise(contexts, generator), alpha=_PIXEL_NOISE)
 
 
 def _moved(contexts: Tensor, generator: Generator) -> Tensor:
     count = len(contexts)
-    angle = 0.26 * _spread(contexts, generator, count)
-    scale = 1 + 0.15 * _spread(contexts, generator, count)
-    offset = 0.2 * _spread(contexts, generator, 2, count)
+    angle = _LARGEST_ANGLE * _spread(contexts, generator, count)
+    scale = 1 + _SCALE_CHANGE * _spread(contexts, generator, count)
+    offset = _LARGEST_SHIFT * _spread(contexts, generator, 2, count)
     cosine, sine = scale * angle.cos(), scale * angle.sin()
     affine = torch.stack(
         [torch.stack([cosine, -sine, offset[0]], 1), torch.stack([sine, cosine, offset[1]], 1)], 1
@@ -73,7 +78,7 @@ def _gain(contexts: Tensor, generator: Generator) -> Tensor:
     """
     count, channels, *size = contexts.shape
     shape = (count, channels, _FIELD, _FIELD)
-    gains = 1 + 0.5 * _spread(contexts, generator, *shape)
+    gains = 1 + _GAIN_CHANGE * _spread(contexts, generator, *shape)
     gains = gains * _spread(contexts, generator, *shape).sign()
     field = (gains.flatten(2) @ _between_points(contexts, *size).T).view_as(contexts)
     is_field = _spread(contexts, generator, count, 1, 1, 1) > 0

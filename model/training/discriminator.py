@@ -5,22 +5,25 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.encoders.ensemble import TowerLinear, aligned_count, by_tower
+from model.encoders.ensemble import MemberLinear, aligned_count, by_member
+from model.encoders.size import DISCRIMINATOR_SIZE
 
 
 class Discriminator(nn.Module):
-    """Two hidden layers for each tower that is aligned; a logit is positive for target."""
+    """Two hidden layers for each aligned member of an ensemble; a logit is positive for target."""
 
-    def __init__(self, latent_size: int, hidden_size: int = 128, towers: int = 1) -> None:
+    def __init__(
+        self, latent_size: int, hidden_size: int = DISCRIMINATOR_SIZE, members: int = 1
+    ) -> None:
         super().__init__()
-        self.towers, self.aligned = towers, aligned_count(towers)
-        sizes = (latent_size // towers, hidden_size, hidden_size)
-        self.hidden = nn.ModuleList(TowerLinear(self.aligned, a, b) for a, b in pairwise(sizes))
-        self.last = TowerLinear(self.aligned, hidden_size, 1)
+        self.members, self.aligned = members, aligned_count(members)
+        sizes = (latent_size // members, hidden_size, hidden_size)
+        self.hidden = nn.ModuleList(MemberLinear(self.aligned, a, b) for a, b in pairwise(sizes))
+        self.last = MemberLinear(self.aligned, hidden_size, 1)
 
     def logits(self, latents: Tensor) -> Tensor:
-        """What each aligned tower's part of the latents (n, d) says, (n, aligned)."""
-        hidden = by_tower(latents, self.towers)[:, -self.aligned :]
+        """Logits from each aligned member's part of the latents (n, d), (n, aligned)."""
+        hidden = by_member(latents, self.members)[:, -self.aligned :]
         for layer in self.hidden:
             hidden = functional.relu(layer(hidden))
         scores: Tensor = self.last(hidden)

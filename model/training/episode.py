@@ -1,34 +1,41 @@
-"""One encoder update: a bounded number of Adam steps on the objective.
+"""One encoder update, the inner loop of the paper's Algorithm 1:
 
-The result is a function of the training set, the networks it starts from, the configuration and
-the seed. All that is random (batches and views) is drawn here, for several steps at once.
+    sample   rounds with rewards r of their arms, and target contexts without
+    encode   z = φ(x)
+    L_RS     −[r log p + (1 − r) log(1 − p)] of the chosen arms, or the paper's (θᵀz − r)²
+    R        |r − prediction|
+    P        |prediction| of the target's best arms, and of source arms as far as they did not pay
+    D        domain cross-entropy of g(z); its gradient is reversed for φ, with strength λ
+    C        consistency of the target's predictions with those of a mean teacher (`daband-plus`)
+    step     Adam on the sum for φ, the head and g; slow copies follow
+
+The result is a function of `EpisodeInputs`: every random number is drawn from generators named here.
+Shapes: n rounds or contexts, T ensemble members (1 for most encoders), M linear models.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from model.config import BanditConfig, Objective
-from model.encoders.ensemble import tower_shares
+from model.encoders.ensemble import alignment_factors
 from model.memory import ContextSample, RoundBatch
 from model.randomness import derived_seed, generator
 from model.rounds import Domain, Doubles
 from model.training import losses
-from model.training.augmentation import random_view
-from model.training.networks import Networks
-from model.training.objective import Inputs
-from model.training.optimiser import Moments, stepping
-from model.training.shares import best_arm_odds, share_factor, share_ratio
+from model.training.augmentation import augmented
+from model.training.networks import Networks, SlowCopy
+from model.training.optimiser import Batch, Moments, Optimiser, Recordings
 
-STEPS_AT_ONCE = 16  # bounds the memory of batches and views
-_STEPS_DRAWN = 256  # a multiple of the former; bounds the memory of their rows
-_SETTLING = 1024  # newest contexts of a domain from which batch statistics are taken
-_SHARES_SAMPLE, _SHARES_IMAGES = 4096, 1024  # images take longer to encode
-_SPAN = 10.0  # one part in so many of all steps is averaged while they are few
-_UNLABELED = "unlabeled"
+STEPS_AT_ONCE = 16  # bounds the memory of batches and their augmentation
+_STEPS_DRAWN = 256  # a multiple of it: a GPU stops for every copy of drawn rows from the host
+_NEWEST = 1024  # contexts of a domain that statistics are taken from after training
+_PRIOR_VECTORS, _PRIOR_IMAGES = 4096, 1024  # for the arm prior; images take longer to encode
+_AVERAGE_SPAN = 10.0  # the average spans one tenth of all steps while they are few and learn fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,18 @@ class TrainingSet:
 
 
 @dataclass(frozen=True, slots=True)
+class EpisodeInputs:
+    """All that an encoder update depends on; `theta` (M, d) is for the paper's objective alone."""
+
+    data: TrainingSet
+    networks: Networks
+    moments: Moments
+    theta: Doubles
+    config: BanditConfig
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trained:
     """New networks with their optimiser's moments and the mean of each loss term."""
 
@@ -51,178 +70,277 @@ class Trained:
     losses: dict[str, float]
 
 
-def train_episode(
-    start: Networks,
-    moments: Moments,
-    data: TrainingSet,
-    config: BanditConfig,
-    seed: int,
-    theta: Doubles,
-) -> Trained:
-    """Train a copy of `start`; `theta` (M, d) is only used by the paper's objective."""
-    networks = start.clone()
+def train_episode(inputs: EpisodeInputs, recordings: Recordings | None = None) -> Trained:
+    """Train a copy of the networks; on a GPU, `recordings` keeps the recorded step for later episodes."""
+    data, config, networks = inputs.data, inputs.config, inputs.networks.clone()
     for encoder in networks.encoders:
         encoder.prepare(data.source.contexts, data.target.contexts, data.rounds.contexts)
     if not networks.encoder.is_learned or not config.steps_per_episode:
         return Trained(networks, {}, {})
-    batches = _Batches(networks, data, config, seed, theta)
-    if not batches.labelled:
-        return Trained(networks, moments, {})
-    return _trained(networks, moments, batches, config)
+    sampler = _Sampler(inputs, networks)
+    if not sampler.rounds:
+        return Trained(networks, inputs.moments, {})
+    training = Training(networks.train(), config)
+    training.optimiser.load(inputs.moments)
+    if sampler.device.type == "cuda":
+        (recordings or Recordings()).run(training, sampler.batches())
+    else:
+        for batch in sampler.batches():
+            training.step(batch)
+    networks.eval().served.recalibrate(*sampler.newest())
+    steps = config.steps_per_episode
+    means = {name: float(total) / steps for name, total in training.totals.items()}
+    return Trained(networks, training.optimiser.moments(), means)
 
 
-def _trained(
-    networks: Networks, moments: Moments, batches: "_Batches", config: BanditConfig
-) -> Trained:
-    chunks = batches.chunks()
-    first = next(chunks)
-    with stepping(networks, moments, config, first[0]) as stepper:
-        stepper.run(first)
-        for chunk in chunks:
-            stepper.run(chunk)
-        moments = stepper.moments()
-        means = {n: float(total) / config.steps_per_episode for n, total in stepper.totals.items()}
-    networks.settle(*batches.newest())
-    return Trained(networks, moments, means)
+class Training:
+    """Networks in training with their optimiser and the sums of the loss terms."""
 
-
-class _Batches:
-    """What the steps of one episode work on."""
-
-    def __init__(
-        self, networks: Networks, data: TrainingSet, config: BanditConfig, seed: int, theta: Doubles
-    ) -> None:
+    def __init__(self, networks: Networks, config: BanditConfig) -> None:
+        self.networks = networks
         self.config = config
-        self.towers = networks.encoder.towers
+        self.optimiser = Optimiser(networks, config.learning_rate)
+        self.totals: dict[str, Tensor] = {}
+        slow = {"teacher_weight": networks.teacher, "average_weight": networks.average}
+        self._following = {
+            weight: copy.following(networks.encoder, networks.head)
+            for weight, copy in slow.items()
+            if copy is not None
+        }
+
+    def of(self, networks: Networks) -> Self:
+        """The same training of other networks, from the beginning."""
+        return type(self)(networks, self.config)
+
+    def step(self, batch: Batch) -> None:
+        """One gradient step: tensor operations of fixed shape alone, so that a GPU can record it."""
+        terms = loss_terms(self.networks, batch, self.config)
+        self.optimiser.minimise(torch.stack(list(terms.values())).sum())
+        for weight, following in self._following.items():
+            following.move(batch[weight])
+        for name, value in terms.items():
+            if name not in self.totals:
+                self.totals[name] = torch.zeros_like(value)
+            self.totals[name] += value.detach()
+
+
+def loss_terms(networks: Networks, batch: Batch, config: BanditConfig) -> dict[str, Tensor]:
+    """The weighted terms of L = L_RS + w_R·R + w_P·P + λ·D + w_C·C; see `_Sampler` for the batch."""
+    z, counts = _encoded(networks, batch)
+    logits = networks.head.logits(z)  # (n, T, M)
+    at_source, at_target = _expected(networks, z, logits, batch, config).split(counts)
+    known = {Domain.SOURCE: at_source} if counts[0] else {}
+    if "target.contexts" in batch:  # the target is open: its rounds have rewards, too
+        z_rounds = networks.encoder(batch["target.contexts"], Domain.TARGET)
+        logits_rounds = networks.head.logits(z_rounds)
+        known[Domain.TARGET] = _expected(networks, z_rounds, logits_rounds, batch, config)
+    best = at_target.amax(2) if config.prediction_weight and counts[1] else at_target[:0, :, 0]
+    terms: dict[str, Tensor] = {}
+    for domain, expected in known.items():
+        for name, value in _reward_terms(expected, best, domain, batch, config).items():
+            terms[name] = terms[name] + value if name in terms else value
+    if all(counts) and config.divergence_weight:
+        terms["divergence"] = _divergence(networks, z, counts, batch)
+    if counts[1] and "teacher" in batch:
+        consistency = _consistency(networks, logits[counts[0] :], batch, config)
+        terms["consistency"] = batch["consistency"] * consistency
+    return terms
+
+
+def _encoded(networks: Networks, batch: Batch) -> tuple[Tensor, list[int]]:
+    """Latents z of source rounds, then of unlabeled target contexts, and how many there are of each."""
+    source, target = batch.get("source.contexts"), batch.get("unlabeled")
+    if source is not None and target is not None:
+        return networks.encoder.together(source, target), [len(source), len(target)]
+    if source is not None:
+        return networks.encoder(source, Domain.SOURCE), [len(source), 0]
+    if target is not None:
+        return networks.encoder(target, Domain.TARGET), [0, len(target)]
+    return batch["alignment"].new_zeros(0, networks.encoder.latent_size), [0, 0]
+
+
+def _expected(
+    networks: Networks, z: Tensor, logits: Tensor, batch: Batch, config: BanditConfig
+) -> Tensor:
+    """Expected rewards (n, T, M): the head's, or θᵀz for the paper's objective."""
+    if config.objective is Objective.PAPER:
+        return (z @ batch["theta"].T)[:, None]
+    return networks.head.expected(logits)
+
+
+def _reward_terms(
+    expected: Tensor, best: Tensor, domain: Domain, batch: Batch, config: BanditConfig
+) -> dict[str, Tensor]:
+    """L_RS, R and P on rounds of a domain; `expected` (n, T, M), `best` (m, T) of target contexts."""
+    rewards = batch[f"{domain}.rewards"][:, None].expand(expected.shape[:2])
+    arms = batch[f"{domain}.arms"][:, None, None].expand(*expected.shape[:2], 1)
+    chosen = expected.gather(2, arms)[:, :, 0]  # (n, T)
+    is_paper = config.objective is Objective.PAPER
+    reward_loss = losses.squared_error if is_paper else losses.bandit_likelihood
+    terms = {"reward": reward_loss(chosen, rewards).mean()}
+    # R and P are for members that are aligned: without D, P pushes target contexts away from all that pays.
+    if config.regression_weight:
+        error = batch["alignment"] * losses.regression_error(chosen, rewards)
+        terms["regression"] = config.regression_weight * error.mean()
+    if config.prediction_weight:
+        predicted = batch["alignment"] * losses.predicted_reward(best, chosen, rewards)
+        terms["prediction"] = config.prediction_weight * predicted.mean()
+    return terms
+
+
+def _divergence(networks: Networks, z: Tensor, counts: list[int], batch: Batch) -> Tensor:
+    """D of source and target latents, as a mean over all members, of which the aligned ones count."""
+    strength = batch["strength"]  # λ of each member, (T,)
+    reversed_ = losses.reverse_gradient(z, strength.repeat_interleave(z.shape[1] // len(strength)))
+    logits = networks.discriminator.logits(reversed_)  # (n, aligned)
+    divergence = losses.divergence(*logits.split(counts))
+    return divergence * (logits.shape[1] / len(strength))
+
+
+def _consistency(networks: Networks, logits: Tensor, batch: Batch, config: BanditConfig) -> Tensor:
+    """C of target logits (n, T, M) with the teacher's on another augmentation of the same contexts.
+
+    Like D it is for the aligned members, as a mean over all. All members teach together: they are right
+    more often than one is.
+    """
+    if networks.teacher is None:
+        raise ValueError("consistency: the networks have no teacher")
+    steady = networks.teacher.logits(batch["teacher"], Domain.TARGET)
+    aligned = networks.discriminator.aligned
+    fraction = aligned / logits.shape[1]
+    logits = logits[:, -aligned:]
+    if logits.shape[2] == 1:
+        taught = steady[:, -aligned:].sigmoid()
+        return fraction * losses.squared_error(logits.sigmoid(), taught).mean()
+    taught = steady.softmax(dim=2).mean(dim=1)
+    if "arm_prior_factor" in batch:
+        taught = taught * batch["arm_prior_factor"]
+        taught = taught / taught.sum(dim=1, keepdim=True)
+    return fraction * losses.consistency(logits, taught, config.confidence_floor)
+
+
+class _Sampler:
+    """Draws the batches of one episode. A batch names its tensors:
+
+    `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` target contexts,
+    `teacher` another augmentation of these. The rest is the same in all batches of the episode:
+    `alignment` and `strength` (T,) are each member's part in the alignment and its λ,
+    `consistency` weighs C, `teacher_weight` and `average_weight` move the slow copies, `theta` and
+    `arm_prior_factor` are what their terms need. What an experiment does not have yet is left out.
+    """
+
+    def __init__(self, inputs: EpisodeInputs, networks: Networks) -> None:
+        data, self.config, seed = inputs.data, inputs.config, inputs.seed
         self.target = data.target.contexts
         self.device = self.target.device
-        labelled = {domain: _Labelled(data.rounds, domain) for domain in Domain}
-        self.labelled = {domain: rounds for domain, rounds in labelled.items() if rounds.count}
-        self.rng = generator(seed, "batches", data.episode)
-        self.view_rng = torch.Generator(self.device)
-        self.view_rng.manual_seed(derived_seed(seed, "views", data.episode))
-        self.constants = self._weights(data.episode)
-        if config.objective is Objective.PAPER:
-            self.constants["theta"] = torch.from_numpy(theta).float().to(self.device)
-        self.constants.update(self._shares(networks))
+        known = {domain: _Rounds(data.rounds, domain) for domain in Domain}
+        self.rounds = {domain: rounds for domain, rounds in known.items() if rounds.count}
+        self._rng = generator(seed, "batches", data.episode)
+        self._augmentation = torch.Generator(self.device)
+        self._augmentation.manual_seed(derived_seed(seed, "views", data.episode))
+        self._constants = self._weights(networks, data.episode)
+        if self.config.objective is Objective.PAPER:
+            self._constants["theta"] = torch.from_numpy(inputs.theta).float().to(self.device)
+        if networks.teacher is not None and self._matches_prior:
+            factor = self._arm_prior_factor(networks, networks.teacher)
+            self._constants["arm_prior_factor"] = factor
 
-    def chunks(self) -> Iterator[list[Inputs]]:
-        """The inputs of all steps, a few steps at once."""
-        # Rows are drawn for many steps: a GPU ends what it does for every copy from the host.
+    def batches(self) -> Iterator[Batch]:
+        """The batch of each step, drawn for several steps at once."""
         for first in range(0, self.config.steps_per_episode, _STEPS_DRAWN):
             steps = min(_STEPS_DRAWN, self.config.steps_per_episode - first)
-            rows = {name: self._rows(count, steps) for name, count in self._counts().items()}
+            rows = {domain: self._rows(each.count, steps) for domain, each in self.rounds.items()}
+            unlabeled = self._rows(len(self.target), steps) if self._uses_target else None
             for start in range(0, steps, STEPS_AT_ONCE):
-                yield self._steps(
-                    {name: some[start : start + STEPS_AT_ONCE] for name, some in rows.items()}
-                )
+                some = slice(start, start + STEPS_AT_ONCE)
+                drawn: dict[str, Tensor] = {}
+                for domain in self.rounds:
+                    drawn |= self._drawn_rounds(domain, rows[domain][some])
+                if unlabeled is not None:
+                    drawn |= self._drawn_target(self.target[unlabeled[some]])
+                for step in range(min(STEPS_AT_ONCE, steps - start)):
+                    yield {**{n: values[step] for n, values in drawn.items()}, **self._constants}
 
     def newest(self) -> tuple[Tensor, Tensor]:
         """The newest contexts of source and target, as they came."""
-        source = self.labelled.get(Domain.SOURCE)
-        return source.newest(_SETTLING) if source else self.target[:0], self.target[-_SETTLING:]
+        source = self.rounds.get(Domain.SOURCE)
+        return source.newest(_NEWEST) if source else self.target[:0], self.target[-_NEWEST:]
 
-    def _counts(self) -> dict[str, int]:
-        """From how many rounds of a domain, and unlabeled contexts, batches are drawn."""
-        counts: dict[str, int] = {domain: some.count for domain, some in self.labelled.items()}
+    @property
+    def _uses_target(self) -> bool:
         config = self.config
         is_used = config.consistency_weight or config.divergence_weight or config.prediction_weight
-        if is_used and len(self.target) > 1:
-            counts[_UNLABELED] = len(self.target)
-        return counts
+        return bool(is_used) and len(self.target) > 1
 
     def _rows(self, available: int, steps: int) -> Tensor:
         """Random rows, (steps, batch)."""
-        rows = self.rng.integers(available, size=(steps, self.config.batch_size))
+        rows = self._rng.integers(available, size=(steps, self.config.batch_size))
         return torch.from_numpy(rows).to(self.device)
 
-    def _steps(self, rows: Mapping[str, Tensor]) -> list[Inputs]:
-        """The inputs of some steps; `rows` (steps, batch) are those of `_counts`."""
-        drawn: dict[str, Tensor] = {}
-        for domain, rounds in self.labelled.items():
-            chosen = rows[domain]
-            contexts = rounds.contexts[rounds.rows[chosen]]
-            is_viewed = self.config.view_rounds
-            drawn[f"{domain}.contexts"] = self._viewed(contexts) if is_viewed else contexts
-            drawn[f"{domain}.arms"] = rounds.models[chosen]
-            drawn[f"{domain}.rewards"] = rounds.rewards[chosen]
-        if _UNLABELED in rows:
-            drawn.update(self._unlabeled(self.target[rows[_UNLABELED]]))
-        count = len(next(iter(drawn.values())))
-        return [
-            {**{name: values[step] for name, values in drawn.items()}, **self.constants}
-            for step in range(count)
-        ]
+    def _drawn_rounds(self, domain: Domain, rows: Tensor) -> dict[str, Tensor]:
+        rounds, augments = self.rounds[domain], self.config.view_rounds
+        contexts = rounds.contexts[rounds.rows[rows]]
+        return {
+            f"{domain}.contexts": self._augmented(contexts) if augments else contexts,
+            f"{domain}.arms": rounds.models[rows],
+            f"{domain}.rewards": rounds.rewards[rows],
+        }
 
-    def _unlabeled(self, contexts: Tensor) -> dict[str, Tensor]:
+    def _drawn_target(self, contexts: Tensor) -> dict[str, Tensor]:
         if self.config.consistency_weight:
-            return {"student_view": self._viewed(contexts), "teacher_view": self._viewed(contexts)}
-        # As the source's: else the discriminator tells views from contexts, not source from target.
-        return {_UNLABELED: self._viewed(contexts) if self.config.view_rounds else contexts}
+            return {"unlabeled": self._augmented(contexts), "teacher": self._augmented(contexts)}
+        # As the source is: else the discriminator tells augmented contexts from others, not the domains.
+        return {"unlabeled": self._augmented(contexts) if self.config.view_rounds else contexts}
 
-    def _viewed(self, contexts: Tensor) -> Tensor:
-        """A random view of contexts (steps, batch, *shape)."""
+    def _augmented(self, contexts: Tensor) -> Tensor:
+        """A random augmentation of contexts (steps, batch, *shape)."""
         flat = contexts.flatten(0, 1)
-        return random_view(flat, self.view_rng, self.config.view_dropout).view_as(contexts)
+        return augmented(flat, self._augmentation, self.config.view_dropout).view_as(contexts)
 
-    def _weights(self, episode: int) -> dict[str, Tensor]:
+    def _weights(self, networks: Networks, episode: int) -> dict[str, Tensor]:
         config = self.config
         strength, consistency = (
             losses.ramped(weight, episode, config.divergence_ramp)
             for weight in (config.divergence_weight, config.consistency_weight)
         )
-        shares = tower_shares(self.towers).to(self.device)
+        alignment = alignment_factors(networks.encoder.members).to(self.device)
         numbers = {
             "consistency": consistency,
             "teacher_weight": 1.0 - config.teacher_decay,
             "average_weight": average_weight(config, episode),
         }
         return {
-            "shares": shares,
-            "strength": strength * shares,
+            "alignment": alignment,
+            "strength": strength * alignment,
             **{name: torch.tensor(value, device=self.device) for name, value in numbers.items()},
         }
 
-    @torch.no_grad()
-    def _shares(self, networks: Networks) -> dict[str, Tensor]:
-        """How the domains differ in arm shares, as the networks see it at the start of the episode."""
-        source = self.labelled.get(Domain.SOURCE)
-        if (
-            source is None
-            or self.config.model_count < 2
-            or len(self.target) < self.config.batch_size
-        ):
-            return {}
-        balances = self.config.balance_classes and self.config.divergence_weight > 0
-        if not balances and networks.teacher is None:
-            return {}
-        shares: dict[str, Tensor] = {}
-        sample = _SHARES_IMAGES if self.target.ndim == 4 else _SHARES_SAMPLE
-        newest = source.newest(sample)
-        odds = best_arm_odds(self._predicted(networks, newest, Domain.SOURCE))
-        if balances:
-            target = self._predicted(networks, self.target[-sample:], Domain.TARGET)
-            shares["share_ratio"] = share_ratio(odds, best_arm_odds(target))
-        if networks.teacher is not None:
-            (views,) = self._viewed(self.target[None, -_SETTLING:])
-            taught = networks.teacher.logits(views, Domain.TARGET).softmax(dim=2).mean(dim=1)
-            shares["share_factor"] = share_factor(odds, taught)
-        return shares
+    @property
+    def _matches_prior(self) -> bool:
+        is_possible = Domain.SOURCE in self.rounds and self.config.model_count > 1
+        is_enough = len(self.target) >= self.config.batch_size
+        return self.config.match_arm_prior and is_possible and is_enough
 
-    def _predicted(self, networks: Networks, contexts: Tensor, domain: Domain) -> Tensor:
-        latents = networks.encode(contexts, domain)
-        if "theta" in self.constants:
-            return latents @ self.constants["theta"].T
-        return networks.served_prediction(latents)
+    @torch.no_grad()
+    def _arm_prior_factor(self, networks: Networks, teacher: SlowCopy) -> Tensor:
+        """From the arms that the networks predict on both domains at the start of the episode, (K,)."""
+        count = _PRIOR_IMAGES if self.target.ndim == 4 else _PRIOR_VECTORS
+        newest = self.rounds[Domain.SOURCE].newest(count)
+        latents = networks.encode(newest, Domain.SOURCE)
+        theta = self._constants.get("theta")
+        predicted = networks.served_head(latents) if theta is None else latents @ theta.T
+        (contexts,) = self._augmented(self.target[None, -_NEWEST:])
+        taught = teacher.logits(contexts, Domain.TARGET).softmax(dim=2).mean(dim=1)
+        return losses.arm_prior_factor(losses.best_arm_probabilities(predicted), taught)
 
 
 def average_weight(config: BanditConfig, episode: int) -> float:
-    """What a step weighs in the average: early on it spans a tenth of all steps, for they learn fast."""
+    """The weight of a step in the average that is served."""
     steps = episode * config.steps_per_episode
-    return max(1.0 - config.average_decay, _SPAN / (_SPAN + steps))
+    return max(1.0 - config.average_decay, _AVERAGE_SPAN / (_AVERAGE_SPAN + steps))
 
 
-class _Labelled:
+class _Rounds:
     """The rounds of one domain that may train: `rows` (n,) of all `contexts`, models and rewards (n,)."""
 
     def __init__(self, rounds: RoundBatch, domain: Domain) -> None:

@@ -1,14 +1,17 @@
 """The terms of the training objective, each a pure function with its formula.
 
-Shapes: n rounds or contexts, K arms, T towers. Every term is a mean over its batch; those of rounds
-take (n,) and give one value, or (n, T) and give one for each tower.
+Shapes: n rounds or contexts, K arms, T ensemble members. Every term is a mean over its batch; those of rounds
+take (n,) and give one value, or (n, T) and give one for each member.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-_FLOOR = 1e-6  # keeps log(1 − p) finite where a probability rounds to 1
+_FLOOR = 1e-6  # keeps logarithms and quotients of probabilities finite
+_TEMPERATURE = 0.05  # of predicted rewards, for the probability that an arm is best
+_LARGEST_FACTOR = 10.0  # on a teacher's probability: rare arms have uncertain priors
+_RAMP_STEEPNESS = 10.0  # λ rises as in DANN (Ganin 2016)
 
 
 def squared_error(predicted: Tensor, rewards: Tensor) -> Tensor:
@@ -39,18 +42,19 @@ def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor
     return source + target_best.abs().mean(dim=0) if len(target_best) else source
 
 
-def divergence(source_logits: Tensor, target_logits: Tensor, source_weights: Tensor) -> Tensor:
-    """L_div ("D"): the domain cross-entropy ½·[Σ w·softplus(g_S)/Σ w + mean softplus(−g_T)].
+def divergence(source_logits: Tensor, target_logits: Tensor) -> Tensor:
+    """L_div ("D"): the domain cross-entropy ½·[mean softplus(g_S) + mean softplus(−g_T)].
 
-    g (n, T) > 0 says target. `source_weights` (n,) make the source look like the target's arm shares.
+    g (n, T) > 0 says target.
     """
-    shares = source_weights / source_weights.sum()
-    source = (shares @ functional.softplus(source_logits)).mean()
+    # A product instead of a mean: it rounds as in earlier builds, so that their logs replay to the bit.
+    even = source_logits.new_full(source_logits.shape[:1], 1 / len(source_logits))
+    source = (even @ functional.softplus(source_logits)).mean()
     return 0.5 * (source + functional.softplus(-target_logits).mean())
 
 
 def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float) -> Tensor:
-    """Cross-entropy of the student on one view against the teacher's arm on another.
+    """Cross-entropy of the student on one augmentation against the teacher's arm on another.
 
     `student_logits` (n, T, K), `teacher` (n, K) probabilities; rows whose best teacher probability
     is below the floor do not count.
@@ -59,6 +63,23 @@ def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float
     taught = arms[:, None].expand(student_logits.shape[:2])
     loss = functional.cross_entropy(student_logits.transpose(1, 2), taught, reduction="none")
     return (loss * (confidence >= confidence_floor)[:, None]).mean()
+
+
+def best_arm_probabilities(predicted: Tensor) -> Tensor:
+    """How likely each arm is the best one, (n, K), from predicted rewards (n, K) that lie near [0, 1].
+
+    Sharp, since graded rewards of good and best arms differ by little.
+    """
+    return (predicted / _TEMPERATURE).softmax(dim=1)
+
+
+def arm_prior_factor(source: Tensor, target: Tensor) -> Tensor:
+    """What to multiply target probabilities by so that their mean comes near the source's arm prior, (K,).
+
+    From arm probabilities on the source (n, K) and on the target (m, K).
+    """
+    factor: Tensor = source.mean(dim=0) / target.mean(dim=0).clamp_min(_FLOOR)
+    return factor.clamp(1 / _LARGEST_FACTOR, _LARGEST_FACTOR)
 
 
 class _Reverse(torch.autograd.Function):
@@ -88,4 +109,6 @@ def ramped(weight: float, episode: int, ramp_episodes: int) -> float:
     if ramp_episodes == 0:
         return weight
     progress = min(1.0, episode / ramp_episodes)
-    return weight * (2.0 / (1.0 + float(torch.exp(torch.tensor(-10.0 * progress)))) - 1.0)
+    return weight * (
+        2.0 / (1.0 + float(torch.exp(torch.tensor(-_RAMP_STEEPNESS * progress)))) - 1.0
+    )

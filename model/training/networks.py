@@ -10,37 +10,36 @@ from torch.nn import functional
 
 from model.config import BanditConfig
 from model.encoders.base import TINY, Encoder
-from model.encoders.ensemble import TowerLinear, by_tower, tower_norms
+from model.encoders.ensemble import MemberLinear, by_member, member_norms
 from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
 from model.rounds import Domain
 from model.training.discriminator import Discriminator
-from model.training.target_head import Distilled, Said, is_distilled
+from model.training.target_head import Distilled, HeadOutput, is_distilled
 
-# Contexts encoded at once. On a CPU an image takes half the time among 128 that it takes among 512
-# where convolutions pool: what lies between two layers then stays in the caches.
+# Contexts encoded at once: on a CPU so many that what lies between two layers stays in its caches.
 _FEWEST, _MOST, _NUMBERS, _ON_GPU = 128, 1024, 1 << 17, 8192
 _SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
 
 
 class Head(nn.Module):
-    """Predicts rewards from latents (n, d), one linear layer a tower; M = K arms, or 1 if joint."""
+    """Predicts rewards from latents (n, d), one linear layer a member; M = K arms, or 1 if joint."""
 
     def __init__(
-        self, latent_size: int, model_count: int, exclusive: bool, towers: int = 1
+        self, latent_size: int, model_count: int, exclusive: bool, members: int = 1
     ) -> None:
         super().__init__()
-        self.towers = towers
-        self.linear = TowerLinear(towers, latent_size // towers, model_count)
+        self.members = members
+        self.linear = MemberLinear(members, latent_size // members, model_count)
         self.is_exclusive = exclusive and model_count > 1
 
     def logits(self, latents: Tensor) -> Tensor:
-        """Unbounded scores of the arms by each tower, (n, T, M)."""
-        scores: Tensor = _SHARPNESS * self.linear(by_tower(latents, self.towers))
+        """Unbounded scores of the arms by each member, (n, T, M)."""
+        scores: Tensor = _SHARPNESS * self.linear(by_member(latents, self.members))
         return scores
 
     def predicted(self, latents: Tensor) -> Tensor:
-        """Expected rewards by each tower, (n, T, M)."""
+        """Expected rewards by each member, (n, T, M)."""
         return self.expected(self.logits(latents))
 
     def expected(self, logits: Tensor) -> Tensor:
@@ -48,8 +47,8 @@ class Head(nn.Module):
         return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
 
     def forward(self, latents: Tensor) -> Tensor:
-        """Expected rewards, the mean over the towers by what each weighs in the latents, (n, M)."""
-        weights = functional.normalize(tower_norms(latents, self.towers), p=1.0, dim=1, eps=TINY)
+        """Expected rewards, the mean over the members by their weights in the latents, (n, M)."""
+        weights = functional.normalize(member_norms(latents, self.members), p=1.0, dim=1, eps=TINY)
         return (weights[:, None] @ self.predicted(latents))[:, 0]
 
 
@@ -102,9 +101,9 @@ class Networks(nn.Module):
         self.encoder: Encoder = build_encoder(config)
         size = self.encoder.latent_size
         if self.encoder.is_learned:
-            towers = self.encoder.towers
-            self.head = Head(size, config.model_count, config.exclusive_rewards, towers)
-            self.discriminator = Discriminator(size, towers=towers)
+            members = self.encoder.members
+            self.head = Head(size, config.model_count, config.exclusive_rewards, members)
+            self.discriminator = Discriminator(size, members=members)
         self.distilled = (
             Distilled(size, config.model_count) if is_distilled(self.encoder, config) else None
         )
@@ -135,25 +134,11 @@ class Networks(nn.Module):
         return [self.encoder, *(slow.encoder for slow in (self.teacher, self.average) if slow)]
 
     @torch.no_grad()
-    def settle(self, source: Tensor, target: Tensor) -> None:
-        """Take what is not learned from the newest contexts (either may be empty), after training."""
-        self.eval().served.settle(source, target)
-        if len(target) and self.served.towers > 1:
-            latents = self.encode(target, Domain.TARGET)
-            self.served.weigh(self.served_head.predicted(latents), torch.cat([source, target]))
-
-    @torch.no_grad()
-    def served_prediction(self, latents: Tensor) -> Tensor:
-        """What the served head expects of served latents, (n, M)."""
-        expected: Tensor = self.served_head(latents)
-        return expected
-
-    @torch.no_grad()
-    def said(self, latents: Tensor) -> Said:
-        """What the served head says of served latents."""
+    def head_output(self, latents: Tensor) -> HeadOutput:
+        """The served head's output for served latents."""
         head = self.served_head
         scores = head.logits(latents).mean(dim=1)
-        return Said(latents, head(latents), scores, is_linear=head.towers == 1)
+        return HeadOutput(latents, head(latents), scores, is_linear=head.members == 1)
 
     def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
         is_possible = self.encoder.is_learned

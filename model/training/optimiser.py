@@ -1,210 +1,168 @@
-"""Adam steps on the objective: run one after the other, or, on a GPU, replayed from a recording.
+"""Adam with moments that are kept between episodes; on a GPU, whole steps recorded and replayed.
 
-A step launches a few hundred small kernels. A GPU runs them in a fraction of the time that it
-takes to launch them one by one, so there the whole step is recorded once, on tensors that keep
-their place, and replayed; the values of networks, optimiser and inputs are copied into them.
+A step launches a few hundred small kernels. A GPU runs them in a fraction of the time that it takes to
+launch them. So there the step is recorded once as a CUDA graph, on tensors that keep their place, and
+replayed; the values of networks, optimiser and batches are copied into them.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Protocol, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.config import BanditConfig
 from model.training.networks import Networks
-from model.training.objective import Inputs, step_terms
 
+# Adam's state by parameter name: `NAME.first`, `NAME.second`, and one `step` for all.
 Moments = dict[str, Tensor]
+# The tensors of one step by name.
+Batch = Mapping[str, Tensor]
+# From a step to what repeats it.
+Record = Callable[[Callable[[], None]], Callable[[], None]]
 
-_GRADIENT_LIMIT = 10.0
+_GRADIENT_LIMIT = 10.0  # on the norm of all gradients: a bad batch must not undo an episode
 _WARM_UP = 3  # steps before a recording, so that libraries have chosen their kernels
-_recording = threading.Lock()
-_BENCHES_KEPT = 8  # each holds its recordings' memory on the GPU
+_RECORDINGS_KEPT = 8  # each holds memory on the GPU
+_CAPTURE = threading.Lock()  # torch records one CUDA graph at a time in a process
 
 
-class Stepper:
-    """Networks in training with their optimiser and the sums of the loss terms."""
+class Optimiser:
+    """Adam on the parameters of a module that have gradients."""
 
-    def __init__(self, networks: Networks, config: BanditConfig) -> None:
-        self.networks = networks
-        self.config = config
-        self.parameters = {n: p for n, p in networks.named_parameters() if p.requires_grad}
-        self.device = next(iter(self.parameters.values())).device
-        self.optimiser = torch.optim.Adam(
-            self.parameters.values(),
-            lr=config.learning_rate,
-            fused=True,
-            capturable=self.device.type == "cuda",
+    def __init__(self, module: nn.Module, learning_rate: float) -> None:
+        self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        is_cuda = next(iter(self.parameters.values())).is_cuda
+        self.adam = torch.optim.Adam(
+            self.parameters.values(), lr=learning_rate, fused=True, capturable=is_cuda
         )
-        self.totals: dict[str, Tensor] = {}
-        slow = {"teacher": networks.teacher, "average": networks.average}
-        self._following = {
-            f"{name}_weight": copy.following(networks.encoder, networks.head)
-            for name, copy in slow.items()
-            if copy is not None
-        }
 
-    def run(self, steps: Sequence[Inputs]) -> None:
-        """One gradient step on each of the inputs."""
-        for inputs in steps:
-            self.step(inputs)
-
-    def step(self, inputs: Inputs) -> None:
-        """One gradient step."""
-        terms = step_terms(self.networks, inputs, self.config)
-        self.optimiser.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters.values(), _GRADIENT_LIMIT)
-        self.optimiser.step()
-        for weight, following in self._following.items():
-            following.move(inputs[weight])
-        for name, value in terms.items():
-            if name not in self.totals:
-                self.totals[name] = torch.zeros((), device=self.device)
-            self.totals[name] += value.detach()
+    def minimise(self, loss: Tensor) -> None:
+        """One step down the gradient of the loss."""
+        self.adam.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters.values(), _GRADIENT_LIMIT)
+        self.adam.step()
 
     def moments(self) -> Moments:
-        """Adam's state by parameter name; parameters that never had a gradient have none."""
+        """A copy of Adam's state; parameters that never had a gradient have none."""
         moments: Moments = {}
         for name, parameter in self.parameters.items():
-            if state := self.optimiser.state.get(parameter):
+            if state := self.adam.state.get(parameter):
                 for moment, value in (("first", "exp_avg"), ("second", "exp_avg_sq")):
                     copied = state[value].clone(memory_format=torch.contiguous_format)
                     moments[f"{name}.{moment}"] = copied
                 moments["step"] = state["step"].clone()
         return moments
 
-    def load_moments(self, moments: Moments) -> None:
-        """Continue Adam where the last good update left it."""
+    def load(self, moments: Moments) -> None:
+        """Go on from these moments; state that is there already keeps its place."""
         for name, parameter in self.parameters.items():
             if f"{name}.first" in moments:
-                self.optimiser.state[parameter] = {
-                    "step": moments["step"].clone(),
-                    "exp_avg": moments[f"{name}.first"].clone(),
-                    "exp_avg_sq": moments[f"{name}.second"].clone(),
+                loaded = {
+                    "step": moments["step"],
+                    "exp_avg": moments[f"{name}.first"],
+                    "exp_avg_sq": moments[f"{name}.second"],
                 }
+                if state := self.adam.state.get(parameter):
+                    for value, moment in loaded.items():
+                        state[value].copy_(moment)
+                else:
+                    self.adam.state[parameter] = {n: m.clone() for n, m in loaded.items()}
 
 
-class RecordedStepper(Stepper):
-    """The same steps, recorded as one CUDA graph for each set of inputs and replayed."""
+class Training(Protocol):
+    """Networks in training, step by step."""
 
-    def __init__(self, networks: Networks, config: BanditConfig) -> None:
+    networks: Networks
+    config: BanditConfig
+    optimiser: Optimiser
+    totals: dict[str, Tensor]
+
+    def of(self, networks: Networks) -> Self:
+        """The same training of other networks, from the beginning."""
+        ...
+
+    def step(self, batch: Batch) -> None:
+        """One gradient step."""
+        ...
+
+
+def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """Record a step on the current GPU; the result replays it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM_UP):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads may use the GPU meanwhile.
+    with _CAPTURE, torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        step()
+    return graph.replay
+
+
+class Recordings:
+    """The steps that a GPU has recorded, kept between episodes by whoever trains, one at a time."""
+
+    def __init__(self, record: Record = cuda_graph) -> None:
+        self._record = record
+        self._kept: dict[object, _RecordedTraining] = {}
+
+    def run(self, training: Training, batches: Iterator[Batch]) -> None:
+        """`training.step` on each batch, replayed."""
+        first = next(batches)
+        shapes = tuple((name, tuple(value.shape)) for name, value in sorted(first.items()))
+        key = (training.config.digest(), first["alignment"].device, shapes)
+        recorded = self._kept.pop(key, None) or _RecordedTraining(training, first, self._record)
+        recorded.run(training, chain([first], batches))
+        self._kept[key] = recorded  # the last one now
+        while len(self._kept) > _RECORDINGS_KEPT:
+            del self._kept[next(iter(self._kept))]
+
+
+class _RecordedTraining:
+    """A training of its own, whose step is recorded and stands in for other trainings like it."""
+
+    def __init__(self, like: Training, example: Batch, record: Record) -> None:
         # Weights in the order in which a GPU convolves, or each of them is copied in every step.
-        own = networks.clone().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        super().__init__(own, config)
-        self.networks.train()
-        self._recordings: dict[tuple[object, ...], _Recording] = {}
-        self._known: set[str] = set()  # parameters whose moments mean something
-        self._last: Inputs = {}
+        own = like.networks.clone().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._own = like.of(own.train())
+        self._places = {name: value.clone() for name, value in example.items()}
+        self._replay = record(lambda: self._own.step(self._places))
+        self._recorded = dict(self._own.optimiser.adam.state)  # of the parameters that it moves
 
-    def begin(self, networks: Networks, moments: Moments, example: Inputs) -> None:
-        """Start from these values; steps on inputs like `example` are recorded if they are new."""
-        key = tuple((name, tuple(value.shape)) for name, value in sorted(example.items()))
-        if key not in self._recordings:
-            self._recordings[key] = self._recorded(example)
-        self._recording, self._last = self._recordings[key], {}
-        _copy_values(networks, self.networks)
-        for total in self.totals.values():
+    def run(self, training: Training, batches: Iterator[Batch]) -> None:
+        """Take over the values of a training, replay the step on each batch, give the values back."""
+        self._load(training)
+        last: Batch = {}
+        for batch in batches:
+            # What is the same in all steps of an episode is copied once.
+            new = [name for name in self._places if batch[name] is not last.get(name)]
+            torch._foreach_copy_([self._places[n] for n in new], [batch[n] for n in new])
+            self._replay()
+            last = batch
+        _copy_values(self._own.networks, training.networks)
+        training.optimiser.load(self._own.optimiser.moments())
+        training.totals.update({n: total.clone() for n, total in self._own.totals.items()})
+
+    def _load(self, training: Training) -> None:
+        _copy_values(training.networks, self._own.networks)
+        state = self._own.optimiser.adam.state
+        state.clear()
+        state.update(self._recorded)
+        for values in self._recorded.values():
+            for value in values.values():
+                value.zero_()
+        self._own.optimiser.load(training.optimiser.moments())
+        for total in self._own.totals.values():
             total.zero_()
-        self.load_moments(moments)
-
-    def run(self, steps: Sequence[Inputs]) -> None:
-        """Replay the recording on each of the inputs."""
-        places = self._recording.inputs
-        for inputs in steps:
-            # What stays the same in all steps of an update is copied once.
-            new = [name for name in places if inputs[name] is not self._last.get(name)]
-            torch._foreach_copy_([places[name] for name in new], [inputs[name] for name in new])
-            self._last = inputs
-            self._recording.graph.replay()
-
-    def moments(self) -> Moments:
-        known = self._known | self._recording.trained
-        return {
-            name: value
-            for name, value in super().moments().items()
-            if name == "step" or name.rpartition(".")[0] in known
-        }
-
-    def load_moments(self, moments: Moments) -> None:
-        self._known = {name.rpartition(".")[0] for name in moments if name != "step"}
-        for name, parameter in self.parameters.items():
-            if not (state := self.optimiser.state.get(parameter)):
-                continue
-            if name in self._known:
-                state["step"].copy_(moments["step"])
-                state["exp_avg"].copy_(moments[f"{name}.first"])
-                state["exp_avg_sq"].copy_(moments[f"{name}.second"])
-            else:
-                for value in state.values():
-                    value.zero_()
-
-    def _recorded(self, example: Inputs) -> "_Recording":
-        places = {name: value.clone() for name, value in example.items()}
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP):
-                self.step(places)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile, but only one may record.
-        with _recording, torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.step(places)
-        trained = {name for name, value in self.parameters.items() if value.grad is not None}
-        return _Recording(graph, places, trained)
-
-
-class _Recording:
-    """A recorded step, the places of its inputs and the parameters that it moves."""
-
-    def __init__(
-        self, graph: torch.cuda.CUDAGraph, inputs: dict[str, Tensor], trained: set[str]
-    ) -> None:
-        self.graph = graph
-        self.inputs = inputs
-        self.trained = trained
-
-
-# Benches are kept between episodes with their recordings; nothing else of an episode stays in them.
-# Whoever trains takes one out, so that several threads train at the same time, each on its own.
-_idle: list[tuple[tuple[str, torch.device], RecordedStepper]] = []
-_lock = threading.Lock()
-
-
-@contextmanager
-def stepping(
-    networks: Networks, moments: Moments, config: BanditConfig, example: Inputs
-) -> Iterator[Stepper]:
-    """A stepper that trains these networks from these moments on; they are trained when it ends."""
-    device = next(networks.parameters()).device
-    if device.type != "cuda":
-        stepper = Stepper(networks.train(), config)
-        stepper.load_moments(moments)
-        yield stepper
-        return
-    key = (config.digest(), device)
-    bench = _taken(key) or RecordedStepper(networks, config)
-    bench.begin(networks, moments, example)
-    yield bench
-    _copy_values(bench.networks, networks)
-    with _lock:
-        _idle.append((key, bench))
-        del _idle[:-_BENCHES_KEPT]
 
 
 @torch.no_grad()
 def _copy_values(source: Networks, destination: Networks) -> None:
     values, places = source.state_dict(), destination.state_dict()
     torch._foreach_copy_(list(places.values()), [values[name] for name in places])
-
-
-def _taken(key: tuple[str, torch.device]) -> RecordedStepper | None:
-    with _lock:
-        for index, (name, bench) in enumerate(_idle):
-            if name == key:
-                del _idle[index]
-                return bench
-    return None

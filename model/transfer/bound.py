@@ -16,8 +16,14 @@ from model.encoders.first_weights import first_weights
 from model.rounds import Doubles, Integers
 from model.training.discriminator import Discriminator
 
+# Probes are small and shrunk a little, so that a few hundred latents do not overfit them.
 _PROBE_STEPS = 200
+_PROBE_SIZE = 32
+_PROBE_RATE, _HEADS_RATE = 1e-2, 5e-2
+_PROBE_DECAY = 1e-4
+_DENSITY_TEMPERATURE = 0.05  # as in the paper of SND
 _TEMPERATURE = 0.1  # predicted rewards lie in [0, 1]: sharpened before their entropy is taken
+_TINY = 1e-300  # keeps a sum of zeros from dividing by zero
 _NEIGHBOURS = 2048  # target latents compared with each other: the cost is quadratic
 
 
@@ -103,8 +109,8 @@ def effective_rank(latents: Tensor) -> float:
     # From the smaller of the two products: much cheaper than a decomposition of the latents.
     products = wide.T @ wide if len(wide) > wide.shape[1] else wide @ wide.T
     values = torch.linalg.eigvalsh(products).clamp_min(0.0)
-    shares = values / values.sum().clamp_min(1e-300)
-    return float(torch.exp(torch.special.entr(shares).sum()))
+    weights = values / values.sum().clamp_min(_TINY)
+    return float(torch.exp(torch.special.entr(weights).sum()))
 
 
 def mean_entropy(probabilities: Tensor) -> float:
@@ -112,7 +118,7 @@ def mean_entropy(probabilities: Tensor) -> float:
     return float(torch.special.entr(probabilities.double()).sum(1).mean())
 
 
-def soft_neighbourhood_density(latents: Tensor, temperature: float = 0.05) -> float:
+def soft_neighbourhood_density(latents: Tensor, temperature: float = _DENSITY_TEMPERATURE) -> float:
     """SND (Saito 2021): entropy of the softmax over each target latent's neighbours; high = clustered."""
     similarity = (
         functional.normalize(latents.double(), dim=1)
@@ -131,8 +137,8 @@ def domain_accuracy(source: Tensor, target: Tensor, seed: int) -> float:
     """Balanced held-out accuracy of a fresh discriminator trained on one half of the latents."""
     (s_fit, s_test), (t_fit, t_test) = _halves(source), _halves(target)
     with first_weights(seed, "domain probe"):
-        probe = Discriminator(source.shape[1], hidden_size=32).to(source.device)
-    optimiser = torch.optim.Adam(probe.parameters(), lr=1e-2, weight_decay=1e-4)
+        probe = Discriminator(source.shape[1], hidden_size=_PROBE_SIZE).to(source.device)
+    optimiser = torch.optim.Adam(probe.parameters(), lr=_PROBE_RATE, weight_decay=_PROBE_DECAY)
     for _ in range(_PROBE_STEPS):
         optimiser.zero_grad()
         (
@@ -168,7 +174,7 @@ def _disagreement_gap(low: Tensor, high: Tensor, seed: int) -> float:
         difference: Tensor = distance[1] - distance[0]
         return difference
 
-    optimiser = torch.optim.Adam(heads.parameters(), lr=5e-2, weight_decay=1e-4)
+    optimiser = torch.optim.Adam(heads.parameters(), lr=_HEADS_RATE, weight_decay=_PROBE_DECAY)
     for _ in range(_PROBE_STEPS):
         optimiser.zero_grad()
         (-gap(low_fit, high_fit)).backward()

@@ -12,6 +12,8 @@ from model.config import BanditConfig
 from model.memory import RoundBatch
 from model.rounds import Doubles
 
+_LEAST_PROPENSITY = 0.05  # bounds what one held-out round weighs
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -89,7 +91,7 @@ def held_out_rewards(
 
 def _doubly_robust(held_out: RoundBatch, model: Doubles, arms: np.ndarray[Any, Any]) -> float:
     rows = np.arange(len(held_out))
-    weights = (arms == held_out.arms) / held_out.propensities.clip(0.05)
+    weights = (arms == held_out.arms) / held_out.propensities.clip(_LEAST_PROPENSITY)
     correction = weights * (held_out.rewards - model[rows, held_out.arms])
     return float((model[rows, arms] + correction).mean())
 

@@ -12,6 +12,7 @@ from model.bandit.linucb import Factors
 from model.bandit.policy import Policy, PolicyVersion
 from model.config import BanditConfig
 from model.encoders.base import FrozenEncoder
+from model.encoders.vectors import CLIP
 from model.memory import RoundBatch
 from model.randomness import derived_seed
 from model.rounds import Domain, Doubles
@@ -21,6 +22,7 @@ from model.transfer.verdict import Signs, TransferVerdict, judged
 
 LEAST = 32  # rounds and contexts: half of them fit probes, half judge
 MOST = 512  # of each domain are looked at
+_LEAST_SCALE = 1e-6  # of a raw feature that hardly varies
 RAW_SIZE = 128  # raw contexts are projected to this many numbers at most
 
 
@@ -86,8 +88,8 @@ class JudgingJob:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
             directions = torch.randn(source.shape[1], RAW_SIZE, generator=rng).to(source.device)
             source, target = source @ directions, target @ directions
-        center, scale = source.mean(dim=0), source.std(dim=0).clamp_min(1e-6)
-        limited = [((some - center) / scale).clamp(-10, 10) for some in (source, target)]
+        center, scale = source.mean(dim=0), source.std(dim=0).clamp_min(_LEAST_SCALE)
+        limited = [((some - center) / scale).clamp(-CLIP, CLIP) for some in (source, target)]
         return domain_accuracy(limited[0], limited[1], self.seed)
 
     def _mean_confidence(self) -> float:
@@ -102,12 +104,12 @@ class JudgingJob:
 
 
 def _share_distance(source: Doubles, target: Doubles) -> float:
-    """Total variation between the shares of the best-rated arms."""
-    shares = [
+    """Total variation between the arm priors: how often each arm is rated best."""
+    priors = [
         np.bincount(scores.argmax(axis=1), minlength=scores.shape[1]) / len(scores)
         for scores in (source, target)
     ]
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+    return float(np.abs(priors[0] - priors[1]).sum() / 2)
 
 
 def _explained(predicted: Doubles, rewards: Doubles) -> float:

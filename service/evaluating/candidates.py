@@ -21,7 +21,7 @@ from model import (
     restore_policy,
 )
 from model.ope import (
-    Candidate,
+    EvaluationPolicy,
     FixedArmCandidate,
     FrozenCandidate,
     LearningCandidate,
@@ -101,7 +101,7 @@ def changed_values(changes: list[str]) -> dict[str, Any]:
 class Made:
     """A candidate ready to be asked; a stored version knows the rounds it was trained on."""
 
-    candidate: Candidate
+    candidate: EvaluationPolicy
     trained_offset: int | None = None
     policy: Policy | None = None
     domain_free: bool = False  # whether it can be asked about target contexts as well

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from model import Judgement, JudgingJob, Outcome, TrainingJob
+from model import Judgement, JudgingJob, Outcome, Recordings, TrainingJob
 
 T = TypeVar("T")
 
@@ -42,9 +42,12 @@ class JobRunner(Protocol):
 class ThreadRunner:
     """Runs jobs in the thread that asks, in the memory of this process; deadlines cannot be kept."""
 
+    def __init__(self) -> None:
+        self._recordings = Recordings()
+
     def train(self, job: TrainingJob, deadline_seconds: float) -> Outcome:
         """What comes of an encoder update."""
-        return _guarded(job.run)
+        return _guarded(lambda: job.run(self._recordings))
 
     def judge(self, job: JudgingJob, deadline_seconds: float) -> Judgement:
         """What is to be said of an encoder's transfer."""

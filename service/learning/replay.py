@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 
-from model import Learner, Outcome, TrainingJob, to_bytes
+from model import Learner, Outcome, Recordings, TrainingJob, to_bytes
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
 from service.learning.fold import Folder
@@ -49,7 +49,12 @@ async def replay(
     spec = ExperimentSpec.of(experiment)
     folder = Folder(Learner(spec.bandit_config(), spec.seed, device), spec)
     learner = folder.learner
-    provider = Provider(spec, event_log, snapshots, candidates, device, _trained)
+    recordings = Recordings()
+
+    async def train(job: TrainingJob) -> Outcome:
+        return await asyncio.to_thread(job.run, recordings)
+
+    provider = Provider(spec, event_log, snapshots, candidates, device, train)
     while learner.offset < stored.record.offset:
         page = await event_log.read(
             experiment.experiment_id, learner.offset, PAGE, up_to=stored.record.offset
@@ -65,10 +70,6 @@ async def replay(
         stored_hash=_hash(stored.blob),
         replayed_hash=_hash(replayed),
     )
-
-
-async def _trained(job: TrainingJob) -> Outcome:
-    return await asyncio.to_thread(job.run)
 
 
 def _hash(content: bytes) -> str:

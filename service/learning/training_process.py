@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import IO
 
-from model import Message, answered
+from model import Message, Recordings, answered
 from service.learning.jobs import failure_reason
 from service.learning.pipe import PipeClosed, receive, send
 from service.ops import logs
@@ -48,8 +48,9 @@ def answer_jobs(
     after_each: Callable[[], None] = give_back,  # the next job is far away
 ) -> None:
     """Answer jobs one by one."""
+    recordings = Recordings()
     for job in jobs:
-        send(pipe, _answer(job, device))
+        send(pipe, _answer(job, device, recordings))
         after_each()
 
 
@@ -69,9 +70,9 @@ def _data_bytes(status: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _answer(job: Message, device: str) -> Message:
+def _answer(job: Message, device: str, recordings: Recordings) -> Message:
     try:
-        return answered(job, device)
+        return answered(job, device, recordings)
     except Exception as error:  # whatever it is, the parent is told and the service goes on
         log.exception("a job failed", extra={"action": "training_failed"})
         return Message({"failed": failure_reason(error)}, {})

@@ -150,7 +150,7 @@ def _maps(spec: ExperimentSpec, learner: Learner) -> list[str]:
 
 
 def _shares(found: LatentMap, arm_count: int) -> dict[Domain, Doubles]:
-    return {domain: found.shares(domain, arm_count) for domain in Domain}
+    return {domain: found.arm_prior(domain, arm_count) for domain in Domain}
 
 
 def _rewards(learner: Learner) -> dict[Domain, Doubles]:

@@ -1,7 +1,7 @@
-"""Keeps a snapshot of today's build, with what its policy says, for later builds to read.
+"""Keeps snapshots of today's build, with what their policies say, for later builds to read.
 
-`python -m tests.oracles.make_snapshot NAME` writes `snapshots/NAME.bin` and `snapshots/NAME.json`. Do this for every release;
-`tests/unit/model/state/test_old_snapshots.py` reads all that are there.
+`python -m tests.oracles.make_snapshot NAME` writes `snapshots/NAME.bin`, `snapshots/NAME-ensemble.bin` and
+a `.json` beside each. Do this for every release; `tests/unit/model/state/test_old_snapshots.py` reads all that are there.
 """
 
 import json
@@ -18,6 +18,21 @@ from model.state.snapshot import to_bytes
 from tests.support.builders import make_rounds, small_config, teach
 
 FOLDER = Path(__file__).parent / "snapshots"
+CONFIGS: dict[str, dict[str, Any]] = {
+    "": {"divergence_weight": 1.0, "exclusive_rewards": True},
+    "-ensemble": {
+        "divergence_weight": 1.0,
+        "exclusive_rewards": True,
+        "encoder": "committee",
+        "tower_count": 4,
+        "latent_size": 16,
+        "consistency_weight": 1.0,
+        "average_decay": 0.99,
+        "view_rounds": True,
+        "distil_head": True,
+        "gate_margin": 1.0,
+    },
+}
 CONTEXTS = np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(8, 4)
 
 
@@ -28,16 +43,22 @@ def said(content: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write both files."""
-    learner = Learner(small_config(divergence_weight=1.0, exclusive_rewards=True), seed=2)
+    """Write all files."""
+    FOLDER.mkdir(exist_ok=True)
+    for suffix, values in CONFIGS.items():
+        content = _made(values)
+        name = sys.argv[1] + suffix
+        (FOLDER / f"{name}.bin").write_bytes(content)
+        (FOLDER / f"{name}.json").write_text(json.dumps(said(content), indent=1) + "\n")
+
+
+def _made(values: dict[str, Any]) -> bytes:
+    learner = Learner(small_config(**values), seed=2)
     rounds = make_rounds(learner.config, 68)
     teach(learner, rounds[:63])
     learner.observe_many(rounds[63:])  # so that an update is pending
     learner.advance(123)
-    content = to_bytes(learner, version=9)
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{sys.argv[1]}.bin").write_bytes(content)
-    (FOLDER / f"{sys.argv[1]}.json").write_text(json.dumps(said(content), indent=1) + "\n")
+    return to_bytes(learner, version=9)
 
 
 if __name__ == "__main__":

@@ -31,17 +31,6 @@ def test_factors_invert_the_design_matrix(columns, ridge):
 
 
 @repeatable()
-@given(round_columns(), st.integers(0, 40))
-def test_merging_any_two_parts_equals_folding_the_whole(columns, cut):
-    whole, first, second = (LinUCB(3, 4, 0.5) for _ in range(3))
-    whole.fold(*columns)
-    first.fold(*(column[:cut] for column in columns))
-    second.fold(*(column[cut:] for column in columns))
-    np.testing.assert_allclose(first.merged(second).A, whole.A, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(first.merged(second).b, whole.b, rtol=1e-12, atol=1e-12)
-
-
-@repeatable()
 @given(round_columns())
 def test_widths_only_shrink_with_more_rounds(columns):
     state, z = LinUCB(3, 4, 1.0), np.eye(4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from model import learner as learning
+from model.learner import TrainingJob
 from model.rounds import Domain
 from model.simulate import ClusterWorld, Draw
 from model.training.episode import Trained, train_episode
@@ -27,9 +28,9 @@ ARMS = ["a", "b", "c"]
 def ruined_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings that end with an encoder which sees nothing of its contexts."""
 
-    def train(start: Any, moments: Any, data: Any, *rest: Any) -> Trained:
-        trained = train_episode(start, moments, data, *rest)
-        if data.episode in RUINED:
+    def train(job: TrainingJob, *rest: Any) -> Trained:
+        trained = train_episode(job, *rest)
+        if job.data.episode in RUINED:
             with torch.no_grad():
                 for encoder in trained.networks.encoders:  # with the average that is served
                     next(encoder.parameters()).zero_()

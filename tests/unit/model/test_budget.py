@@ -12,8 +12,8 @@ from model.encoders.size import decision_multiplications, network_size
 from model.learner import Learner
 from model.rounds import Domain
 from model.state.snapshot import to_bytes
+from model.training.episode import loss_terms
 from model.training.networks import Networks
-from model.training.objective import step_terms
 from tests.support.builders import make_rounds, teach
 
 VECTORS, IMAGES = (24,), (3, 16, 16)
@@ -40,19 +40,19 @@ def test_weights_are_those_of_the_networks(name: str, shape: tuple[int, ...]):
         assert size.weights <= 1.5 * count + 20_000
 
 
-def step_inputs(config: BanditConfig, towers: int) -> dict[str, torch.Tensor]:
+def step_inputs(config: BanditConfig, members: int) -> dict[str, torch.Tensor]:
     rows = config.batch_size
     contexts = torch.randn(rows, *config.context_shape)
     inputs = {
         "source.contexts": contexts,
         "source.arms": torch.zeros(rows, dtype=torch.int64),
         "source.rewards": torch.ones(rows),
-        "shares": torch.ones(towers),
-        "strength": torch.ones(towers),
+        "alignment": torch.ones(members),
+        "strength": torch.ones(members),
         "consistency": torch.tensor(1.0),
     }
     if config.consistency_weight:
-        return {**inputs, "student_view": contexts, "teacher_view": contexts}
+        return {**inputs, "unlabeled": contexts, "teacher": contexts}
     return {**inputs, "unlabeled": contexts}
 
 
@@ -64,7 +64,7 @@ def test_the_arithmetic_of_a_step_is_not_underestimated(name: str, shape: tuple[
         return
     counted = FlopCounterMode(display=False)
     with counted:
-        terms = step_terms(networks, step_inputs(config, networks.encoder.towers), config)
+        terms = loss_terms(networks, step_inputs(config, networks.encoder.members), config)
         torch.stack(list(terms.values())).sum().backward()
     passes = 3 + (config.consistency_weight > 0)  # as the estimate has it
     multiplications = 3 * passes * config.batch_size * network_size(config).multiplications

@@ -74,8 +74,8 @@ def test_source_does_not_depend_on_the_shift():
     np.testing.assert_array_equal(near.contexts, far.contexts)
 
 
-def test_target_shares_change_the_target_alone():
-    world = ClusterWorld(seed=0, arm_count=2, target_shares=(0.9, 0.1))
+def test_target_prior_change_the_target_alone():
+    world = ClusterWorld(seed=0, arm_count=2, target_prior=(0.9, 0.1))
     shares = [world.draw(domain, 4000).best_arms.mean() for domain in Domain]
     np.testing.assert_allclose(shares, [0.5, 0.1], atol=0.03)
 

@@ -3,14 +3,17 @@ import pytest
 
 from model.config import RECIPE, SYSTEMS, ContextKind, digest_of, system_config
 from model.encoders.images import Conv, StridedConv
-from model.encoders.vectors import MLP, Committee, Identity, ProjectedMLP, Projection
+from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 from model.learner import Learner
 from model.rounds import Domain
 from model.simulate import ClusterWorld, LinearWorld
 from tests.support.builders import SMALL, make_rounds, play, teach
 
 # What the methods meant under each recipe, as a digest of all their configurations.
-RECIPES = {1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e"}
+RECIPES = {
+    1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e",
+    2: "9dd1a536788ee8f384dcd4fcdba450797045973236670bc3eee151a98f2b99ff",
+}
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
 
@@ -53,8 +56,8 @@ def test_system_runs_two_episodes_on_per_arm_contexts(name):
         ("linucb-p", Projection, Projection),
         ("nlinucb", MLP, Conv),
         ("nlinucb-p", ProjectedMLP, ProjectedMLP),
-        ("daband", Committee, Conv),
-        ("daband-plus", Committee, StridedConv),
+        ("daband", Ensemble, Conv),
+        ("daband-plus", Ensemble, StridedConv),
     ],
 )
 def test_system_has_the_encoder_of_its_name(name, vectors, images):

@@ -165,33 +165,6 @@ def test_rebuilding_equals_folding(stream):
     np.testing.assert_array_equal(built.counts, state.counts)
 
 
-def test_merged_parts_of_a_log_add_up(stream):
-    first, second = (
-        folded((stream[0][part], stream[1][part], stream[2][part]))
-        for part in (slice(0, 150), slice(150, None))
-    )
-    merged, whole = first.merged(second), folded(stream)
-    np.testing.assert_allclose(merged.A, whole.A, rtol=1e-12)
-    np.testing.assert_allclose(merged.b, whole.b, rtol=1e-12)
-    np.testing.assert_allclose(merged.factors().theta, whole.factors().theta, rtol=1e-9)
-    np.testing.assert_array_equal(merged.counts, whole.counts)
-
-
-def test_merging_leaves_both_parts_as_they_were(stream):
-    first, second = folded(stream), folded(stream)
-    first.merged(second).fold(*stream)
-    np.testing.assert_array_equal(first.gram, folded(stream).gram)
-    np.testing.assert_array_equal(second.b, folded(stream).b)
-
-
-@pytest.mark.parametrize(
-    "other", [LinUCB(2, SIZE, 1.0), LinUCB(ARMS, 4, 1.0), LinUCB(ARMS, SIZE, 2.0)]
-)
-def test_merge_of_unlike_states_is_refused(other):
-    with pytest.raises(ValueError, match=r"^merge: "):
-        LinUCB(ARMS, SIZE, 1.0).merged(other)
-
-
 def test_condition_number_of_a_known_matrix():
     state = LinUCB(2, 2, 0.5)
     state.fold(np.array([[2.0, 0.0]], dtype=np.float32), np.array([1]), np.array([1.0]))

@@ -15,7 +15,7 @@ from model.encoders.vectors import (
     ProjectedMLP,
     Projection,
     Standardise,
-    shares_seen,
+    variation_weights,
 )
 from model.learner import Learner
 from model.rounds import Domain, Floats
@@ -64,8 +64,8 @@ def test_frozen_function_equals_the_network_in_evaluation_mode(kind, shape, doma
 def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
     source = torch.from_numpy(contexts_of(shape, 9))
     target = 3 - torch.from_numpy(contexts_of(shape, 7))
-    towers = {"tower_count": 4, "latent_size": 16}  # of a committee, half on scales of their own
-    apart, joined = (built(kind, shape, **towers).train() for _ in range(2))
+    members = {"tower_count": 4, "latent_size": 16}  # of a committee, half on scales of their own
+    apart, joined = (built(kind, shape, **members).train() for _ in range(2))
     expected = torch.cat([apart(source, Domain.SOURCE), apart(target, Domain.TARGET)])
     found = joined.together(source, target)
     torch.testing.assert_close(found, expected)
@@ -207,6 +207,17 @@ def test_what_never_varied_where_rewards_came_from_says_nothing(kind, domain):
     assert not torch.allclose(encoder(target, domain), encoder(other, domain), atol=0.01)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "committee"])
+def test_features_that_never_varied_count_where_that_is_asked_for(kind):
+    encoder = build_encoder(small_config(encoder=kind, latent_size=16, downweight_unseen=False))
+    source, target = torch.randn(64, 4), torch.randn(64, 4)
+    source[:, 2] = 1.0
+    encoder.prepare(source, target, source)
+    other = target.clone()
+    other[:, 2] += 5.0
+    assert not torch.allclose(encoder(target, Domain.TARGET), encoder(other, Domain.TARGET))
+
+
 def test_a_feature_counts_once_it_varied_in_a_rewarded_round_of_either_domain():
     learner = Learner(small_config(encoder="mlp", holdout_share=0.0), seed=0)
     rounds = make_rounds(learner.config, 32)
@@ -225,7 +236,7 @@ def test_a_feature_counts_once_it_varied_in_a_rewarded_round_of_either_domain():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_all_features_count_before_there_are_two_rewarded_rounds(count):
-    assert shares_seen(torch.zeros(count, 3), torch.randn(9, 3)).tolist() == [1.0, 1.0, 1.0]
+    assert variation_weights(torch.zeros(count, 3), torch.randn(9, 3)).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen():
@@ -234,7 +245,7 @@ def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen(
     contexts[:10, 1], rewarded[:50, 1] = 1.0, 1.0
     contexts[:50, 2] = 1.0
     contexts[:, 3], rewarded[:, 3] = torch.randn(100), 0.01 * torch.randn(100)  # a measurement
-    shares = shares_seen(rewarded, contexts)
+    shares = variation_weights(rewarded, contexts)
     torch.testing.assert_close(shares, torch.tensor([0.36, 1.0, 0.0, 1.0]))
 
 
@@ -245,6 +256,25 @@ def test_batch_statistics_of_the_domains_stay_apart():
     norm(target, Domain.TARGET)
     np.testing.assert_allclose(norm.mean.numpy(), [[1.0], [102.0]])
     np.testing.assert_allclose(norm.variance.numpy(), [[2.0], [8.0]])
+
+
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+def test_domains_can_share_batch_statistics(kind):
+    encoder = build_encoder(
+        small_config(encoder=kind, context_shape=(3, 8, 8), domain_batch_norm=False)
+    )
+    source, target = torch.randn(16, 3, 8, 8), 5 + torch.randn(16, 3, 8, 8)
+    encoder.recalibrate(source, target)
+    assert isinstance(encoder, Conv)
+    shared = torch.cat([source, target])
+    torch.testing.assert_close(
+        encoder.train()(shared, Domain.SOURCE), encoder.together(source, target)
+    )
+    encoder.eval()
+    torch.testing.assert_close(encoder(target, Domain.SOURCE), encoder(target, Domain.TARGET))
+    norm = encoder.norms[0]
+    assert isinstance(norm, DomainBatchNorm)
+    assert norm.batch_count[1] == 0
 
 
 def test_target_is_normalised_as_source_until_it_was_seen():

@@ -5,7 +5,7 @@ import pytest
 
 from model.learner import Learner
 from model.ope.candidates import (
-    Candidate,
+    EvaluationPolicy,
     FixedArmCandidate,
     FrozenCandidate,
     LearningCandidate,
@@ -32,7 +32,7 @@ def uniform_log(n: int, arm_count: int = 4, seed: int = 0, size: int = 4) -> Log
     return logged_rounds(arms, rewards, np.full((n, arm_count), 1 / arm_count), contexts)
 
 
-def tallied(rounds: LoggedRounds, candidate: Candidate, **options: float) -> Tally:
+def tallied(rounds: LoggedRounds, candidate: EvaluationPolicy, **options: float) -> Tally:
     tally = Tally(EvaluationOptions(**options))  # type: ignore[arg-type]
     policy = candidate.probabilities(rounds)
     tally.add(rounds, policy, np.zeros_like(policy))

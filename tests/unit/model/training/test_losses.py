@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -38,8 +39,7 @@ def test_gradient_of_predicted_reward_is_that_of_finite_differences():
 
 def test_gradient_of_divergence_is_that_of_finite_differences():
     logits = inputs(4, low=-3, high=3), inputs(6, low=-3, high=3, seed=1)
-    weights = inputs(4, low=0.1, high=3.0, seed=2)
-    assert gradcheck(losses.divergence, (*logits, weights))
+    assert gradcheck(losses.divergence, logits)
 
 
 def test_gradient_of_consistency_is_that_of_finite_differences():
@@ -111,21 +111,13 @@ def test_predicted_reward_without_target_contexts_is_that_of_the_source():
 
 
 def test_divergence_of_a_clueless_discriminator_is_log_two():
-    loss = losses.divergence(torch.zeros(3), torch.zeros(5), torch.ones(3))
+    loss = losses.divergence(torch.zeros(3), torch.zeros(5))
     assert float(loss) == pytest.approx(math.log(2))
 
 
 def test_divergence_falls_when_source_logits_fall_and_target_logits_rise():
     low, high = -torch.ones(3), torch.ones(3)
-    assert losses.divergence(low, high, torch.ones(3)) < losses.divergence(high, low, torch.ones(3))
-
-
-def test_divergence_counts_source_contexts_by_weight():
-    logits, weights = torch.tensor([-2.0, 5.0]), torch.tensor([3.0, 0.0])
-    weighted = losses.divergence(logits, torch.zeros(1), weights)
-    torch.testing.assert_close(
-        weighted, losses.divergence(logits[:1], torch.zeros(1), torch.ones(1))
-    )
+    assert losses.divergence(low, high) < losses.divergence(high, low)
 
 
 def test_consistency_ignores_views_the_teacher_is_unsure_of():
@@ -145,3 +137,18 @@ def test_strength_rises_from_zero_to_its_weight():
 
 def test_ramp_of_zero_episodes_is_full_strength_at_once():
     assert losses.ramped(2.0, 0, 0) == 2.0
+
+
+def test_best_arms_follow_the_predicted_rewards():
+    found = losses.best_arm_probabilities(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
+    np.testing.assert_allclose(found, [[1.0, 0.0], [0.5, 0.5]], atol=1e-4)
+
+
+def test_factor_brings_the_mean_to_the_arm_prior_of_the_source():
+    target = torch.eye(2)[torch.tensor([0, 1, 1, 1])]
+    factor = losses.arm_prior_factor(torch.full((4, 2), 0.5), target)
+    np.testing.assert_allclose(target.mean(dim=0) * factor, [0.5, 0.5], atol=1e-6)
+
+
+def test_factor_of_an_arm_that_is_never_predicted_is_bounded():
+    assert torch.isfinite(losses.arm_prior_factor(torch.eye(2), torch.tensor([[1.0, 0.0]]))).all()

@@ -1,10 +1,7 @@
 from typing import Any
 
-import pytest
 import torch
 
-from model.encoders.ensemble import tower_weights
-from model.encoders.vectors import Committee
 from model.rounds import Domain
 from model.training.networks import Head, Networks
 from tests.support.builders import small_config
@@ -44,16 +41,16 @@ def test_head_of_independent_rewards_gives_each_arm_its_own_probability():
     torch.testing.assert_close(head(latents), head.logits(latents)[:, 0].sigmoid())
 
 
-def test_towers_predict_from_their_own_part_of_the_latents():
-    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+def test_members_predict_from_their_own_part_of_the_latents():
+    head, latents = Head(6, 2, exclusive=True, members=3), torch.randn(5, 6)
     moved = latents.clone()
     moved[:, 2:4] += 1
     changed = (head.predicted(moved) != head.predicted(latents)).any(dim=(0, 2))
     assert changed.tolist() == [False, True, False]
 
 
-def test_towers_count_by_what_they_weigh_in_the_latents():
-    head, latents = Head(6, 2, exclusive=True, towers=3), torch.randn(5, 6)
+def test_members_count_by_what_they_weigh_in_the_latents():
+    head, latents = Head(6, 2, exclusive=True, members=3), torch.randn(5, 6)
     weighed = latents.unflatten(1, (3, 2)) / latents.unflatten(1, (3, 2)).norm(dim=2, keepdim=True)
     weighed = (weighed * torch.tensor([3.0, 0.0, 1.0])[:, None]).flatten(1)
     first, _, last = head.predicted(latents).unbind(dim=1)
@@ -112,21 +109,3 @@ def test_encoding_in_chunks_covers_every_row(monkeypatch):
         monkeypatch.setattr(f"model.training.networks.{name}", value)
     torch.testing.assert_close(networks().encode(contexts, Domain.SOURCE), whole)
     assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)
-
-
-@pytest.mark.parametrize("yes_or_no", Domain)
-def test_settling_weighs_the_served_towers_by_contexts_of_both_domains(yes_or_no):
-    both = networks(encoder="committee", tower_count=4, latent_size=16, average_decay=0.9)
-    contexts = {domain: torch.randn(100, 4) for domain in Domain}
-    contexts[yes_or_no][:, 0] = contexts[yes_or_no][:, 0].sign()  # and measured in the other one
-    source, target = contexts[Domain.SOURCE], contexts[Domain.TARGET]
-    for encoder in both.encoders:
-        encoder.prepare(source, target, source)
-    both.settle(source, target)
-    served, learning = both.served, both.encoder
-    assert isinstance(served, Committee)
-    assert isinstance(learning, Committee)
-    predicted = both.served_head.predicted(both.encode(target, Domain.TARGET))
-    torch.testing.assert_close(served.weights, tower_weights(predicted))
-    assert not torch.allclose(served.weights, tower_weights(predicted, measured=0.75))
-    assert torch.equal(learning.weights, torch.ones(4))

@@ -7,16 +7,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.encoders.ensemble import tower_weights
+from model.encoders.ensemble import member_weights
 from model.encoders.images import Conv, DomainBatchNorm
-from model.encoders.vectors import Committee
+from model.encoders.vectors import Ensemble
 from model.learner import Learner, TrainingJob
 from model.rounds import Domain
 from model.training import episode as training_episode
-from model.training.augmentation import random_view
+from model.training.augmentation import augmented
 from model.training.episode import Trained, average_weight, train_episode
 from model.training.networks import Networks
-from model.training.shares import share_ratio
 from tests.support.builders import make_rounds, small_config, teach
 
 
@@ -32,7 +31,7 @@ def job(request):
 
 def trained(job: TrainingJob, **changes: Any) -> Trained:
     config = job.config.changed(**changes)
-    return train_episode(job.networks, job.moments, job.data, config, job.seed, job.theta)
+    return train_episode(dataclasses.replace(job, config=config))
 
 
 def values(networks: nn.Module) -> Tensor:
@@ -226,6 +225,13 @@ def test_the_average_spans_a_tenth_of_all_steps_until_that_is_slower_than_its_de
 
 
 @pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
+def test_the_teacher_can_be_left_to_its_own_arm_prior(job):
+    sure = {"confidence_floor": 0.0}  # all that the teacher says counts
+    matched, own = (trained(job, match_arm_prior=is_on, **sure) for is_on in (True, False))
+    assert not torch.equal(values(matched.networks.head), values(own.networks.head))
+
+
+@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
 def test_rounds_can_be_learned_from_their_views(job):
     plain, viewed = trained(job), trained(job, view_rounds=True)
     assert not torch.equal(values(plain.networks.head), values(viewed.networks.head))
@@ -239,9 +245,9 @@ def test_domains_are_compared_by_views_of_both_or_of_none(job, monkeypatch, is_v
 
     def recorded(contexts: Tensor, *rest: Any) -> Tensor:
         are_targets.update(row.tobytes() in known for row in contexts.numpy())
-        return random_view(contexts, *rest)
+        return augmented(contexts, *rest)
 
-    monkeypatch.setattr(training_episode, "random_view", recorded)
+    monkeypatch.setattr(training_episode, "augmented", recorded)
     trained(job, view_rounds=is_viewed)
     assert are_targets == ({True, False} if is_viewed else set())
 
@@ -253,51 +259,43 @@ def test_views_leave_out_what_the_experiment_says(job, viewed):
     assert not torch.equal(values(little.networks.head), values(much.networks.head))
 
 
-@pytest.mark.parametrize("job", [EVERYTHING], indirect=True)
-@pytest.mark.parametrize("is_balanced", [True, False])
-def test_domains_are_balanced_where_that_is_asked_for_alone(job, monkeypatch, is_balanced):
-    compared: list[tuple[int, int]] = []
-
-    def recorded(source: Tensor, target: Tensor) -> Tensor:
-        compared.append((len(source), len(target)))
-        return share_ratio(source, target)
-
-    monkeypatch.setattr(training_episode, "share_ratio", recorded)
-    trained(job, balance_classes=is_balanced)
-    rounds = job.data.rounds
-    learned_from = int((~rounds.is_held_out & ~rounds.is_target).sum())
-    assert compared == ([(learned_from, len(job.data.target.contexts))] if is_balanced else [])
+MEMBERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
 
 
-TOWERS = {"encoder": "committee", "tower_count": 4, "latent_size": 16}
-
-
-@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
-def test_towers_train_to_the_same_bytes(job):
+@pytest.mark.parametrize("job", [{**EVERYTHING, **MEMBERS}], indirect=True)
+def test_members_train_to_the_same_bytes(job):
     first, second = trained(job), trained(job)
     assert torch.equal(values(first.networks), values(second.networks))
 
 
-@pytest.mark.parametrize("job", [{"divergence_weight": 1.0, **TOWERS}], indirect=True)
-def test_towers_without_strength_are_not_moved_by_the_target(job):
+@pytest.mark.parametrize("job", [{"divergence_weight": 1.0, **MEMBERS}], indirect=True)
+def test_members_without_strength_are_not_moved_by_the_target(job):
     sample = dataclasses.replace(job.data.target, contexts=job.data.target.contexts.flip(0))
     other = dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
     mine, theirs = (
         trained(each).networks.encoder.get_parameter("layers.0.weight") for each in (job, other)
     )
     moved = (mine - theirs).flatten(1).abs().amax(dim=1)
-    # The gradient's limit is one for all towers, so the first half feels the others a little.
+    # The gradient's limit is one for all members, so the first half feels the others a little.
     assert (moved > 1e-5).tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("job", [{**EVERYTHING, **TOWERS}], indirect=True)
-def test_towers_weigh_what_they_choose_for_the_newest_target_contexts(job):
-    networks = trained(job).networks
-    latents = networks.encode(job.data.target.contexts, Domain.TARGET)
-    expected = tower_weights(networks.served_head.predicted(latents))
-    assert isinstance(networks.served, Committee)
-    torch.testing.assert_close(networks.served.weights, expected)
-    assert not torch.equal(expected, torch.ones(4))
+@pytest.mark.parametrize("job", [{**EVERYTHING, **MEMBERS, "average_decay": 0.9}], indirect=True)
+def test_only_the_served_members_are_weighed(job):
+    contexts = job.data.target.contexts.clone()
+    contexts[:, 0] = contexts[:, 0].sign()
+    sample = dataclasses.replace(job.data.target, contexts=contexts)
+    rounds = job.data.rounds.contexts.clone()
+    rounds[:, 0] = rounds[:, 0].sign()
+    job = with_rounds(job, contexts=rounds)
+    networks = trained(
+        dataclasses.replace(job, data=dataclasses.replace(job.data, target=sample))
+    ).networks
+    served, learning = networks.served, networks.encoder
+    assert isinstance(served, Ensemble)
+    assert isinstance(learning, Ensemble)
+    torch.testing.assert_close(served.weights, member_weights(4, 0.75))
+    assert torch.equal(learning.weights, torch.ones(4))
 
 
 @pytest.mark.parametrize("job", [{"context_shape": (3, 8, 8)}], indirect=True)

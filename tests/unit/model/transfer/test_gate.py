@@ -165,9 +165,7 @@ def test_training_on_a_poisoned_batch_is_refused(good_job, poison):
 def test_adaptation_too_strong_for_the_source_is_refused(good_job, world):
     shifted = dataclasses.replace(world, shift=2.0).draw(Domain.TARGET, 500, "far").contexts
     target = dataclasses.replace(good_job.data.target, contexts=torch.from_numpy(shifted))
-    strong = good_job.config.changed(
-        divergence_weight=1e4, divergence_ramp=0, steps_per_episode=64, balance_classes=False
-    )
+    strong = good_job.config.changed(divergence_weight=1e4, divergence_ramp=0, steps_per_episode=64)
     data = dataclasses.replace(good_job.data, target=target)
     verdict = dataclasses.replace(good_job, data=data, config=strong).run().verdict
     assert not verdict.is_accepted

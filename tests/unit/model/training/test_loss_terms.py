@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from model.config import BanditConfig, system_config
 from model.rounds import Domain
 from model.training import losses
+from model.training.episode import loss_terms
 from model.training.networks import Networks
-from model.training.objective import step_terms
 
 COUNT = 8
 # What makes a tensor from the host's numbers, or the host's numbers from a tensor.
@@ -59,13 +59,12 @@ def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
         "source.contexts": contexts(),
         "source.arms": torch.arange(COUNT) % config.model_count,
         "source.rewards": torch.ones(COUNT),
-        "student_view": contexts(),
-        "teacher_view": contexts(),
-        "shares": torch.ones(config.tower_count),
+        "unlabeled": contexts(),
+        "teacher": contexts(),
+        "alignment": torch.ones(config.tower_count),
         "strength": torch.ones(config.tower_count),
         "consistency": torch.tensor(1.0),
-        "share_ratio": torch.ones(config.model_count),
-        "share_factor": torch.ones(config.model_count),
+        "arm_prior_factor": torch.ones(config.model_count),
     }
 
 
@@ -75,36 +74,35 @@ def test_a_step_can_be_recorded(values: dict[str, Any]):
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
     with Recorded() as recorded:
-        torch.stack(list(step_terms(networks, inputs, config).values())).sum().backward()
+        torch.stack(list(loss_terms(networks, inputs, config).values())).sum().backward()
     assert "softplus" in recorded.names  # it was watched
     assert recorded.names.isdisjoint(BY_THE_HOST)
 
 
 @pytest.mark.parametrize(("kind", "share"), [("mlp", 1.0), ("committee", 0.5), ("conv", 1.0)])
-def test_divergence_is_a_mean_over_all_towers_of_which_the_aligned_ones_count(
+def test_divergence_is_a_mean_over_all_members_of_which_the_aligned_ones_count(
     kind: str, share: float
 ):
     config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **CONFIGS[kind])
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     for parameter in networks.discriminator.parameters():
         torch.nn.init.zeros_(parameter)  # it cannot tell the domains apart
-    terms = step_terms(networks, inputs_for(config), config)
+    terms = loss_terms(networks, inputs_for(config), config)
     assert terms["divergence"].item() == pytest.approx(share * math.log(2))
 
 
-@pytest.mark.parametrize("view", ["student_view", "unlabeled"])
 @pytest.mark.parametrize("values", CONFIGS.values(), ids=CONFIGS)
-def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], view: str):
+def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any]):
     config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **values)
     config = config.changed(confidence_floor=0.0)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
-    inputs[view] = 2 + inputs.pop("student_view")[1:]  # another number of them, and others
-    inputs["teacher_view"] = inputs["teacher_view"][1:]
-    terms = step_terms(networks, inputs, config)
+    inputs["unlabeled"] = 2 + inputs["unlabeled"][1:]  # another number of them, and others
+    inputs["teacher"] = inputs["teacher"][1:]
+    terms = loss_terms(networks, inputs, config)
 
     z_source = networks.encoder(inputs["source.contexts"], Domain.SOURCE)
-    z_target = networks.encoder(inputs[view], Domain.TARGET)
+    z_target = networks.encoder(inputs["unlabeled"], Domain.TARGET)
     arms = inputs["source.arms"][:, None, None].expand(COUNT, config.tower_count, 1)
     chosen = networks.head.predicted(z_source).gather(2, arms)[:, :, 0]
     rewards = inputs["source.rewards"][:, None].expand_as(chosen)
@@ -114,36 +112,36 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any], vi
 
     source, target = (networks.discriminator.logits(z) for z in (z_source, z_target))
     share = source.shape[1] / config.tower_count
-    divergence = share * losses.divergence(source, target, torch.ones(COUNT))
+    divergence = share * losses.divergence(source, target)
     torch.testing.assert_close(terms["divergence"], divergence)
 
     assert networks.teacher is not None
-    steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
+    steady = networks.teacher.logits(inputs["teacher"], Domain.TARGET)
     taught = steady.softmax(dim=2).mean(dim=1)
     aligned = networks.head.logits(z_target)[:, -source.shape[1] :]
     consistency = share * losses.consistency(aligned, taught, 0.0)
     torch.testing.assert_close(terms["consistency"], consistency)
 
 
-def test_with_contexts_by_arm_each_aligned_tower_follows_its_own_copy():
+def test_with_contexts_by_arm_each_aligned_member_follows_its_own_copy():
     values = {**CONFIGS["committee"], "context_kind": "per_arm"}
     config = system_config("daband-plus", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
-    found = step_terms(networks, inputs, config)["consistency"]
+    found = loss_terms(networks, inputs, config)["consistency"]
     assert networks.teacher is not None
-    student = networks.head.logits(networks.encoder(inputs["student_view"], Domain.TARGET))
-    steady = networks.teacher.logits(inputs["teacher_view"], Domain.TARGET)
+    student = networks.head.logits(networks.encoder(inputs["unlabeled"], Domain.TARGET))
+    steady = networks.teacher.logits(inputs["teacher"], Domain.TARGET)
     error = (student.sigmoid() - steady.sigmoid()).square()[:, 2:]  # of the aligned half
     torch.testing.assert_close(found, error.mean() / 2)
 
 
 @pytest.mark.parametrize("context_kind", ["shared", "per_arm"])
-def test_the_teacher_has_no_say_in_towers_that_are_not_aligned(context_kind: str):
+def test_the_teacher_has_no_say_in_members_that_are_not_aligned(context_kind: str):
     values = {**CONFIGS["committee"], "context_kind": context_kind, "confidence_floor": 0.0}
     config = system_config("daband-plus", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
-    step_terms(networks, inputs_for(config), config)["consistency"].backward()
+    loss_terms(networks, inputs_for(config), config)["consistency"].backward()
     last = list(networks.encoder.parameters())[-1].grad
     assert last is not None
     assert last.flatten(1).norm(dim=1).gt(0).tolist() == [False, False, True, True]

@@ -4,7 +4,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from model.training import augmentation
-from model.training.augmentation import image_view, random_view, vector_view
+from model.training.augmentation import augmented, augmented_images, augmented_vectors
 
 
 def seeded(seed: int = 0) -> Generator:
@@ -15,17 +15,17 @@ def seeded(seed: int = 0) -> Generator:
 def test_view_is_a_function_of_its_generator(shape):
     contexts = torch.randn(shape, generator=seeded(9))
     torch.manual_seed(1)
-    first = random_view(contexts, seeded(), 0.1)
+    first = augmented(contexts, seeded(), 0.1)
     torch.manual_seed(2)
-    assert torch.equal(random_view(contexts, seeded(), 0.1), first)
-    assert not torch.equal(random_view(contexts, seeded(1), 0.1), first)
+    assert torch.equal(augmented(contexts, seeded(), 0.1), first)
+    assert not torch.equal(augmented(contexts, seeded(1), 0.1), first)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 3, 8, 8)])
 def test_view_keeps_shape_and_contexts(shape):
     contexts = torch.randn(shape, generator=seeded(9))
     before = contexts.clone()
-    view = random_view(contexts, seeded(), 0.1)
+    view = augmented(contexts, seeded(), 0.1)
     assert view.shape == contexts.shape
     assert torch.isfinite(view).all()
     assert torch.equal(contexts, before)
@@ -33,19 +33,19 @@ def test_view_keeps_shape_and_contexts(shape):
 
 def test_two_views_from_one_generator_differ():
     contexts, generator = torch.randn(6, 4, generator=seeded(9)), seeded()
-    first = random_view(contexts, generator, 0.1)
-    assert not torch.equal(random_view(contexts, generator, 0.1), first)
+    first = augmented(contexts, generator, 0.1)
+    assert not torch.equal(augmented(contexts, generator, 0.1), first)
 
 
 def test_vector_view_stays_near_its_context():
     contexts = torch.randn(2000, 5, generator=seeded(9)) * torch.tensor([1.0, 10, 100, 0.1, 0.01])
-    moved = vector_view(contexts, seeded(), dropout=0.0, noise=0.1) - contexts
+    moved = augmented_vectors(contexts, seeded(), dropout=0.0, noise=0.1) - contexts
     torch.testing.assert_close(moved.std(0), 0.1 * contexts.std(0), rtol=0.1, atol=0.0)
 
 
 def test_dropped_features_take_the_mean_of_the_batch():
     contexts = torch.randn(500, 3, generator=seeded(9)) + 4
-    view = vector_view(contexts, seeded(), dropout=0.25, noise=0.0)
+    view = augmented_vectors(contexts, seeded(), dropout=0.25, noise=0.0)
     is_dropped = view != contexts
     assert float(is_dropped.float().mean()) == pytest.approx(0.25, abs=0.04)
     assert torch.equal(view[is_dropped], contexts.mean(0).expand_as(view)[is_dropped])
@@ -55,7 +55,7 @@ def test_dropped_features_take_the_mean_of_the_batch():
 def test_a_yes_or_no_is_seldom_dropped(dropout, of_answers):
     contexts = torch.randn(4000, 4, generator=seeded(9))
     contexts[:, 2:] = (contexts[:, 2:] > 0).float()
-    view = vector_view(contexts, seeded(), dropout=dropout, noise=0.0)
+    view = augmented_vectors(contexts, seeded(), dropout=dropout, noise=0.0)
     dropped = (view != contexts).float().mean(dim=0)
     assert dropped.tolist() == pytest.approx([dropout, dropout, of_answers, of_answers], abs=0.02)
 
@@ -67,7 +67,7 @@ def correlation(first: Tensor, second: Tensor) -> Tensor:
 
 def test_image_view_changes_gain_and_sign_of_some_images():
     images = torch.randn(200, 1, 8, 8, generator=seeded(9))
-    view = image_view(images, seeded())
+    view = augmented_images(images, seeded())
     flat, seen = images.flatten(1), view.flatten(1)
     agreement = correlation(flat, seen)
     assert (agreement < -0.2).any()
@@ -94,14 +94,14 @@ def test_an_image_view_is_a_moved_image_with_gain_bias_and_noise(monkeypatch: py
     bias = 0.3 * augmentation._spread(images, seeded(), 4, 3, 1, 1)
     middle = moved.mean(dim=(2, 3), keepdim=True)
     expected = (moved - middle) * gain + middle + bias + 0.05 * noise
-    torch.testing.assert_close(image_view(images, seeded()), expected)
+    torch.testing.assert_close(augmented_images(images, seeded()), expected)
 
 
 def test_every_image_of_many_has_its_own_view():
     images = torch.randn(1, 1, 6, 6, generator=seeded(9)).expand(
         2 * augmentation._IMAGES_AT_ONCE + 3, -1, -1, -1
     )
-    seen = random_view(images, seeded(), 0.1)
+    seen = augmented(images, seeded(), 0.1)
     assert seen.shape == images.shape
     assert len(seen.flatten(1).unique(dim=0)) == len(images)
 

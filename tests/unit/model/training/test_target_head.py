@@ -14,7 +14,7 @@ from model.rounds import Domain
 from model.state.latent_map import latent_map
 from model.state.snapshot import state_hash
 from model.training.networks import Networks
-from model.training.target_head import Distilled, Said
+from model.training.target_head import Distilled, HeadOutput
 from tests.support.builders import make_rounds, small_config
 
 ARMS, SIZE, RIDGE = 3, 4, 0.5
@@ -38,15 +38,15 @@ def with_update_due(**changes: Any) -> Learner:
     return learner
 
 
-def expecting(latents: Tensor, rewards: Tensor) -> Said:
-    """What a committee says, whose scores are linear in nothing."""
-    return Said(latents, rewards, torch.zeros_like(rewards), is_linear=False)
+def expecting(latents: Tensor, rewards: Tensor) -> HeadOutput:
+    """What an ensemble says, whose scores are linear in nothing."""
+    return HeadOutput(latents, rewards, torch.zeros_like(rewards), is_linear=False)
 
 
-def scoring(latents: Tensor, theta: Tensor, offsets: Tensor, sharpness: float = 1.0) -> Said:
-    """What a head of one tower says."""
+def scoring(latents: Tensor, theta: Tensor, offsets: Tensor, sharpness: float = 1.0) -> HeadOutput:
+    """What a head of one member says."""
     scores = latents @ theta.T + offsets
-    return Said(latents, (sharpness * scores).softmax(dim=1), scores, is_linear=True)
+    return HeadOutput(latents, (sharpness * scores).softmax(dim=1), scores, is_linear=True)
 
 
 def test_what_is_linear_in_the_latents_is_found():
@@ -256,14 +256,6 @@ def test_the_gate_judges_the_source():
     assert with_head.pending is not None
     assert without.pending is not None
     assert with_head.pending.run().verdict == without.pending.run().verdict
-
-
-def test_what_a_head_has_learned_does_not_add_up():
-    state = LinUCB(ARMS, SIZE, RIDGE)
-    other = LinUCB.of_sums(state.gram, state.b, state.counts, RIDGE, np.zeros((ARMS, SIZE)))
-    for first, second in ((state, other), (other, state)):
-        with pytest.raises(ValueError, match=r"^merge: "):
-            first.merged(second)
 
 
 def test_theta_of_the_target_follows_later_rounds_of_some_arms():
