@@ -20,7 +20,7 @@ from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_proto
 from tests.support.http.connections import Connection
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-SHORT, LONG = 0.2, 3600.0
+SHORT, LONG = 1.0, 3600.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
