@@ -355,6 +355,21 @@ class Recipe:
         return BanditConfig.from_mapping({**self.systems[name], **own, **values})
 
 
+_CONVOLUTIONS = frozenset({"auto", "conv", "strided-conv"})
+
+
+def _balanced_classes(values: Values) -> bool:
+    return bool(values.get("balance_classes")) and values["divergence_weight"] > 0
+
+
+def _weighed_members(values: Values) -> bool:
+    return bool(values["encoder"] == "committee")
+
+
+def _convolved(values: Values) -> bool:
+    return len(values["context_shape"]) == 3 and values["encoder"] in _CONVOLUTIONS
+
+
 # Raise the version with every change of what a method means, in the tables above or in what training
 # does with them. Add to `retired` what no code does any more: experiments keep what they began with.
 RECIPE = Recipe(
@@ -363,15 +378,11 @@ RECIPE = Recipe(
     _ON_VECTORS,
     _ON_IMAGES,
     retired=(
-        Retired("balance_classes", 2, lambda values: _has_adversary(values, "balance_classes")),
-        Retired("weights by agreement", 2, lambda values: values["encoder"] == "committee"),
-        Retired("bfloat16 convolutions", 2, lambda values: len(values["context_shape"]) == 3),
+        Retired("balance_classes", 2, _balanced_classes),
+        Retired("weights by agreement", 2, _weighed_members),
+        Retired("bfloat16 convolutions", 2, _convolved),
     ),
 )
-
-
-def _has_adversary(values: Values, switch: str) -> bool:
-    return bool(values.get(switch)) and values["divergence_weight"] > 0
 
 
 def system_config(name: str, **values: Any) -> BanditConfig:

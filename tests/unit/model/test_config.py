@@ -5,6 +5,7 @@ import math
 import pytest
 
 from model.config import (
+    RECIPE,
     BanditConfig,
     CarriedOver,
     ContextKind,
@@ -194,6 +195,31 @@ def test_a_field_that_came_later_has_its_default():
     values = dict(stored().values)
     del values["gate_rank"]
     assert carried_over(StoredConfig(1, values), LATER).config == small_config()
+
+
+@pytest.mark.parametrize(
+    ("method", "shape", "changes", "lost"),
+    [
+        ("linucb", (4,), {}, ()),
+        ("nlinucb", (4,), {}, ()),
+        ("daband", (4,), {}, ("weights by agreement",)),
+        ("linucb", (3, 8, 8), {}, ()),
+        ("nlinucb", (3, 8, 8), {}, ("bfloat16 convolutions",)),
+        ("daband-plus", (3, 8, 8), {}, ("bfloat16 convolutions",)),
+        ("nlinucb", (4,), {"balance_classes": True}, ()),
+        ("nlinucb", (4,), {"balance_classes": False, "divergence_weight": 1.0}, ()),
+        (
+            "nlinucb",
+            (4,),
+            {"balance_classes": True, "divergence_weight": 1.0},
+            ("balance_classes",),
+        ),
+    ],
+)
+def test_what_recipe_2_no_longer_does_is_lost_where_it_mattered(method, shape, changes, lost):
+    values = json.loads(RECIPE.config(method, arm_count=2, context_shape=shape).to_json())
+    assert carried_over(StoredConfig(1, {**values, **changes})).lost == lost
+    assert carried_over(StoredConfig(2, values)).lost == ()
 
 
 def test_a_snapshot_is_read_without_what_is_retired_and_with_all_else():
