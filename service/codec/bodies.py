@@ -1,6 +1,6 @@
 """Request bodies: strict decoding of JSON and msgpack, with errors that say where.
 
-Strings and booleans are no numbers, unknown fields are refused, and contexts stay undecoded
+These structs decide what a request may hold; `requests` describes them for OpenAPI. Strings and booleans are no numbers, unknown fields are refused, and contexts stay undecoded
 until the experiment, and so their shape, is known.
 """
 

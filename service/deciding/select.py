@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
@@ -26,7 +27,6 @@ from service.codec.decisions import (
     new_answer,
     stored_answer,
 )
-from service.codec.json_buffer import JsonBuffer
 from service.deciding.policies import Served
 from service.deciding.reward import Owner, RecentDecisions
 from service.deciding.scorer import Scorer
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 MANY = 128  # rounds: the time of fewer is filled by other requests
 SLICE = 32  # rounds that others wait for
 
-_encode = JsonBuffer().encode
+_encode = msgspec.json.Encoder().encode
 
 Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
 

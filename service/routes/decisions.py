@@ -3,29 +3,29 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query
 
 from service.codec import answers, requests
-from service.codec.batch_bodies import BatchBody
 from service.codec.bodies import (
     BINARY,
     STRUCTURED,
     RewardBatchBody,
     RewardBody,
+    SelectBatchBody,
     SelectBody,
     decode,
     media_type,
 )
 from service.codec.contexts import binary_side, sides_of
 from service.codec.decisions import Side
-from service.codec.json_buffer import JsonBuffer
 from service.deciding.policies import Served
 from service.deciding.reward import Outcome
 from service.deciding.select import Answered, Round
 from service.errors import ServiceError, check_identifier
 from service.experiment_spec import ExperimentSpec
 from service.http.hot_routes import Answer, Call, Header, HotRoute, Reply
-from service.records import Domain, uuid7, uuid7s
+from service.records import Domain, uuid7
 from service.routes.documentation import body, problems
 
 REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
@@ -33,7 +33,7 @@ REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
 router = APIRouter(tags=["decisions"], route_class=HotRoute)
 
 READABLE = (*STRUCTURED, *BINARY)
-_encode = JsonBuffer().encode
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -138,15 +138,14 @@ async def select_batch(call: Call) -> Answer:
     """Decide many rounds under one policy; all are written or none."""
     services = call.services
     media = media_type(call.header(b"content-type"))
-    asked = BatchBody(call.content, media)
+    asked = decode(call.content, SelectBatchBody, media)
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.realm.full_name(name))
-    sides = asked.sides(served.spec)
-    new_id = iter(uuid7s(len(sides))).__next__
-    rounds = [
-        _round(request_id, some, f"#/rounds/{index}", new_id)
-        for index, (request_id, some) in enumerate(zip(asked.request_ids, sides, strict=True))
-    ]
+    rounds: list[Round] = []
+    for index, each in enumerate(asked.rounds):
+        pointer = f"#/rounds/{index}"
+        sides = sides_of(served.spec, each, media, pointer)
+        rounds.append(_round(each.request_id, sides, pointer))
     answered = await services.selecting.select(served, rounds)
     return Answer(_encode(_batch(served, answered)), headers=_headers(answered))
 
@@ -190,14 +189,9 @@ async def reward_batch(call: Call) -> Answer:
     return Answer(_encode({"rewards": rewards}))
 
 
-def _round(
-    request_id: str | None,
-    sides: tuple[Side, ...],
-    pointer: str = "#",
-    new_id: Callable[[], str] = uuid7,
-) -> Round:
+def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str = "#") -> Round:
     if request_id is None:
-        return Round(new_id(), sides, is_new=True)
+        return Round(uuid7(), sides, is_new=True)
     return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)
 
 

@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
@@ -16,7 +17,6 @@ from service.codec.bodies import (
     decode,
     media_type,
 )
-from service.codec.json_buffer import JsonBuffer
 from service.codec.target_contexts import binary_target_rows, target_rows
 from service.codec.uploads import decoder_for
 from service.deciding.policies import Served
@@ -33,7 +33,7 @@ hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
 router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
-_encode = JsonBuffer().encode
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
