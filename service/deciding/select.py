@@ -30,7 +30,7 @@ from service.codec.decisions import (
 from service.deciding.policies import Served
 from service.deciding.reward import Owner, RecentDecisions
 from service.deciding.scorer import Scorer
-from service.errors import ServiceError, UnknownExperiment, refuse_numbers
+from service.errors import ServiceError, UnknownExperiment
 from service.metrics import Metrics
 from service.ops import tracing
 from service.records import Appended, Domain, NewEvent, uuid7s
@@ -216,12 +216,9 @@ class Selecting:
         ids = [draft.decision_id for draft in drafts]
         columns = [_columns(served, side) for side in sides]
         eligible = _eligible(served, columns)
-        try:
-            selection = await self._scorer.select(
-                served.policy, sides[0].domain, contexts, ids, eligible
-            )
-        except ValueError:  # of bodies whose numbers nobody has looked at before
-            refuse_numbers(served.spec.context_shape)
+        selection = await self._scorer.select(
+            served.policy, sides[0].domain, contexts, ids, eligible
+        )
         return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
 
     def _remember(self, served: Served, decided: Sequence[_Decided]) -> None:

@@ -123,8 +123,6 @@ class TargetSelecting:
     async def _selected(self, served: Served, group: TargetRows) -> TargetSelection:
         try:
             return await _scored(self._placement.usable(served.policy), served.spec, group)
-        except ValueError as error:
-            raise InvalidRequest("The model refuses the contexts.") from error
         except RuntimeError as error:
             if not self._placement.is_lost_by(error):
                 raise
