@@ -123,7 +123,6 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         redoc_url=None,
     )
     app.state.readiness = readiness
-    app.state.max_upload_bytes = settings.max_upload_bytes
     app.include_router(decisions.router)
     app.include_router(target.hot_router)
     for module in (
@@ -185,7 +184,7 @@ def _add_middleware(
             guard=guard,
             requests=requests,
             shedding=app.shedding,
-            max_body_bytes=settings.max_body_bytes,
+            limits=limits,
         )
 
 

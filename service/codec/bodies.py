@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from service.errors import InvalidRequest, UnsupportedMediaType
+from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
+from service.records import uuid7
 
 MAX_BATCH = 1000
 ABSENT = Raw()
@@ -144,6 +145,11 @@ def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED)
         if named == each:
             return each
     raise UnsupportedMediaType(accepted=[each.value for each in accepted])
+
+
+def request_id_or_new(given: str | None, pointer: str = "#") -> str:
+    """The id that a body names its request by, checked, or a new one."""
+    return uuid7() if given is None else check_identifier(given, f"{pointer}/request_id")
 
 
 Decoder = Callable[[bytes], Any]

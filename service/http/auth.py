@@ -6,13 +6,14 @@ It stands before bodies are read, so that who has no business here costs next to
 from collections.abc import Iterable
 from typing import Protocol
 
-from starlette.responses import Response
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.keys import EVERYONE, Caller
+from service.codec.wire import Answer
 from service.errors import KeyRefused, KeyRequired, NotGranted, ServiceError
 from service.http.access import METRICS, Access, declared
-from service.http.problems import Problems
+from service.http.problems import Problems, send_answer
 from service.ops import logs
 
 SCHEME = "bearer"
@@ -29,7 +30,7 @@ class Keys(Protocol):
 class Guard(Protocol):
     """Decides who comes in."""
 
-    def admit(self, scope: Scope) -> Response | None:
+    def admit(self, scope: Scope) -> Answer | None:
         """What to refuse a request with; none when it may pass, with its caller noted."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,11 +67,11 @@ class Authorising:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its caller, or refuse it."""
         if scope["type"] == "http" and (refusal := self.admit(scope)) is not None:
-            await refusal(scope, receive, send)
+            await send_answer(refusal, send)
         else:
             await self._app(scope, receive, send)
 
-    def admit(self, scope: Scope) -> Response | None:
+    def admit(self, scope: Scope) -> Answer | None:
         """What to refuse it with; none when it may pass, with its caller noted."""
         methods = declared(scope["path"])
         access = (methods or {}).get("GET" if scope["method"] == "HEAD" else scope["method"])
@@ -90,12 +91,11 @@ class Authorising:
             return self._problems.plain(405, {"Allow": ", ".join(sorted(methods))})
         return None
 
-    def _refused(self, error: ServiceError, method: str) -> Response:
+    def _refused(self, error: ServiceError, method: str) -> Answer:
         answer = self._problems.answer(error)
         is_stranger = isinstance(error, KeyRequired | KeyRefused)
-        if is_stranger and method not in WITHOUT_BODY:
-            answer.headers["Connection"] = "close"  # what else it sends is not wanted
-        return answer
+        # What else a stranger sends is not wanted.
+        return replace(answer, closes=is_stranger and method not in WITHOUT_BODY)
 
 
 def _check(access: Access, caller: Caller) -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import OriginRefused
-from service.http.problems import Problems
+from service.http.problems import Problems, send_answer
 
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT = {
@@ -48,7 +48,7 @@ class CrossOrigin:
             app = Response(status_code=204, headers=PREFLIGHT) if is_preflight else self._app
             await app(scope, receive, _sharing(send, origin))
         elif self._is_unguarded and scope["method"] not in HARMLESS and _is_foreign(headers):
-            await self._problems.answer(OriginRefused())(scope, receive, send)
+            await send_answer(self._problems.answer(OriginRefused()), send)
         else:
             await self._app(scope, receive, send)
 

@@ -7,16 +7,14 @@ such requests over as they come; all others pass the layers one by one.
 """
 
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
+from service.codec.wire import Answer, Header, request_id_of
 from service.errors import ServiceError
 from service.http.auth import Guard
-from service.http.hot_routes import Answer, Call, Header, HotRoutes
+from service.http.hot_routes import Call, HotRoutes
 from service.http.load_shedding import Shedding
-from service.http.middleware import CLOSE, RequestScope, encoded, protected, request_id_of
+from service.http.middleware import Limits, RequestScope
 from service.ops import logs
 
 # What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
@@ -44,13 +42,13 @@ class ExpressLane:
         guard: Guard,
         requests: RequestScope,
         shedding: Shedding,
-        max_body_bytes: int,
+        limits: Limits,
     ) -> None:
         self.requests = requests
         self.shedding = shedding
         self.routes = routes
         self._guard = guard
-        self._max_body_bytes = max_body_bytes
+        self._limits = limits
 
     def find(
         self, method: bytes, url: bytes, headers: Sequence[Header], state: Mapping[str, Any]
@@ -83,15 +81,14 @@ class ExpressLane:
             if refusal is None:
                 request["route"].begin(Call(request, content), reply)
             else:
-                reply.answer(Answer.of(refusal))
+                reply.answer(refusal)
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             reply.fail(error)
         finally:
             logs.leave(token)  # the caller goes on with other requests
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        length = headers.get(b"content-length", b"0")
-        is_small = len(length) < 20 and int(length) <= self._max_body_bytes
+        is_small = self._limits.is_small(headers.get(b"content-length", b"0"))
         return is_small and SPECIAL.isdisjoint(headers)
 
 
@@ -110,11 +107,8 @@ class _Reply:
 
     def answer(self, answer: Answer) -> None:
         """Send this."""
-        is_last = self._lane.requests.is_last
-        if CLOSE in answer.headers:  # which is the server's to say
-            others = tuple(each for each in answer.headers if each != CLOSE)
-            is_last, answer = True, replace(answer, headers=others)
-        head = _head(answer, self._request_id)
+        is_last = answer.closes or self._lane.requests.is_last
+        head = answer.head(self._request_id)
         try:
             self._exchange.answer(answer.status, head, answer.body, is_last=is_last)
         finally:
@@ -127,7 +121,7 @@ class _Reply:
             if isinstance(error, ServiceError):
                 answer = self._lane.routes.refusal(error)
             else:
-                answer = Answer.of(self._lane.requests.crash(error))
+                answer = self._lane.requests.crash(error)
         finally:
             logs.leave(token)
         self.answer(answer)
@@ -150,14 +144,3 @@ class _Reply:
     def _end(self, status: int | None) -> None:
         seconds = self._lane.shedding.leave(self._entered)
         self._lane.requests.note(self._path, "POST", status, seconds, self.fields)
-
-
-def _head(answer: Answer, request_id: str) -> bytes:
-    usual = _usual_head(answer.content_type, answer.headers)
-    length = len(answer.body)
-    return b"%bcontent-length: %d\r\nx-request-id: %b\r\n" % (usual, length, request_id.encode())
-
-
-@lru_cache(maxsize=256)
-def _usual_head(content_type: Header, others: tuple[Header, ...]) -> bytes:
-    return encoded(protected([content_type, *others]))

@@ -16,57 +16,19 @@ from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from msgspec import Struct
 from pydantic import BaseModel, ValidationError, create_model
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.keys import Caller
 from service.auth.tenants import Realm
-from service.codec.bodies import MediaType
+from service.codec.wire import Answer
 from service.errors import ServiceError
-from service.http.problems import Problems, refused_parameters
+from service.http.problems import Problems, refused_parameters, response_of, send_answer
 from service.services import Services
 
-Header = tuple[bytes, bytes]
-JSON: Header = (b"content-type", MediaType.JSON.value.encode())
 MAX_CACHED_QUERY = 512
 NO_QUERY: Mapping[str, Any] = {}
-
-
-class Answer(Struct, frozen=True, gc=False):
-    """What is sent back, encoded already."""
-
-    body: bytes
-    status: int = 200
-    content_type: Header = JSON
-    headers: tuple[Header, ...] = ()
-
-    @classmethod
-    def of(cls, response: Response) -> "Answer":
-        """A response that is complete, as problems are."""
-        headers = dict(response.raw_headers)
-        del headers[b"content-length"]  # counted when it is sent
-        content_type = (b"content-type", headers.pop(b"content-type"))
-        body = bytes(response.body)
-        return cls(body, response.status_code, content_type, tuple(headers.items()))
-
-    async def send(self, send: Send) -> None:
-        """Send it in two messages."""
-        headers = self.all_headers()
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.body})
-
-    def all_headers(self) -> list[Header]:
-        """Those that are sent with it."""
-        length = (b"content-length", b"%d" % len(self.body))
-        return [self.content_type, length, *self.headers]
-
-    def response(self) -> Response:
-        """The same for FastAPI."""
-        made = Response(self.body, self.status)
-        made.raw_headers += [self.content_type, *self.headers]
-        return made
 
 
 class Call(Request):
@@ -140,7 +102,7 @@ class HotRoute(APIRoute):
         """The handler for FastAPI's router."""
 
         async def handle(request: Request) -> Response:
-            return (await self.answer(request.scope, await request.body())).response()
+            return response_of(await self.answer(request.scope, await request.body()))
 
         return handle
 
@@ -164,8 +126,7 @@ class HotRoutes:
             await self._app(scope, receive, send)
             return
         content = (await receive())["body"]  # whole: the door has read it
-        answer = await self.answer(route, scope, content)
-        await answer.send(send)
+        await send_answer(await self.answer(route, scope, content), send)
 
     def find(self, scope: Scope) -> HotRoute | None:
         """The route that a request is for; none if it is not a hot one."""
@@ -186,7 +147,7 @@ class HotRoutes:
 
     def refusal(self, error: ServiceError) -> Answer:
         """What callers are told of an error."""
-        return Answer.of(self._problems.answer(error))
+        return self._problems.answer(error)
 
 
 def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:

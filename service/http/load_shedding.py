@@ -1,23 +1,19 @@
-"""Refuses requests in excess as early and as cheaply as can be: before ids, logs and bodies.
+"""Refuses requests in excess before any work is done for them: no log line, no body is read."""
 
-At twice the load that the service can take, every second request is refused. What that costs is
-missing for the others, so a refusal is made of parts that were put together once.
-"""
-
-import json
 from collections.abc import Iterable
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from msgspec.structs import replace
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.errors import Overloaded, occurrence
+from service.codec.wire import Answer, Header, request_id_of
+from service.errors import Overloaded
 from service.http.concurrency_limit import VISIT, ConcurrencyLimit, RequestTally, Visit
-from service.http.middleware import ALWAYS_OPEN, UNMATCHED, encoded, protected, request_id_of
-from service.http.problems import MEDIA_TYPE
+from service.http.middleware import ALWAYS_OPEN, UNMATCHED
+from service.http.problems import problem_answer, send_answer
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
 
-Headers = Iterable[tuple[bytes, bytes]]
-_PLACE = "@"  # stands for the request's id, which alone differs
+Headers = Iterable[Header]
 
 
 class Shedding:
@@ -37,7 +33,6 @@ class Shedding:
         self._tally = tally
         self._problems = metrics.problems.labels(Overloaded.slug)
         self._readiness = readiness
-        self._refusal = Refusal(readiness)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on while there is room."""
@@ -71,8 +66,9 @@ class Shedding:
             return None
         if url.partition(b"?")[0].decode("ascii", "replace") in ALWAYS_OPEN:
             return None
-        self._count()
-        return self._refusal.encoded(request_id_of(headers))
+        request_id = request_id_of(headers)
+        refusal = self._refused(request_id)
+        return b"%b\r\n%b" % (refusal.head(request_id), refusal.body)
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._tally.tell_soon()
@@ -83,46 +79,16 @@ class Shedding:
             visit.end()
             self._tally.tell_soon()
 
-    def _count(self) -> None:
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        request_id = request_id_of(scope["headers"])
+        refusal = self._refused(request_id)
+        named = (*refusal.headers, (b"x-request-id", request_id.encode()))
+        closes = not self._readiness.is_ready
+        await send_answer(replace(refusal, headers=named, closes=closes), send)
+
+    def _refused(self, request_id: str) -> Answer:
+        """The answer to a request in excess, counted."""
         self._problems.inc()
         # No time to look at a clock: it was next to nothing.
         self._tally.add(UNMATCHED, "POST", Overloaded.status, 0.0)
-
-    async def _refuse(self, scope: Scope, send: Send) -> None:
-        self._count()
-        for message in self._refusal.messages(request_id_of(scope["headers"])):
-            await send(message)
-
-
-class Refusal:
-    """The answer to a request in excess, in the shape of every other problem."""
-
-    def __init__(self, readiness: Readiness) -> None:
-        self._readiness = readiness
-        error = Overloaded()
-        problem = error.problem() | occurrence(_PLACE)
-        self._parts = json.dumps(problem, ensure_ascii=False).encode().split(_PLACE.encode())
-        self._headers = [
-            (b"content-type", MEDIA_TYPE.encode()),
-            (b"retry-after", str(error.retry_after_seconds).encode()),
-        ]
-        self._status = error.status
-        self._head = encoded(protected(self._headers))
-
-    def encoded(self, request_id: str) -> bytes:
-        """Headers and content as they are sent."""
-        identity = request_id.encode()
-        content = identity.join(self._parts)
-        last = b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (len(content), identity)
-        return self._head + last + content
-
-    def messages(self, request_id: str) -> tuple[Message, Message]:
-        """What is sent to the caller."""
-        identity = request_id.encode()
-        content = identity.join(self._parts)
-        length = (b"content-length", str(len(content)).encode())
-        headers = [*self._headers, length, (b"x-request-id", identity)]
-        if not self._readiness.is_ready:
-            headers.append((b"connection", b"close"))
-        start = {"type": "http.response.start", "status": self._status, "headers": headers}
-        return start, {"type": "http.response.body", "body": content}
+        return problem_answer(Overloaded(), request_id)

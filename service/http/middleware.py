@@ -2,30 +2,27 @@
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from starlette.responses import Response
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.codec.wire import CLOSE, Answer, Header, protected, request_id_of
 from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
 from service.http.concurrency_limit import RequestTally, aside, is_crowded
-from service.http.problems import Problems
+from service.http.problems import Problems, send_answer
 from service.http.promptly import Promptly
 from service.ops import logs, tracing
 from service.ops.supervisor import Readiness
-from service.records import uuid7
 
-SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 STREAMED = frozenset({"/target/contexts"})
 UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
-CLOSE = (b"connection", b"close")
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = logging.getLogger(__name__)
@@ -74,7 +71,7 @@ class RequestScope:
         self.note(route, method, status, seconds, logs.context())
         logs.leave(begun.token)
 
-    def headers(self, begun: "Begun") -> list[tuple[bytes, bytes]]:
+    def headers(self, begun: "Begun") -> list[Header]:
         """What every answer says of its request."""
         identity = (b"x-request-id", begun.request_id.encode())
         return [identity, *([CLOSE] if self.is_last else ())]
@@ -84,7 +81,7 @@ class RequestScope:
         """Whether an answer now is the last on its connection, so that callers find another process in time."""
         return not self._readiness.is_ready
 
-    def crash(self, error: Exception) -> Response:
+    def crash(self, error: Exception) -> Answer:
         """What a request is answered that a bug has ended."""
         return self._problems.crash(error)
 
@@ -94,7 +91,7 @@ class RequestScope:
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             crash = self.crash(error)
             if answer.status is None:
-                await crash(scope, receive, answer)
+                await send_answer(crash, answer)
 
     def note(
         self,
@@ -146,6 +143,16 @@ class Limits:
     body_timeout_seconds: float
     max_upload_bytes: int = 4 << 30
 
+    def is_small(self, declared: bytes) -> bool:
+        """Whether a body of this `Content-Length` may be read into memory."""
+        return _length(declared) <= self.max_body_bytes
+
+    def check_size(self, size: int, *, is_upload: bool) -> None:
+        """Raise `PayloadTooLarge` for a body of so many bytes, declared or read so far."""
+        limit = self.max_upload_bytes if is_upload else self.max_body_bytes
+        if size > limit:
+            raise PayloadTooLarge(max_bytes=limit)
+
 
 class Admission:
     """Refuses what is too much or cannot be read, before any work is done for it.
@@ -172,32 +179,36 @@ class Admission:
                 return
             body = await self._read(scope, receive)
         except (Overloaded, PayloadTooLarge, UnsupportedMediaType) as refusal:
-            answer = self._problems.answer(refusal)
-            answer.headers["Connection"] = "close"  # the rest of the body is not wanted
-            await answer(scope, receive, send)
+            await _send_last(self._problems.answer(refusal), send)
         except TimeoutError:
-            await self._problems.plain(408, {"Connection": "close"})(scope, receive, send)
+            await _send_last(self._problems.plain(408), send)
         else:
             if body is None:
                 return
-            passed = self._problems.answer(Overloaded()) if is_crowded(scope) else self._app
-            await passed(scope, _once(body, receive), send)
+            if is_crowded(scope):
+                await send_answer(self._problems.answer(Overloaded()), send)
+            else:
+                await self._app(scope, _once(body, receive), send)
 
     def _patient(self, scope: Scope, receive: Receive) -> Receive:
         """A `receive` for a handler that reads a long body by itself: each piece is waited for."""
+        size = 0
 
         async def receive_next() -> Message:
+            nonlocal size
             with aside(scope):
                 async with asyncio.timeout(self._limits.body_timeout_seconds):
-                    return await receive()
+                    message = await receive()
+            size += len(message.get("body", b""))
+            self._limits.check_size(size, is_upload=True)
+            return message
 
         return receive_next
 
     def _check_headers(self, headers: Iterable[tuple[bytes, bytes]], is_streamed: bool) -> None:
-        limit = self._limits.max_upload_bytes if is_streamed else self._limits.max_body_bytes
         for name, value in headers:
-            if name == b"content-length" and _length(value) > limit:
-                raise PayloadTooLarge(max_bytes=limit)
+            if name == b"content-length":
+                self._limits.check_size(_length(value), is_upload=is_streamed)
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 raise UnsupportedMediaType("Bodies are read as they are, without compression.")
 
@@ -216,11 +227,15 @@ class Admission:
         while (message := await receive())["type"] == "http.request":
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
-            if size > self._limits.max_body_bytes:
-                raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+            self._limits.check_size(size, is_upload=False)
             if not message.get("more_body", False):
                 return b"".join(pieces)
         return None
+
+
+async def _send_last(answer: Answer, send: Send) -> None:
+    """Send an answer and close the connection: the rest of the body is not wanted."""
+    await send_answer(replace(answer, closes=True), send)
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
@@ -238,27 +253,6 @@ def _length(value: bytes) -> int:
     return int(value[:20]) if value.isdigit() else 0
 
 
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The id that the caller gave, if it is sane, else a new one."""
-    for name, value in headers:
-        if name == b"x-request-id" and SANE_ID.fullmatch(value):
-            return value.decode()
-    return uuid7()
-
-
-ALWAYS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-)
-UNLESS_SAID = (
-    # Nothing may be loaded or run; pages that need more say so themselves.
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
-
 class SecurityHeaders:
     """Adds them to each answer; what an answer says by itself stands."""
 
@@ -274,19 +268,6 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-def encoded(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Headers as they are sent, without the empty line after the last."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
-
-
-def protected(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer with those that it did not set by itself."""
-    found = [*headers, *ALWAYS]
-    names = [name for name, _ in headers]
-    found += [each for each in UNLESS_SAID if each[0] not in names]
-    return found
 
 
 class RequestTracing:

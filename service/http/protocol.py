@@ -8,7 +8,6 @@ after them, as a problem in our shape, and the connection is closed so that the 
 """
 
 import asyncio
-import json
 from asyncio import TimerHandle
 from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
@@ -21,9 +20,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from service.errors import occurrence, plain_problem
+from service.codec.wire import Header, encoded, request_id_of
 from service.http.fast_path import ExpressLane, FastRequest
-from service.http.middleware import encoded, protected
+from service.http.problems import plain_answer
 from service.http.request_heads import (
     BadHead,
     check_target,
@@ -32,9 +31,8 @@ from service.http.request_heads import (
     head_without_upgrade,
 )
 from service.http.staged_close import CloseLimits, StagedTransport
-from service.records import uuid7
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Iterable[Header]
 # The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
 Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
@@ -379,15 +377,9 @@ class _Guarded(HttpToolsProtocol):
         return dropped.response_started
 
     def _send_failure(self, status: HTTPStatus) -> None:
-        request_id = uuid7()
-        content = json.dumps(plain_problem(status.value) | occurrence(request_id)).encode()
-        headers = [
-            (b"content-type", b"application/problem+json"),
-            (b"content-length", b"%d" % len(content)),
-            (b"x-request-id", request_id.encode()),
-            (b"connection", b"close"),
-        ]
-        head = encoded(protected(headers))
-        whole = (STATUS_LINE[status.value], self.default_headers(), head, b"\r\n", content)
+        request_id = request_id_of(())  # what was sent cannot be read
+        answer = plain_answer(status.value, request_id)
+        head = answer.head(request_id) + b"connection: close\r\n\r\n"
+        whole = (STATUS_LINE[status.value], self.default_headers(), head, answer.body)
         self.transport.write(b"".join(whole))
         self.transport.close()

@@ -16,19 +16,19 @@ from service.codec.bodies import (
     SelectBody,
     decode,
     media_type,
+    request_id_or_new,
 )
 from service.codec.contexts import binary_side, sides_of
 from service.codec.decisions import Side
+from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
 from service.deciding.reward import Outcome
 from service.deciding.select import Answered, Round
 from service.errors import ServiceError, check_identifier
 from service.experiment_spec import ExperimentSpec
-from service.http.hot_routes import Answer, Call, Header, HotRoute, Reply
-from service.records import Domain, uuid7
+from service.http.hot_routes import Call, HotRoute, Reply
+from service.records import Domain
 from service.routes.documentation import body, problems
-
-REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
 
 router = APIRouter(tags=["decisions"], route_class=HotRoute)
 
@@ -64,7 +64,7 @@ def _asked(
 
 
 def _selected(answered: Answered) -> Answer:
-    return Answer(_encode(answered.body), headers=REPLAYED if answered.is_replay else ())
+    return Answer(_encode(answered.body), headers=(REPLAYED,) if answered.is_replay else ())
 
 
 class _Asker:
@@ -190,13 +190,11 @@ async def reward_batch(call: Call) -> Answer:
 
 
 def _round(request_id: str | None, sides: tuple[Side, ...], pointer: str = "#") -> Round:
-    if request_id is None:
-        return Round(uuid7(), sides, is_new=True)
-    return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)
+    return Round(request_id_or_new(request_id, pointer), sides, is_new=request_id is None)
 
 
 def _headers(answered: list[Answered]) -> tuple[Header, ...]:
-    return REPLAYED if all(each.is_replay for each in answered) else ()
+    return (REPLAYED,) if all(each.is_replay for each in answered) else ()
 
 
 def _batch(served: Served, answered: list[Answered]) -> dict[str, Any]:

@@ -16,17 +16,18 @@ from service.codec.bodies import (
     TargetSelectBody,
     decode,
     media_type,
+    request_id_or_new,
 )
 from service.codec.target_contexts import binary_target_rows, target_rows
 from service.codec.uploads import decoder_for
+from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
 from service.deciding.target import TargetAnswer
 from service.deciding.uploads import Spool
-from service.errors import PayloadTooLarge, UploadStalled, check_identifier, refuse
-from service.http.hot_routes import Answer, Call, Header, HotRoute
-from service.records import uuid7
+from service.errors import UploadStalled, check_identifier, refuse
+from service.http.hot_routes import Call, HotRoute
 from service.routes import caller_of, json_answer, services_of
-from service.routes.decisions import READABLE, REPLAYED
+from service.routes.decisions import READABLE
 from service.routes.documentation import body, problems, stream
 
 hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
@@ -74,7 +75,7 @@ async def target_select(
         served = await services.policies.current(call.realm.full_name(name))
         groups = target_rows(served.spec, asked, media)
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
-    store_as = _request_id(request_id) if store else None
+    store_as = request_id_or_new(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
     if MediaType.NPY in (call.header(b"accept") or ""):
         return _table_answer(served, answer)
@@ -99,7 +100,7 @@ async def upload_contexts(
     media = media_type(request.headers.get("content-type") or "", STREAMED)
     name = check_identifier(experiment or "", "#/experiment")
     served = await services.policies.current(realm.full_name(name))
-    store_as = _request_id(request_id)
+    store_as = request_id_or_new(request_id)
     with Spool(served.spec) as spool:
         await _receive(request, decoder_for(media, served.spec), spool)
         if not spool.rows:
@@ -109,23 +110,14 @@ async def upload_contexts(
 
 
 async def _receive(request: Request, decoder: Any, spool: Spool) -> None:
-    limit = request.app.state.max_upload_bytes
-    received = 0
     try:
         async for piece in request.stream():
-            received += len(piece)
-            if received > limit:
-                raise PayloadTooLarge(max_bytes=limit)
             for contexts in decoder.feed(piece):
                 spool.add(contexts)
     except (TimeoutError, ClientDisconnect):
         raise UploadStalled from None
     for contexts in decoder.finish():
         spool.add(contexts)
-
-
-def _request_id(given: str | None) -> str:
-    return uuid7() if given is None else check_identifier(given, "#/request_id")
 
 
 def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
@@ -152,4 +144,4 @@ def _table_answer(served: Served, answer: TargetAnswer) -> Answer:
 
 def _headers(answer: TargetAnswer) -> tuple[Header, ...]:
     is_replay = answer.stored is not None and not answer.stored.appended.created
-    return REPLAYED if is_replay else ()
+    return (REPLAYED,) if is_replay else ()

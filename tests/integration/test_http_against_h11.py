@@ -13,8 +13,8 @@ from typing import Any
 import uvloop
 from starlette.types import Receive, Scope, Send
 
+from service.codec.wire import ALWAYS, UNLESS_SAID
 from service.http.fast_path import SPECIAL, Exchange
-from service.http.middleware import ALWAYS, UNLESS_SAID
 from service.http.protocol import Headers, guarded_protocol
 from tests.http_cases import (
     Case,

@@ -14,8 +14,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
 from service.http.fast_path import Exchange
-from service.http.middleware import ALWAYS, UNLESS_SAID, encoded
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
