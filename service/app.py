@@ -23,7 +23,7 @@ from service.deciding.uploads import Uploading
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.http.auth import Authorising, Guard, Unguarded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.cors import CrossOrigin
 from service.http.fast_path import ExpressLane
 from service.http.hot_routes import HotRoutes
@@ -149,7 +149,7 @@ def _add_middleware(
     problems = Problems(metrics)
     problems.install(app)
     limit = ConcurrencyLimit(LoadLimits(settings.max_in_flight, settings.overload_seconds))
-    tally = RequestTally(metrics, limit)
+    buffer = MetricsBuffer(metrics, limit)
     limits = Limits(
         settings.max_body_bytes,
         settings.body_timeout_seconds,
@@ -166,7 +166,7 @@ def _add_middleware(
     requests = RequestScope(
         RequestTracing(guard) if settings.trace_endpoint is not None else guard,
         problems=problems,
-        tally=tally,
+        buffer=buffer,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
@@ -176,7 +176,9 @@ def _add_middleware(
         allowed=settings.allowed_origins,
         is_unguarded=not settings.needs_keys,
     )
-    app.shedding = Shedding(origins, metrics=metrics, tally=tally, readiness=readiness, limit=limit)
+    app.shedding = Shedding(
+        origins, metrics=metrics, buffer=buffer, readiness=readiness, limit=limit
+    )
     app.door = SecurityHeaders(app.shedding)
     if settings.trace_endpoint is None:
         app.lane = ExpressLane(

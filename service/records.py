@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -99,7 +98,6 @@ def uuid7s(count: int) -> list[str]:
     return [front + _back() for _ in range(count)]
 
 
-@lru_cache(maxsize=1)
 def _front(moment: int) -> str:
     digits = f"{moment & (1 << 48) - 1:012x}"
     return f"{digits[:8]}-{digits[8:]}-"

@@ -7,7 +7,7 @@ until the experiment, and so their shape, is known.
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -137,7 +137,6 @@ class AuditBody(Struct, forbid_unknown_fields=True):
     reason: Remark | None = None
 
 
-@lru_cache(maxsize=64)
 def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:
     """The media type that a Content-Type header names; JSON when there is none."""
     named = (header or MediaType.JSON).partition(";")[0].strip().lower()

@@ -5,7 +5,7 @@ import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,11 +20,10 @@ from service.codec.decisions import (
     DecisionAnswer,
     DecisionOrigin,
     Side,
-    by_arm,
     chosen_arms,
     contexts_of,
+    decision_answer,
     decision_event,
-    new_answer,
     stored_answer,
 )
 from service.deciding.policies import Served
@@ -59,24 +58,13 @@ class Round(Struct, frozen=True, gc=False):
 
     def digest(self) -> str:
         """Equal for equal rounds, however they were sent."""
-        first, *others = self.sides
-        digest = _begun(first.domain, first.arms, len(first.content)).copy()
-        digest.update(first.content)
-        for side in others:
-            digest.update(_head(side.domain, side.arms, len(side.content)))
+        digest = hashlib.sha256()
+        for side in self.sides:
+            named = "".join([f"{len(arm)}:{arm}" for arm in side.arms])
+            size = len(side.content) // CONTEXT_TYPE.itemsize
+            digest.update(f"{side.domain}|{len(side.arms)}|{named}|{size}|".encode())
             digest.update(side.content)
         return digest.hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _begun(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> "hashlib._Hash":
-    """What most rounds begin with, for copies to go on from."""
-    return hashlib.sha256(_head(domain, arms, size_bytes))
-
-
-def _head(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> bytes:
-    named = "".join(f"{len(arm)}:{arm}" for arm in arms)
-    return f"{domain}|{len(arms)}|{named}|{size_bytes // CONTEXT_TYPE.itemsize}|".encode()
 
 
 class Answered(Struct, frozen=True, gc=False):
@@ -276,11 +264,9 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
 
 
 def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:
-    # A call that names its arms may be the only one that ever names these.
-    of_arms = by_arm(served.spec.arms) if chosen.arms is served.spec.arms else None
-    answer = new_answer(draft.decision_id, chosen, of_arms)
+    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload)
     policy_version = draft.origin.policy_version
-    return _Decided(draft.side.domain, answer, policy_version, chosen.odds.entropy)
+    return _Decided(draft.side.domain, answer, policy_version, chosen.entropy)
 
 
 def _decided(served: Served, appended: Appended, draft: _Draft, chosen: Chosen) -> _Decided:

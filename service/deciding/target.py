@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +23,6 @@ _encode = Encoder().encode
 # Of the contexts: some milliseconds of work, which a thread would make dearer by a half. More than
 # that is scored in a thread, beside other requests.
 INLINE_NUMBERS = 1 << 15
-FEW_ARMS = 64
 
 
 class TargetDecision(Struct, gc=False):
@@ -212,9 +210,8 @@ def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]
     """The chosen arm of each row and the probabilities; those of an arm without ties are made once."""
     names = {column: arm for arm, column in columns.items()}
     certain = np.empty(selection.probabilities.shape[1], dtype=object)
-    sure_of = _kept_certain if len(columns) <= FEW_ARMS else _certain
     for column in np.flatnonzero(np.bincount(selection.arms)).tolist():
-        certain[column] = sure_of(names[column], tuple(columns))
+        certain[column] = _certain(names[column], tuple(columns))
     found: list[Raw] = certain.take(selection.arms).tolist()
     for row in selection.tied.tolist():
         chosen = names[int(selection.arms[row])]
@@ -224,9 +221,6 @@ def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]
 
 def _certain(chosen: str, arms: tuple[str, ...]) -> Raw:
     return _two_fields(chosen, {arm: float(arm == chosen) for arm in arms})
-
-
-_kept_certain = lru_cache(maxsize=1024)(_certain)  # for a few arms: it is short, and soon found
 
 
 def _with_probabilities(arm: str | None, columns: dict[str, int], chances: np.ndarray) -> Raw:

@@ -1,19 +1,17 @@
-"""How many requests may be at work at once, so that none waits long in line.
+"""How many requests may be in flight at once, so that none waits long in a queue.
 
-Little's law: requests at work = requests answered a second × the time that each takes. When even
-the fastest request took longer than it should, for half a second on end, a line stands in front
-of everyone, and the number that may be at work is cut to what would be answered in time. A burst, a
-pause of the process or a few long requests do not do that: somebody is fast in between. While all
-is well the number grows again, slowly.
+Little's law: requests in flight = requests answered a second × the time that each takes. When even
+the fastest request takes too long, for half a second on end, there is a queue. The limit is then cut
+to what would be answered in time. A burst or a few long requests do not do that: others are fast in
+between. While all is well the limit grows again, slowly.
 
-A request is at work while it costs us something. One that waits for its caller to send the rest of
-its body stands aside: callers that are slow on purpose keep nobody else out.
+A request that waits for its caller to send the rest of its body is paused and does not count: slow
+callers keep nobody else out.
 """
 
 import asyncio
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ GROWTH = 16  # an interval: from the floor to some hundreds in seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Most requests at work (and as many aside), and how long the fastest of them may take."""
+    """Most requests in flight (and as many paused), and how long the fastest of them may take."""
 
     max_in_flight: int
     target_seconds: float
@@ -47,7 +45,7 @@ class ConcurrencyLimit:
         self._clock = clock
         self.limit = self._most
         self.in_flight = 0
-        self.aside = 0
+        self.paused = 0
         self._slow_intervals = 0
         self._fastest = math.inf
         self._peak = 0
@@ -55,7 +53,7 @@ class ConcurrencyLimit:
 
     @property
     def is_open(self) -> bool:
-        """Whether one more request may be at work."""
+        """Whether one more request may be in flight."""
         return self.in_flight < self.limit
 
     def enter(self) -> float:
@@ -77,22 +75,22 @@ class ConcurrencyLimit:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more are at work than may be, for some came back from aside."""
+        """Whether more are in flight than may be, for some were resumed."""
         return self.in_flight > self.limit
 
     @property
-    def is_open_aside(self) -> bool:
-        """Whether one more request may stand aside: what they hold of their bodies takes memory."""
-        return self.aside < self._most
+    def can_pause(self) -> bool:
+        """Whether one more request may be paused: what they hold of their bodies takes memory."""
+        return self.paused < self._most
 
-    def step_aside(self) -> None:
-        """A request at work begins to wait for its caller."""
-        self.aside += 1
+    def pause(self) -> None:
+        """A request in flight begins to wait for its caller."""
+        self.paused += 1
         self.in_flight -= 1
 
-    def step_back(self) -> float:
-        """Its caller has sent something: it is at work again, whether there is room or not."""
-        self.aside -= 1
+    def resume(self) -> float:
+        """Its caller has sent something: it is in flight again, whether there is room or not."""
+        self.paused -= 1
         return self.enter()
 
     def _begin_interval(self, now: float) -> None:
@@ -110,11 +108,11 @@ class ConcurrencyLimit:
             self.limit = min(self._most, self.limit + GROWTH)
 
 
-VISIT = "visit"  # where a request's scope keeps it
+IN_FLIGHT = "in_flight"  # where a request's scope keeps it
 
 
-class Visit:
-    """A request that is at work from now until its end."""
+class InFlight:
+    """A request that is in flight from now until its end."""
 
     __slots__ = ("_limit", "_since")
 
@@ -127,65 +125,61 @@ class Visit:
         self._limit.leave(self._since)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Meanwhile the request waits for its caller; its time is counted from then on."""
-        if not self._limit.is_open_aside:
+        if not self._limit.can_pause:
             raise Overloaded
-        self._limit.step_aside()
+        self._limit.pause()
         try:
             yield
         finally:
-            self._since = self._limit.step_back()
+            self._since = self._limit.resume()
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others took the room while it stood aside."""
+        """Whether others took its place while it was paused."""
         return self._limit.is_exceeded
 
 
 @contextmanager
-def aside(scope: Mapping[str, Any]) -> Iterator[None]:
+def paused(scope: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile the request of this scope waits for its caller, if it is counted at all."""
-    visit: Visit | None = scope.get(VISIT)
-    if visit is None:
+    request: InFlight | None = scope.get(IN_FLIGHT)
+    if request is None:
         yield
         return
-    with visit.aside():
+    with request.paused():
         yield
 
 
 def is_crowded(scope: Mapping[str, Any]) -> bool:
-    """Whether others took the room of this scope's request while it stood aside."""
-    visit: Visit | None = scope.get(VISIT)
-    return visit is not None and visit.is_crowded
+    """Whether others took the place of this scope's request while it was paused."""
+    request: InFlight | None = scope.get(IN_FLIGHT)
+    return request is not None and request.is_crowded
 
 
-Answers = tuple[str, str, int | None]  # route, method and status
+class MetricsBuffer:
+    """Counts requests; how many are in flight is written once an event-loop tick.
 
-
-class RequestTally:
-    """What the metrics will be told at the end of the turn."""
+    With several workers a write goes to a shared file: two for each request would cost a tenth of a select.
+    """
 
     def __init__(self, metrics: Metrics, limit: ConcurrencyLimit) -> None:
         self._metrics = metrics
         self._limit = limit
-        self._seconds: defaultdict[Answers, list[float]] = defaultdict(list)
         self._is_due = False
 
     def add(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """A request is over that took so long; no status if it was not answered."""
-        self._seconds[route, method, status].append(seconds)
-        self.tell_soon()
+        self._metrics.observe_request(route, method, status, seconds)
+        self.write_soon()
 
-    def tell_soon(self) -> None:
-        """There is something to tell, if only that a request came in or went."""
+    def write_soon(self) -> None:
+        """Write the number of requests in flight at the end of this tick."""
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._write)
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         self._is_due = False
-        self._metrics.requests_in_flight.set(self._limit.in_flight + self._limit.aside)
-        for answers, seconds in self._seconds.items():
-            self._metrics.observe_requests(*answers, seconds)
-        self._seconds.clear()
+        self._metrics.requests_in_flight.set(self._limit.in_flight + self._limit.paused)

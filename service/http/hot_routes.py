@@ -10,7 +10,6 @@ a task overrides it.
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
@@ -27,7 +26,6 @@ from service.errors import ServiceError
 from service.http.problems import Problems, refused_parameters, response_of, send_answer
 from service.services import Services
 
-MAX_CACHED_QUERY = 512
 NO_QUERY: Mapping[str, Any] = {}
 
 
@@ -162,8 +160,7 @@ def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:
         found = {name: values if name in many else values[-1] for name, values in given.items()}
         return _validated(model, found)
 
-    cached = lru_cache(maxsize=1024)(read)
-    return lambda query: (cached if len(query) <= MAX_CACHED_QUERY else read)(query)
+    return read
 
 
 def _validated(model: type[BaseModel], found: dict[str, Any]) -> Mapping[str, Any]:

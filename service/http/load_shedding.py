@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.codec.wire import Answer, Header, request_id_of
 from service.errors import Overloaded
-from service.http.concurrency_limit import VISIT, ConcurrencyLimit, RequestTally, Visit
+from service.http.concurrency_limit import IN_FLIGHT, ConcurrencyLimit, InFlight, MetricsBuffer
 from service.http.middleware import ALWAYS_OPEN, UNMATCHED
 from service.http.problems import problem_answer, send_answer
 from service.metrics import Metrics
@@ -24,13 +24,13 @@ class Shedding:
         app: ASGIApp,
         *,
         metrics: Metrics,
-        tally: RequestTally,
+        buffer: MetricsBuffer,
         readiness: Readiness,
         limit: ConcurrencyLimit,
     ) -> None:
         self._app = app
         self._limit = limit
-        self._tally = tally
+        self._buffer = buffer
         self._problems = metrics.problems.labels(Overloaded.slug)
         self._readiness = readiness
 
@@ -50,11 +50,11 @@ class Shedding:
 
     def enter(self) -> float:
         """Count a request in whose body is there; what is returned is for `leave`."""
-        self._tally.tell_soon()
+        self._buffer.write_soon()
         return self._limit.enter()
 
     def leave(self, entered: float) -> float:
-        """Count it out; the seconds that it took, for the tally."""
+        """Count it out; the seconds that it took."""
         return self._limit.leave(entered)
 
     def early_refusal(self, url: bytes, headers: Headers) -> bytes | None:
@@ -71,13 +71,13 @@ class Shedding:
         return b"%b\r\n%b" % (refusal.head(request_id), refusal.body)
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._tally.tell_soon()
-        visit = scope[VISIT] = Visit(self._limit)
+        self._buffer.write_soon()
+        request = scope[IN_FLIGHT] = InFlight(self._limit)
         try:
             await self._app(scope, receive, send)
         finally:
-            visit.end()
-            self._tally.tell_soon()
+            request.end()
+            self._buffer.write_soon()
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
         request_id = request_id_of(scope["headers"])
@@ -90,5 +90,5 @@ class Shedding:
         """The answer to a request in excess, counted."""
         self._problems.inc()
         # No time to look at a clock: it was next to nothing.
-        self._tally.add(UNMATCHED, "POST", Overloaded.status, 0.0)
+        self._buffer.add(UNMATCHED, "POST", Overloaded.status, 0.0)
         return problem_answer(Overloaded(), request_id)

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.codec.wire import CLOSE, Answer, Header, protected, request_id_of
 from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
-from service.http.concurrency_limit import RequestTally, aside, is_crowded
+from service.http.concurrency_limit import MetricsBuffer, is_crowded, paused
 from service.http.problems import Problems, send_answer
 from service.http.promptly import Promptly
 from service.ops import logs, tracing
@@ -36,13 +36,13 @@ class RequestScope:
         app: ASGIApp,
         *,
         problems: Problems,
-        tally: RequestTally,
+        buffer: MetricsBuffer,
         readiness: Readiness,
         slow_seconds: float,
     ) -> None:
         self._app = app
         self._problems = problems
-        self._tally = tally
+        self._buffer = buffer
         self._readiness = readiness
         self._slow_seconds = slow_seconds
 
@@ -102,7 +102,7 @@ class RequestScope:
         fields: Mapping[str, Any],
     ) -> None:
         """Note what a request was answered, none if it was not, how long that took, and what its log lines have."""
-        self._tally.add(route, method, status, seconds)
+        self._buffer.add(route, method, status, seconds)
         if seconds > self._slow_seconds:
             details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
             token = logs.resume(fields)
@@ -196,7 +196,7 @@ class Admission:
 
         async def receive_next() -> Message:
             nonlocal size
-            with aside(scope):
+            with paused(scope):
                 async with asyncio.timeout(self._limits.body_timeout_seconds):
                     message = await receive()
             size += len(message.get("body", b""))
@@ -217,7 +217,7 @@ class Admission:
         reading = Promptly(self._pieces(receive))
         if reading.is_done:  # all of it was there, as nearly always: no clock is needed
             return reading.result
-        with aside(scope):
+        with paused(scope):
             async with asyncio.timeout(self._limits.body_timeout_seconds):
                 return await reading
 

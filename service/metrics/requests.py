@@ -1,8 +1,7 @@
 """Metrics of requests and of the processes that answer them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from service.metrics.many_histogram import ManyHistogram
 from service.metrics.registered import Registered
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -13,7 +12,6 @@ class RequestMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
-        self._timers: dict[tuple[str, str, int | None], ManyHistogram] = {}
         self.request_seconds = self._histogram(
             "daband_request_seconds",
             "Time to answer a request; `status` is a class, `gone` where the caller left first",
@@ -43,20 +41,9 @@ class RequestMetrics(Registered):
         """The GPU is lost; the CPU computes."""
         self.lost_devices.inc()
 
-    def observe_requests(
-        self, route: str, method: str, status: int | None, seconds: Sequence[float]
-    ) -> None:
-        """Requests are over that took so long each."""
-        self._timer(route, method, status).observe_many(seconds)
-
-    def _timer(self, route: str, method: str, status: int | None) -> ManyHistogram:
-        """Where the times of such requests are observed; found once, for that costs as much."""
-        key = (route, method, status)
-        timer = self._timers.get(key)
-        if timer is None:
-            timer = self.request_seconds.labels(route, method, _status_class(status))
-            self._timers[key] = timer
-        return timer
+    def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
+        """A request is over that took so long; no status if it was not answered."""
+        self.request_seconds.labels(route, method, _status_class(status)).observe(seconds)
 
     def expect_problems(self, slugs: Iterable[str]) -> None:
         """Show these from the start: a rate cannot see the step from nothing to the first."""

@@ -10,7 +10,6 @@ import pytest
 from fastapi import APIRouter, Depends
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from service.errors import InvalidRequest
 from service.http.hot_routes import HotRoute
 from service.routes import decisions, target
 from tests.api_tools import CONTEXT, Api
@@ -187,12 +186,3 @@ def test_a_hot_route_with_dependencies_is_refused():
     router = APIRouter(route_class=HotRoute, dependencies=[Depends(lambda: None)])
     with pytest.raises(ValueError, match="no dependency would be solved"):
         router.post("/hot")(decisions.reward)
-
-
-def test_queries_are_kept_for_the_next_time_unless_they_are_long():
-    route = next(each for each in ROUTES if isinstance(each, HotRoute) and each.path == "/select")
-    short, long = b"experiment=doses", b"experiment=" + b"x" * 600
-    assert route._read_query(short) is route._read_query(short)
-    assert route._read_query(long) is not route._read_query(long)
-    with pytest.raises(InvalidRequest):
-        route._read_query(b"domain=elsewhere")

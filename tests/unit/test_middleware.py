@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.middleware import Admission, Limits, RequestScope
 from service.http.problems import Problems
 from service.metrics import Metrics
@@ -27,15 +27,15 @@ def guarded(inner: ASGIApp, metrics: Metrics, **limits: Any) -> ASGIApp:
     return scoped(admission, metrics)
 
 
-def tally(metrics: Metrics) -> RequestTally:
-    return RequestTally(metrics, ConcurrencyLimit(LoadLimits(1, target_seconds=60)))
+def buffer(metrics: Metrics) -> MetricsBuffer:
+    return MetricsBuffer(metrics, ConcurrencyLimit(LoadLimits(1, target_seconds=60)))
 
 
 def scoped(inner: ASGIApp, metrics: Metrics, readiness: Readiness | None = None) -> RequestScope:
     return RequestScope(
         inner,
         problems=Problems(metrics),
-        tally=tally(metrics),
+        buffer=buffer(metrics),
         readiness=readiness or Readiness(),
         slow_seconds=60,
     )
@@ -117,7 +117,7 @@ async def test_a_slow_request_is_logged(inner: Inner, caplog: pytest.LogCaptureF
     app = RequestScope(
         inner,
         problems=Problems(Metrics()),
-        tally=tally(Metrics()),
+        buffer=buffer(Metrics()),
         readiness=Readiness(),
         slow_seconds=0,
     )

@@ -6,7 +6,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from service.errors import Overloaded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.load_shedding import Shedding
 from service.http.middleware import SecurityHeaders
 from service.metrics import Metrics
@@ -27,7 +27,7 @@ def shedding(
     return Shedding(
         inner,
         metrics=metrics,
-        tally=RequestTally(metrics, limit),
+        buffer=MetricsBuffer(metrics, limit),
         readiness=readiness or Readiness(),
         limit=limit,
     )

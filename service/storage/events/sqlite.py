@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from service.ops.failpoints import Failpoint, reach
@@ -115,7 +115,6 @@ def _head(experiment: LockedExperiment) -> tuple[int, str, str]:
     return experiment.head_offset, experiment.phase.value, experiment.experiment_id
 
 
-@lru_cache(maxsize=16)
 def moment_to_sqlite(moment: datetime) -> str:
     """As `UtcDateTime` keeps it in SQLite."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally, Visit
+from service.http.concurrency_limit import ConcurrencyLimit, InFlight, LoadLimits, MetricsBuffer
 from service.http.load_shedding import Shedding
 from service.http.middleware import Admission, Limits
 from service.http.problems import Problems
@@ -57,7 +57,7 @@ class Door:
         self.app = Shedding(
             admission,
             metrics=metrics,
-            tally=RequestTally(metrics, limit),
+            buffer=MetricsBuffer(metrics, limit),
             readiness=Readiness(),
             limit=limit,
         )
@@ -117,8 +117,8 @@ def test_the_time_for_a_body_is_not_taken_for_slow_work():
     time = VirtualTime()
     limit = ConcurrencyLimit(LoadLimits(100, target_seconds=0.1), time.clock)
     for _ in range(20):
-        visit = Visit(limit)
-        with visit.aside():
+        request = InFlight(limit)
+        with request.paused():
             time.advance(10.0)
-        visit.end()
+        request.end()
     assert limit.limit == 100
