@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.key_ring import KeyRing
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
-from service.deciding.batcher import TurnSelecting
+from service.deciding.batcher import RequestBatcher
 from service.deciding.devices import Placement
 from service.deciding.policies import Policies, PolicyOptions
 from service.deciding.reward import RecentDecisions, Rewarding
@@ -25,10 +25,10 @@ from service.evaluating.running import EvaluationStores
 from service.http.auth import Authorising, Guard, Unguarded
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.cors import CrossOrigin
-from service.http.fast_path import ExpressLane
+from service.http.fast_path import FastPath
 from service.http.hot_routes import HotRoutes
 from service.http.load_shedding import Shedding
-from service.http.middleware import Admission, Limits, RequestScope, RequestTracing, SecurityHeaders
+from service.http.middleware import Admission, Limits, RequestScope, SecurityHeaders
 from service.http.problems import Problems
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobRunner, ThreadRunner
@@ -89,19 +89,24 @@ class AppState(TypedDict):
 
 
 class ServiceApp(FastAPI):
-    """FastAPI behind the door: what every request passes stands in front of all that is FastAPI's."""
+    """FastAPI behind our middleware, and the fast path beside it."""
 
-    door: ASGIApp
+    middleware_app: ASGIApp
     shedding: Shedding
-    lane: ExpressLane | None = None  # none where requests are traced, each through every layer
+    fast_path: FastPath
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Through the door; what it does not answer comes to `behind_door`."""
-        await self.door(scope, receive, send)
+        """Pass the middleware; what it does not answer comes to `without_middleware`."""
+        await self.middleware_app(scope, receive, send)
 
-    async def behind_door(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def without_middleware(self, scope: Scope, receive: Receive, send: Send) -> None:
         """FastAPI as it is."""
         await super().__call__(scope, receive, send)
+
+    @property
+    def lane(self) -> FastPath:
+        """The fast path, as `tests/api_tools.py` still calls it."""
+        return self.fast_path
 
 
 def create_app(settings: Settings | None = None) -> ServiceApp:
@@ -160,11 +165,11 @@ def _add_middleware(
     assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
     app.middleware_stack = outermost.app
     hot = (*decisions.router.routes, *target.hot_router.routes)
-    routes = HotRoutes(app.behind_door, routes=hot, problems=problems)
+    routes = HotRoutes(app.without_middleware, routes=hot, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
     guard = _guarded(admission, settings, problems, keys)
     requests = RequestScope(
-        RequestTracing(guard) if settings.trace_endpoint is not None else guard,
+        guard,
         problems=problems,
         buffer=buffer,
         readiness=readiness,
@@ -179,15 +184,10 @@ def _add_middleware(
     app.shedding = Shedding(
         origins, metrics=metrics, buffer=buffer, readiness=readiness, limit=limit
     )
-    app.door = SecurityHeaders(app.shedding)
-    if settings.trace_endpoint is None:
-        app.lane = ExpressLane(
-            routes=routes,
-            guard=guard,
-            requests=requests,
-            shedding=app.shedding,
-            limits=limits,
-        )
+    app.middleware_app = SecurityHeaders(app.shedding)
+    app.fast_path = FastPath(
+        routes=routes, guard=guard, requests=requests, shedding=app.shedding, limits=limits
+    )
 
 
 def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> Guard:
@@ -252,7 +252,7 @@ async def running_services(
             bus=stores.bus,
             policies=policies,
             selecting=selecting,
-            turn_selecting=TurnSelecting(selecting),
+            batcher=RequestBatcher(selecting),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
             target_selecting=TargetSelecting(uploading, metrics, placement),
             uploading=uploading,

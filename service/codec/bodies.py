@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
-from service.records import uuid7
+from service.records import Domain, uuid7
 
 MAX_BATCH = 1000
 ABSENT = Raw()
@@ -60,6 +60,16 @@ class SelectBody(RoundBody, forbid_unknown_fields=True, kw_only=True):
     """POST /select."""
 
     experiment: Identifier
+
+
+class BinarySelect(Struct, frozen=True):
+    """POST /select with a body that is the context alone; the query says the rest."""
+
+    experiment: str
+    request_id: str | None
+    domain: Domain
+    eligible_arms: list[str] | None
+    content: bytes
 
 
 class SelectBatchBody(Struct, forbid_unknown_fields=True):

@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 from model import Domain, Floats, checked_contexts
 from service.codec.bodies import (
     ABSENT,
+    BinarySelect,
     Decoder,
     MediaType,
     RoundBody,
@@ -31,9 +32,11 @@ MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of b
 
 
 def sides_of(
-    spec: ExperimentSpec, body: RoundBody, media: MediaType, pointer: str = "#"
+    spec: ExperimentSpec, body: RoundBody | BinarySelect, media: MediaType, pointer: str = "#"
 ) -> tuple[Side, ...]:
     """The sides of a round, source first; at least one."""
+    if isinstance(body, BinarySelect):
+        return (binary_side(spec, body.domain, body.content, media, body.eligible_arms),)
     eligible = body.eligible_arms
     if eligible is not None:
         check_eligible(spec, eligible, f"{pointer}/eligible_arms")

@@ -1,11 +1,10 @@
 """The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
 
-On the CPU small passes are made at once on the event loop (a hand-over to a thread costs more), and rounds of
-many callers are joined before they come here (`turn_selecting`).
+On the CPU small passes are made on the event loop, for a hand-over to a thread costs more. The rounds of
+many callers are joined before they come here (`batcher`).
 
-Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. Requests that the
-event loop reads in one turn are scored together at the end of that turn, and what comes while the thread works
-waits and is joined. A GPU that is lost is replaced by the CPU.
+Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. What comes in
+one event-loop tick, or while the thread works, is joined. A GPU that is lost is replaced by the CPU.
 """
 
 import asyncio
@@ -68,6 +67,24 @@ class Scorer:
         self._thread = ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
+    def is_small(self, policy: Policy, row_count: int) -> bool:
+        """Whether so many rows are scored quickly enough for the event loop."""
+        policy = self._placement.usable(policy)
+        return self._placement.device == CPU and fits_loop(policy, row_count)
+
+    def score(
+        self,
+        policy: Policy,
+        domain: Domain,
+        contexts: Floats,
+        decision_ids: Sequence[str],
+        eligible: Booleans | None = None,
+    ) -> Selection:
+        """One arm a row of the contexts, now; for what `is_small`."""
+        self._on_scoring([len(contexts)])
+        policy = self._placement.usable(policy)
+        return policy.select_many(contexts, domain, draw_keys(decision_ids), eligible)
+
     async def select(
         self,
         policy: Policy,
@@ -76,13 +93,11 @@ class Scorer:
         decision_ids: Sequence[str],
         eligible: Booleans | None = None,
     ) -> Selection:
-        """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
+        """The same for any number of rows: in the thread, unless it `is_small`."""
         size = len(contexts)
-        keys = draw_keys(decision_ids)
-        policy = self._placement.usable(policy)
-        if self._placement.device == CPU and _is_small(policy, size):
-            self._on_scoring([size])
-            return policy.select_many(contexts, domain, keys, eligible)
+        if self.is_small(policy, size):
+            return self.score(policy, domain, contexts, decision_ids, eligible)
+        policy, keys = self._placement.usable(policy), draw_keys(decision_ids)
         if self._row_count and self._row_count + size > self._max_waiting:
             raise Overloaded
         loop = asyncio.get_running_loop()
@@ -138,7 +153,8 @@ class Scorer:
         return isinstance(result, Exception) and self._placement.is_lost_by(result)
 
 
-def _is_small(policy: Policy, row_count: int) -> bool:
+def fits_loop(policy: Policy, row_count: int) -> bool:
+    """Whether the CPU scores so many rows in about 2 ms."""
     return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
 
 

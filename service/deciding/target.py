@@ -12,6 +12,7 @@ from model import Booleans, Floats, Policy, TargetSelection
 from service.codec.target_contexts import TargetRows
 from service.deciding.devices import CPU, Placement
 from service.deciding.policies import Served
+from service.deciding.scorer import fits_loop
 from service.deciding.uploads import Stored, Uploading
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
@@ -20,9 +21,6 @@ from service.ops import tracing
 
 T = TypeVar("T")
 _encode = Encoder().encode
-# Of the contexts: some milliseconds of work, which a thread would make dearer by a half. More than
-# that is scored in a thread, beside other requests.
-INLINE_NUMBERS = 1 << 15
 
 
 class TargetDecision(Struct, gc=False):
@@ -130,7 +128,7 @@ class TargetSelecting:
 async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
     # Requests are not joined here: products over other batches round differently, and the same
     # file scored offline must give the same bits.
-    if group.contexts.size <= INLINE_NUMBERS and policy.device.type == CPU:
+    if policy.device.type == CPU and fits_loop(policy, len(group.rows)):
         return selected(policy, spec, group)
     return await asyncio.to_thread(selected, policy, spec, group)
 

@@ -1,23 +1,22 @@
-"""The express lane: a plain request to a hot route passes the whole door in one step, and needs no ASGI.
+"""The fast path: a plain request to a hot route is answered without ASGI.
 
-The layers of the door are there for what they refuse, delay or change. Of a request for a hot route
-whose body is there, which no browser's page sent and for which there is room, that can only be its
-key: it is asked for, counted, timed and answered here, by the layers' own methods. The server hands
-such requests over as they come; all others pass the layers one by one.
+The middleware is there for what it refuses, delays or changes. A plain request is a POST to a hot route,
+with its whole body, from no browser's page, while there is room. Only its key can be wrong, so the fast
+path checks the key and calls the route. It uses the middleware's own methods: same ids, times, metrics.
 """
 
+import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from service.codec.wire import Answer, Header, request_id_of
-from service.errors import ServiceError
+from service.codec.wire import Answer, Header
 from service.http.auth import Guard
-from service.http.hot_routes import Call, HotRoutes
+from service.http.hot_routes import HotRoutes
 from service.http.load_shedding import Shedding
-from service.http.middleware import Limits, RequestScope
-from service.ops import logs
+from service.http.middleware import Begun, Limits, RequestScope
+from service.ops import logs, tracing
 
-# What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
+# The middleware looks at these: other origins, compression, a body that is asked for or endless.
 SPECIAL = frozenset({b"origin", b"content-encoding", b"expect", b"transfer-encoding"})
 FastRequest = dict[str, Any]  # the ASGI scope of a request on the fast path
 
@@ -32,7 +31,7 @@ class Exchange(Protocol):
         """Run it beside other requests; a server that stops waits for it."""
 
 
-class ExpressLane:
+class FastPath:
     """Answers plain requests to hot routes."""
 
     def __init__(
@@ -46,19 +45,19 @@ class ExpressLane:
     ) -> None:
         self.requests = requests
         self.shedding = shedding
-        self.routes = routes
+        self._routes = routes
         self._guard = guard
         self._limits = limits
 
     def find(
         self, method: bytes, url: bytes, headers: Sequence[Header], state: Mapping[str, Any]
     ) -> FastRequest | None:
-        """The request that has this head; none if the layers must look at it."""
+        """The request that has this head; none if it must pass the middleware."""
         is_open = self.shedding.has_room and not self.requests.is_last
         if method != b"POST" or not is_open or b"#" in url:
             return None
         path, _, query = url.partition(b"?")
-        route = self.routes.at(path.decode("latin-1"))
+        route = self._routes.at(path.decode("latin-1"))
         if route is None or not self._is_plain(dict(headers)):
             return None
         return {
@@ -72,20 +71,20 @@ class ExpressLane:
         }
 
     def take(self, request: FastRequest, content: bytes, exchange: Exchange) -> None:
-        """Answer a request whose body is all there, now or later."""
-        reply = _Reply(self, request, exchange)
-        token = logs.resume(reply.fields)
+        """Answer a request whose body is complete, now or later."""
+        begun = self.requests.begin(request["headers"])
+        reply = _Reply(self, request["path"], begun, exchange)
         try:
-            refusal = self._guard.admit(request)
-            reply.fields = logs.context()
-            if refusal is None:
-                request["route"].begin(Call(request, content), reply)
-            else:
-                reply.answer(refusal)
+            with tracing.within(begun.span):
+                refusal = self._guard.admit(request)
+                if refusal is not None:
+                    reply.answer(refusal)
+                else:
+                    reply.wait(request["route"].answer(request, content))
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             reply.fail(error)
         finally:
-            logs.leave(token)  # the caller goes on with other requests
+            logs.leave(begun.token)  # the connection goes on with other requests
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
         is_small = self._limits.is_small(headers.get(b"content-length", b"0"))
@@ -93,44 +92,48 @@ class ExpressLane:
 
 
 class _Reply:
-    """A request on the lane: answered once, and then over."""
+    """The answer to a request on the fast path, sent once.
 
-    __slots__ = ("_entered", "_exchange", "_lane", "_path", "_request_id", "fields")
+    All its methods run in the request's own context, which its log lines are of.
+    """
 
-    def __init__(self, lane: ExpressLane, request: FastRequest, exchange: Exchange) -> None:
-        self._lane = lane
-        self._path = request["path"]
+    __slots__ = ("_begun", "_entered", "_exchange", "_fast_path", "_route")
+
+    def __init__(self, fast_path: FastPath, route: str, begun: Begun, exchange: Exchange) -> None:
+        self._fast_path = fast_path
+        self._route = route
+        self._begun = begun
         self._exchange = exchange
-        self._request_id = request_id_of(request["headers"])
-        self._entered = lane.shedding.enter()
-        self.fields: Mapping[str, Any] = {"request_id": self._request_id}  # of its log lines
+        self._entered = fast_path.shedding.enter()
+
+    def wait(self, pending: Awaitable[Answer]) -> None:
+        """Send what comes of a future or a coroutine."""
+        if isinstance(pending, asyncio.Future):
+            pending.add_done_callback(self._take)  # without a task: a select has one future
+        else:
+            self._exchange.run(self._finish(pending))
 
     def answer(self, answer: Answer) -> None:
         """Send this."""
-        is_last = answer.closes or self._lane.requests.is_last
-        head = answer.head(self._request_id)
+        is_last = answer.closes or self._fast_path.requests.is_last
+        head = answer.head(self._begun.request_id)
         try:
             self._exchange.answer(answer.status, head, answer.body, is_last=is_last)
         finally:
             self._end(answer.status)
 
     def fail(self, error: Exception) -> None:
-        """Send what callers are told of the error."""
-        token = logs.resume(self.fields)
-        try:
-            if isinstance(error, ServiceError):
-                answer = self._lane.routes.refusal(error)
-            else:
-                answer = self._lane.requests.crash(error)
-        finally:
-            logs.leave(token)
-        self.answer(answer)
+        """Send what callers are told of an error."""
+        self.answer(self._fast_path.requests.failure(error))
 
-    def later(self, work: Awaitable[Answer]) -> None:
-        """Send what comes of the work."""
-        self._exchange.run(self._worked(work))
+    def _take(self, future: asyncio.Future[Answer]) -> None:
+        error = future.exception()
+        if error is None:
+            self.answer(future.result())
+        elif isinstance(error, Exception):
+            self.fail(error)
 
-    async def _worked(self, work: Awaitable[Answer]) -> None:
+    async def _finish(self, work: Awaitable[Answer]) -> None:
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - the last one who can answer
@@ -142,5 +145,5 @@ class _Reply:
             self.answer(answer)
 
     def _end(self, status: int | None) -> None:
-        seconds = self._lane.shedding.leave(self._entered)
-        self._lane.requests.note(self._path, "POST", status, seconds, self.fields)
+        self._fast_path.shedding.leave(self._entered)
+        self._fast_path.requests.end(self._begun, self._route, "POST", status)

@@ -1,16 +1,13 @@
 """The hot routes: FastAPI documents them, and nothing of it runs when they are called.
 
-A handler takes a `Call`, whose body is read, and the query's parameters by name, and returns an
-`Answer` of bytes. `HotRoutes` stands in front of the app and calls it by the path alone; on any
-other way in (a mounted app, a prefix) FastAPI's router comes to the same handler.
-
-The fast path calls `HotRoute.begin`, which runs the handler in a task. A route that can answer without
-a task overrides it.
+A handler takes a `Call`, whose body is read, and the query's parameters by name. It returns a coroutine
+or a future of an `Answer`. The fast path and `HotRoutes`, which stands in front of the app, call it by
+the path alone. On any other way in (a mounted app, a prefix) FastAPI's router calls the same handler.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
@@ -45,7 +42,7 @@ class Call(Request):
 
     @property
     def realm(self) -> Realm:
-        """The experiments of whoever calls, as it was found out at the door."""
+        """The experiments that the caller may know of."""
         caller: Caller = self.scope["caller"]
         return caller.realm
 
@@ -55,19 +52,6 @@ class Call(Request):
             if name == wanted:
                 return str(value, "latin-1")
         return None
-
-
-class Reply(Protocol):
-    """Where the answer to a request is awaited."""
-
-    def answer(self, answer: Answer) -> None:
-        """This is it."""
-
-    def fail(self, error: Exception) -> None:
-        """There is none, for this reason."""
-
-    def later(self, work: Awaitable[Answer]) -> None:
-        """It is what comes of this."""
 
 
 Handler = Callable[..., Awaitable[Answer]]
@@ -84,17 +68,10 @@ class HotRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
-        """What the handler answers; raises `ServiceError`s, now or when it is awaited."""
-        return self._handler(Call(scope, content), **self.query(scope))
-
-    def begin(self, call: Call, reply: Reply) -> None:
-        """Answer a call by the reply, now or later; raises `ServiceError`s that are known at once."""
-        reply.later(self._handler(call, **self.query(call.scope)))
-
-    def query(self, scope: Scope) -> Mapping[str, Any]:
-        """The query's parameters by name; raises `InvalidRequest`."""
+        """The handler's answer; raises `ServiceError`s, now or when it is awaited."""
         query = scope["query_string"]
-        return self._read_query(query) if query else NO_QUERY
+        parameters = self._read_query(query) if query else NO_QUERY
+        return self._handler(Call(scope, content), **parameters)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler for FastAPI's router."""
@@ -123,7 +100,7 @@ class HotRoutes:
         if route is None:
             await self._app(scope, receive, send)
             return
-        content = (await receive())["body"]  # whole: the door has read it
+        content = (await receive())["body"]  # whole: `Admission` has read it
         await send_answer(await self.answer(route, scope, content), send)
 
     def find(self, scope: Scope) -> HotRoute | None:

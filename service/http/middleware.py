@@ -1,4 +1,4 @@
-"""What every request passes, as plain ASGI: its id and time, then the limits at the door."""
+"""What every request passes, as plain ASGI: its id, time and span, then the limits of its body."""
 
 import asyncio
 import logging
@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.codec.wire import CLOSE, Answer, Header, protected, request_id_of
-from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
+from service.errors import Overloaded, PayloadTooLarge, ServiceError, UnsupportedMediaType
 from service.http.concurrency_limit import MetricsBuffer, is_crowded, paused
 from service.http.problems import Problems, send_answer
-from service.http.promptly import Promptly
 from service.ops import logs, tracing
 from service.ops.supervisor import Readiness
 
@@ -28,8 +27,17 @@ ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 log = logging.getLogger(__name__)
 
 
+class Begun(NamedTuple):
+    """A request that has begun: its id, what its log lines had before, when it came, its span."""
+
+    request_id: str
+    token: Token[Mapping[str, Any]]
+    started: float
+    span: "tracing.Span | None"
+
+
 class RequestScope:
-    """Gives a request its id, times it, and answers for it when it crashes."""
+    """Gives a request its id and its span, times it, and answers for it when it crashes."""
 
     def __init__(
         self,
@@ -51,27 +59,38 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = self.begin(scope)
+        begun = self.begin(scope["headers"])
         answer = _Answer(send, self, begun)
         try:
-            await self._guarded(scope, receive, answer)
+            with tracing.within(begun.span):
+                await self._guarded(scope, receive, answer)
         finally:
-            self.end(scope, begun, answer.status)
+            route = getattr(scope.get("route"), "path", UNMATCHED)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.end(begun, route, method, answer.status)
+            logs.leave(begun.token)
 
-    def begin(self, scope: Scope) -> "Begun":
-        """Give a request its id, which all its log lines have until its end."""
-        request_id = request_id_of(scope["headers"])
-        return Begun(request_id, logs.enter(request_id=request_id), time.perf_counter())
+    def begin(self, headers: Iterable[Header]) -> Begun:
+        """Give a request its id, which all its log lines have until `logs.leave` of its token."""
+        request_id = request_id_of(headers)
+        span = tracing.begin_request(headers, request_id)
+        if span is None:
+            token = logs.enter(request_id=request_id)
+        else:
+            token = logs.enter(request_id=request_id, trace_id=tracing.trace_id(span))
+        return Begun(request_id, token, time.perf_counter(), span)
 
-    def end(self, scope: Scope, begun: "Begun", status: int | None) -> None:
-        """Note how a request ended; its log lines end here."""
+    def end(self, begun: Begun, route: str, method: str, status: int | None) -> None:
+        """Note how a request was answered, none if it was not; called where its log lines are its own."""
         seconds = time.perf_counter() - begun.started
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self.note(route, method, status, seconds, logs.context())
-        logs.leave(begun.token)
+        self._buffer.add(route, method, status, seconds)
+        if seconds > self._slow_seconds:
+            details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
+            log.warning("a request was slow", extra={**details, "status": status})
+        if begun.span is not None:
+            tracing.end_request(begun.span, method, route, status or 500)
 
-    def headers(self, begun: "Begun") -> list[Header]:
+    def headers(self, begun: Begun) -> list[Header]:
         """What every answer says of its request."""
         identity = (b"x-request-id", begun.request_id.encode())
         return [identity, *([CLOSE] if self.is_last else ())]
@@ -81,41 +100,19 @@ class RequestScope:
         """Whether an answer now is the last on its connection, so that callers find another process in time."""
         return not self._readiness.is_ready
 
-    def crash(self, error: Exception) -> Answer:
-        """What a request is answered that a bug has ended."""
+    def failure(self, error: Exception) -> Answer:
+        """The answer to an error: a problem of ours, or a crash."""
+        if isinstance(error, ServiceError):
+            return self._problems.answer(error)
         return self._problems.crash(error)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 - the last one who can answer
-            crash = self.crash(error)
+            failure = self.failure(error)
             if answer.status is None:
-                await send_answer(crash, answer)
-
-    def note(
-        self,
-        route: str,
-        method: str,
-        status: int | None,
-        seconds: float,
-        fields: Mapping[str, Any],
-    ) -> None:
-        """Note what a request was answered, none if it was not, how long that took, and what its log lines have."""
-        self._buffer.add(route, method, status, seconds)
-        if seconds > self._slow_seconds:
-            details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
-            token = logs.resume(fields)
-            log.warning("a request was slow", extra={**details, "status": status})
-            logs.leave(token)
-
-
-class Begun(NamedTuple):
-    """A request at work: its id, what its log lines had before, and when it came."""
-
-    request_id: str
-    token: Token[Mapping[str, Any]]
-    started: float
+                await send_answer(failure, answer)
 
 
 class _Answer:
@@ -214,12 +211,16 @@ class Admission:
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body; none when the caller has gone away before its end."""
-        reading = Promptly(self._pieces(receive))
-        if reading.is_done:  # all of it was there, as nearly always: no clock is needed
-            return reading.result
-        with paused(scope):
-            async with asyncio.timeout(self._limits.body_timeout_seconds):
-                return await reading
+        reading = asyncio.create_task(self._pieces(receive))
+        try:
+            await asyncio.sleep(0)  # what is there is read in this tick
+            if reading.done():
+                return reading.result()
+            with paused(scope):
+                async with asyncio.timeout(self._limits.body_timeout_seconds):
+                    return await reading
+        finally:
+            reading.cancel()
 
     async def _pieces(self, receive: Receive) -> bytes | None:
         pieces: list[bytes] = []
@@ -268,37 +269,3 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-class RequestTracing:
-    """Opens a request's span inside its scope, where its id is known."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on within its span, named by its route in the end."""
-        if scope["type"] != "http" or not tracing.is_on():
-            await self._app(scope, receive, send)
-            return
-        status = 500  # of a request that crashes, as its scope answers it
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with tracing.request_span(_text(scope), logs.context()["request_id"]) as span:
-            # Taken back by the request's scope, whose last lines are to have it, too.
-            logs.enter(trace_id=tracing.trace_id(span))
-            try:
-                await self._app(scope, receive, noting)
-            finally:
-                route = getattr(scope.get("route"), "path", "unmatched")
-                tracing.end_request(span, scope["method"], route, status)
-
-
-def _text(scope: Scope) -> dict[str, str]:
-    """The headers as OpenTelemetry reads them."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.codec.wire import Header, encoded, request_id_of
-from service.http.fast_path import ExpressLane, FastRequest
+from service.http.fast_path import FastPath, FastRequest
 from service.http.problems import plain_answer
 from service.http.request_heads import (
     BadHead,
@@ -43,7 +43,7 @@ MAX_HEAD_BYTES = 64 << 10
 def guarded_protocol(
     header_seconds: float,
     excess: Excess,
-    lane: ExpressLane | None = None,
+    fast_path: FastPath | None = None,
     close_limits: CloseLimits | None = None,
 ) -> type[asyncio.Protocol]:
     """The protocol's class for a server that waits so long for headers and refuses what is too much."""
@@ -51,7 +51,7 @@ def guarded_protocol(
     class Protocol(_Guarded):
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
-        _lane = lane
+        _fast_path = fast_path
         _close_limits = close_limits or CloseLimits()
 
     return Protocol
@@ -108,7 +108,7 @@ class _Guarded(HttpToolsProtocol):
     _header_seconds: float
     _excess: Excess
     _close_limits: CloseLimits
-    _lane: ExpressLane | None = None
+    _fast_path: FastPath | None = None
     _deadline: TimerHandle | None = None  # of the head that is being read
     _is_in_head = False
     _head_bytes = 0  # that came since the segment in which the head began
@@ -252,19 +252,19 @@ class _Guarded(HttpToolsProtocol):
         The last request of a connection, and a client that is slow to read, take the slow path.
         """
         can_write = not (self.flow.write_paused or self.flow.read_paused)
-        if self._lane is None or not can_write or not self.parser.should_keep_alive():
+        if self._fast_path is None or not can_write or not self.parser.should_keep_alive():
             return None
         method = self.parser.get_method()
-        return self._lane.find(method, self.url, self.headers, self.app_state)
+        return self._fast_path.find(method, self.url, self.headers, self.app_state)
 
     def _take_fast_path(self, request: FastRequest, content: bytes) -> None:
-        assert self._lane is not None  # noqa: S101 - it found the request
+        assert self._fast_path is not None  # noqa: S101 - it found the request
         if self._exchange is None:
             self._exchange = _Exchange(self)
         self._exchange.response_complete = False
         self.cycle = self._exchange  # type: ignore[assignment]
         self._due_answers += 1
-        self._lane.take(request, content, self._exchange)
+        self._fast_path.take(request, content, self._exchange)
 
     def _take_slow_path(self) -> None:
         """Begin the request as uvicorn does, with what has come of it."""

@@ -120,7 +120,7 @@ def test_the_standard_variable_turns_traces_on(monkeypatch: pytest.MonkeyPatch):
 
 def test_without_an_endpoint_nothing_is_loaded():
     code = (
-        "import sys; from service import request_tracing, tracing\n"
+        "import sys; from service.ops import tracing\n"
         "with tracing.exporting(None, 'api'), tracing.span('score'): pass\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
