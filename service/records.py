@@ -176,6 +176,11 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     has_new_key: bool = False
     has_new_request: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of what is large in it."""
+        return len(self.payload) + len(self.context or b"")
+
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""
         return {"kind": self.kind.value, "event_key": self.event_key, "domain": self.domain}
@@ -198,6 +203,11 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     policy_version: int | None
     created_at: datetime
     decision: "StoredEvent | None" = None
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of what is large in it."""
+        return len(self.payload) + len(self.context or b"")
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""

@@ -210,9 +210,7 @@ class Selecting:
 
     async def write(self, batch: Batch) -> list[Answered]:
         """The answers once all of the batch is durable: new decisions, or those that the log held."""
-        is_new = batch.is_new
-        appended = await self._event_log.append(batch.events(), wants_stored=not is_new)
-        return self._answers(batch, None if is_new else appended)
+        return self._answers(batch, await self._event_log.append(batch.events()))
 
     def _answers(self, batch: Batch, appended: Sequence[Appended] | None) -> list[Answered]:
         """Answer, remember and count decisions; what was `appended` may have been there before."""

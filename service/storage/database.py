@@ -104,7 +104,7 @@ class Database:
         return await self._bounded(self._attempts(once), timeout_seconds)
 
     async def write_by_driver(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """The same of work that is one statement of Postgres, on the driver's own connection."""
+        """The same on Postgres, on the connection of its own driver that is kept; `work` ends its transactions."""
         return await self._bounded(self._attempts(partial(self._driver.use, work)), None)
 
     async def read_in_thread(self, work: BlockingWork[T]) -> T:

@@ -1,4 +1,4 @@
-"""A connection of Postgres's own driver, kept between one statement and the next.
+"""A connection of Postgres's own driver, kept between one append and the next.
 
 The pool lends it, as it does all others. To borrow it and to give it back for each batch, SQLAlchemy
 switches between greenlets five times.
