@@ -206,6 +206,9 @@ async def running_services(
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
+        if tracing.is_on():
+            message = "requests are traced: each select is decided and written by itself"
+            log.info(message, extra={"action": "tracing_on"})
         database = await stack.enter_async_context(opened_database(settings, metrics))
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
         if settings.needs_keys:
