@@ -26,7 +26,7 @@ from service.http.auth import Authorising, Guard, Unguarded
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.cors import CrossOrigin
 from service.http.fast_path import FastPath
-from service.http.hot_routes import HotRoutes
+from service.http.fast_routes import FastRoutes
 from service.http.load_shedding import Shedding
 from service.http.middleware import Admission, Limits, RequestScope, SecurityHeaders
 from service.http.problems import Problems
@@ -129,7 +129,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
     )
     app.state.readiness = readiness
     app.include_router(decisions.router)
-    app.include_router(target.hot_router)
+    app.include_router(target.fast_router)
     for module in (
         target,
         experiments,
@@ -164,8 +164,8 @@ def _add_middleware(
     # It would answer a crash in its own words; `RequestScope` does so in ours.
     assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
     app.middleware_stack = outermost.app
-    hot = (*decisions.router.routes, *target.hot_router.routes)
-    routes = HotRoutes(app.without_middleware, routes=hot, problems=problems)
+    hot = (*decisions.router.routes, *target.fast_router.routes)
+    routes = FastRoutes(app.without_middleware, routes=hot, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
     guard = _guarded(admission, settings, problems, keys)
     requests = RequestScope(

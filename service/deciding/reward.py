@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.bus.bus import SnapshotBus
 from service.errors import (
     ServiceError,
@@ -83,19 +83,21 @@ class Rewarding:
         self._metrics = metrics
         self._names: dict[str, str] = {}
 
-    async def reward(self, decision_id: str, reward: float, realm: Realm) -> Appended:
+    async def reward(self, decision_id: str, reward: float, tenant_scope: TenantScope) -> Appended:
         """What the log holds for the reward; raises what it is refused with."""
-        owner = (await self._owners([decision_id], realm)).get(decision_id)
+        owner = (await self._owners([decision_id], tenant_scope)).get(decision_id)
         if owner is None:
             raise UnknownDecision
         return await self._append(owner, decision_id, reward)
 
-    async def reward_many(self, reported: Sequence[Reported], realm: Realm) -> list[Outcome]:
+    async def reward_many(
+        self, reported: Sequence[Reported], tenant_scope: TenantScope
+    ) -> list[Outcome]:
         """For each reward what the log holds or why it was refused; one does not touch another.
 
         `Unavailable` when any could not be written: all can be sent again.
         """
-        owners = await self._owners((decision_id for decision_id, _ in reported), realm)
+        owners = await self._owners((decision_id for decision_id, _ in reported), tenant_scope)
         outcomes = await asyncio.gather(
             *(self._outcome(owners.get(decision_id), decision_id, r) for decision_id, r in reported)
         )
@@ -126,8 +128,10 @@ class Rewarding:
             self._metrics.count_reward(owner.experiment, str(appended.event.domain), reward)
         return appended
 
-    async def _owners(self, decision_ids: Iterable[str], realm: Realm) -> dict[str, Owner]:
-        """The experiments of those decisions that exist in the realm."""
+    async def _owners(
+        self, decision_ids: Iterable[str], tenant_scope: TenantScope
+    ) -> dict[str, Owner]:
+        """The experiments of those decisions that exist in the tenant scope."""
         found: dict[str, Owner] = {}
         missing: set[str] = set()
         for decision_id in decision_ids:
@@ -142,7 +146,7 @@ class Rewarding:
                 name = await self._name(decision.experiment_id)
                 if name is not None:
                     found[decision_id] = Owner(decision.experiment_id, name)
-        return {key: owner for key, owner in found.items() if realm.holds(owner.experiment)}
+        return {key: owner for key, owner in found.items() if tenant_scope.holds(owner.experiment)}
 
     async def _name(self, experiment_id: str) -> str | None:
         """The full name of an experiment, none if it was deleted."""

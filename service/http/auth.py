@@ -9,10 +9,10 @@ from typing import Protocol
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.auth.access import METRICS, Access, declared
 from service.auth.keys import EVERYONE, Caller
 from service.codec.wire import Answer
 from service.errors import KeyRefused, KeyRequired, NotGranted, ServiceError
-from service.http.access import METRICS, Access, declared
 from service.http.problems import Problems, send_answer
 from service.ops import logs
 

@@ -1,6 +1,6 @@
-"""The fast path: a plain request to a hot route is answered without ASGI.
+"""The fast path: a plain request to a fast route is answered without ASGI.
 
-The middleware is there for what it refuses, delays or changes. A plain request is a POST to a hot route,
+The middleware is there for what it refuses, delays or changes. A plain request is a POST to a fast route,
 with its whole body, from no browser's page, while there is room. Only its key can be wrong, so the fast
 path checks the key and calls the route. It uses the middleware's own methods: same ids, times, metrics.
 """
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from service.codec.wire import Answer, Header
 from service.http.auth import Guard
-from service.http.hot_routes import HotRoutes
+from service.http.fast_routes import FastRoutes
 from service.http.load_shedding import Shedding
 from service.http.middleware import Begun, Limits, RequestScope
 from service.ops import logs, tracing
@@ -32,12 +32,12 @@ class Exchange(Protocol):
 
 
 class FastPath:
-    """Answers plain requests to hot routes."""
+    """Answers plain requests to fast routes."""
 
     def __init__(
         self,
         *,
-        routes: HotRoutes,
+        routes: FastRoutes,
         guard: Guard,
         requests: RequestScope,
         shedding: Shedding,

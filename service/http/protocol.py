@@ -1,7 +1,7 @@
 """The server's side of a connection, between the sockets and the app.
 
 It extends uvicorn's protocol: request heads have one deadline, requests in excess are refused before
-any work is done for them, and plain requests to hot routes go to the fast path without ASGI.
+any work is done for them, and plain requests to fast routes go to the fast path without ASGI.
 
 Answers are sent in the order of their requests, one each. What cannot be read as a request is refused
 after them, as a problem in our shape, and the connection is closed so that the client can read it.

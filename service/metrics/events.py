@@ -22,7 +22,7 @@ class EventMetrics(Registered):
         self._make_error_metrics()
 
     def _make_queue_metrics(self) -> None:
-        # Depths are histograms: between two turns of the event loop, where a scrape looks, the
+        # Depths are histograms: between two ticks of the event loop, where a scrape looks, the
         # queues are nearly always empty.
         self.scorer_queue = self._histogram(
             "daband_scorer_queue_depth", "Contexts that wait when scoring begins", SIZES

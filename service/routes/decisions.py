@@ -1,4 +1,4 @@
-"""The hot routes: select and reward, one and many."""
+"""The fast routes: select and reward, one and many."""
 
 from collections.abc import Awaitable
 from typing import Annotated, Any
@@ -27,11 +27,11 @@ from service.deciding.reward import Outcome
 from service.deciding.select import Round
 from service.errors import ServiceError, check_identifier
 from service.experiment_spec import ExperimentSpec
-from service.http.hot_routes import Call, HotRoute
+from service.http.fast_routes import Call, FastRoute
 from service.records import Domain
 from service.routes.documentation import body, problems
 
-router = APIRouter(tags=["decisions"], route_class=HotRoute)
+router = APIRouter(tags=["decisions"], route_class=FastRoute)
 
 READABLE = (*STRUCTURED, *BINARY)
 _encode = msgspec.json.Encoder().encode
@@ -60,7 +60,7 @@ def select(
         asked = BinarySelect(experiment or "", request_id, domain, eligible_arms, call.content)
     else:
         asked = decode(call.content, SelectBody, media)
-    name = call.realm.full_name(check_identifier(asked.experiment, "#/experiment"))
+    name = call.tenant_scope.full_name(check_identifier(asked.experiment, "#/experiment"))
     served = call.services.policies.known(name)
     if served is None:
         return _select_first(call, name, asked, media)
@@ -87,7 +87,7 @@ async def select_batch(call: Call) -> Answer:
     media = media_type(call.header(b"content-type"))
     asked = decode(call.content, SelectBatchBody, media)
     name = check_identifier(asked.experiment, "#/experiment")
-    served = await services.policies.current(call.realm.full_name(name))
+    served = await services.policies.current(call.tenant_scope.full_name(name))
     rounds = [
         _round(served.spec, each, media, f"#/rounds/{index}")
         for index, each in enumerate(asked.rounds)
@@ -112,7 +112,9 @@ async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
     told = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
     check_identifier(told.decision_id, "#/decision_id")
-    appended = await call.services.rewarding.reward(told.decision_id, told.reward, call.realm)
+    appended = await call.services.rewarding.reward(
+        told.decision_id, told.reward, call.tenant_scope
+    )
     body = _encode(_outcome(told.decision_id, appended))
     return Answer(body, 201 if appended.created else 200)
 
@@ -129,7 +131,7 @@ async def reward_batch(call: Call) -> Answer:
     for index, each in enumerate(told.rewards):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
     reported = [(each.decision_id, each.reward) for each in told.rewards]
-    outcomes = await call.services.rewarding.reward_many(reported, call.realm)
+    outcomes = await call.services.rewarding.reward_many(reported, call.tenant_scope)
     rewards = [
         _outcome(decision_id, outcome)
         for (decision_id, _), outcome in zip(reported, outcomes, strict=True)

@@ -39,7 +39,7 @@ async def create_evaluation(request: Request, services: ServicesDep, caller: Cal
     told.check()
     if told.request_id is not None:
         check_identifier(told.request_id, "#/request_id")
-    experiment = await services.experiments.get(caller.realm.full_name(told.experiment))
+    experiment = await services.experiments.get(caller.tenant_scope.full_name(told.experiment))
     _check_candidates(told, ExperimentSpec.of(experiment), services.limits)
     job, _ = await services.evaluations.create(
         experiment.experiment_id, told.to_json(), told.request_id
@@ -52,7 +52,7 @@ async def list_evaluations(
     services: ServicesDep, caller: CallerDep, limit: Limit = 100
 ) -> Response:
     """The newest evaluations first, without their results."""
-    found = await services.evaluations.list(limit, caller.realm)
+    found = await services.evaluations.list(limit, caller.tenant_scope)
     return json_answer({"evaluations": [_answer(each) for each in found]})
 
 
@@ -63,7 +63,7 @@ async def list_evaluations(
 )
 async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """An evaluation: where it stands, and its result once it is done."""
-    return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.realm)))
+    return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.tenant_scope)))
 
 
 @router.post(
@@ -79,7 +79,7 @@ async def cancel_evaluation(
     """Stop an evaluation; one that has ended stays as it is."""
     if await request.body():
         await body_of(request, CancelBody)
-    stopped = await services.evaluations.cancel(evaluation_id, caller.realm)
+    stopped = await services.evaluations.cancel(evaluation_id, caller.tenant_scope)
     return json_answer(_answer(stopped), 202)
 
 
@@ -93,7 +93,7 @@ async def cancel_evaluation(
 )
 async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """A finished evaluation as an HTML page."""
-    found = await services.evaluations.get(evaluation_id, caller.realm)
+    found = await services.evaluations.get(evaluation_id, caller.tenant_scope)
     if found.result is None:
         raise EvaluationUnfinished
     return html_answer(page(json.loads(found.result)))

@@ -25,12 +25,12 @@ from service.deciding.policies import Served
 from service.deciding.target import TargetAnswer
 from service.deciding.uploads import Spool
 from service.errors import UploadStalled, check_identifier, refuse
-from service.http.hot_routes import Call, HotRoute
+from service.http.fast_routes import Call, FastRoute
 from service.routes import caller_of, json_answer, services_of
 from service.routes.decisions import READABLE
 from service.routes.documentation import body, problems, stream
 
-hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
+fast_router = APIRouter(prefix="/target", tags=["target"], route_class=FastRoute)
 router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
@@ -42,7 +42,7 @@ Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary bod
 Flag = Annotated[bool, Query(description="with a binary body")]
 
 
-@hot_router.post(
+@fast_router.post(
     "/select",
     response_model=answers.TargetSelected,
     responses={
@@ -67,12 +67,12 @@ async def target_select(
     media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
         name = check_identifier(experiment or "", "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
+        served = await services.policies.current(call.tenant_scope.full_name(name))
         groups = binary_target_rows(served.spec, content, media, eligible_arms)
     else:
         asked = decode(content, TargetSelectBody, media)
         name = check_identifier(asked.experiment, "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
+        served = await services.policies.current(call.tenant_scope.full_name(name))
         groups = target_rows(served.spec, asked, media)
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = request_id_or_new(request_id) if store else None
@@ -96,10 +96,10 @@ async def upload_contexts(
     request: Request, experiment: Text = None, request_id: Text = None
 ) -> Response:
     """Store unlabeled target contexts, as many as 10^6 at once; all of them count or none."""
-    services, realm = await services_of(request), (await caller_of(request)).realm
+    services, tenant_scope = await services_of(request), (await caller_of(request)).tenant_scope
     media = media_type(request.headers.get("content-type") or "", STREAMED)
     name = check_identifier(experiment or "", "#/experiment")
-    served = await services.policies.current(realm.full_name(name))
+    served = await services.policies.current(tenant_scope.full_name(name))
     store_as = request_id_or_new(request_id)
     with Spool(served.spec) as spool:
         await _receive(request, decoder_for(media, served.spec), spool)

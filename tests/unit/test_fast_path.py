@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.auth.keys import RateLimit
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
 from service.errors import StorageUnavailable
@@ -230,7 +230,7 @@ async def test_a_query_that_is_wrong_is_refused_at_once(api: Api, query: bytes):
 
 async def test_every_request_counts_for_the_rate_limit_of_its_key(url: str):
     three = RateLimit(per_second=0.001, burst=3)
-    key = await make_key(url, Realm(), rate_limit=three)
+    key = await make_key(url, TenantScope(), rate_limit=three)
     async with running_api(url, auth="required") as guarded:
         made = await guarded.http.post("/experiments", json=DOSES, headers=bearer(key))
         assert made.status_code == 201, made.text

@@ -9,12 +9,12 @@ import pytest
 
 from service.auth.key_ring import KeyRing
 from service.auth.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import KeyRefused, RateLimited, StorageUnavailable
 from tests.key_tools import api_key
 from tests.storage_tools import eventually, running
 
-ACME = Realm("acme")
+ACME = TenantScope("acme")
 
 
 class Source:
@@ -81,7 +81,7 @@ async def test_a_right_key_tells_who_asks(ring: KeyRing, source: Source):
     source.put(key)
     await ring.refresh(source)
     caller = ring.caller(shown)
-    assert (caller.key_id, caller.realm, caller.scopes) == (key.key_id, ACME, key.scopes)
+    assert (caller.key_id, caller.tenant_scope, caller.scopes) == (key.key_id, ACME, key.scopes)
 
 
 async def test_any_other_text_is_refused(ring: KeyRing, source: Source):

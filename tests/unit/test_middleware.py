@@ -1,4 +1,4 @@
-"""The limits at the door, with an app and a server that the test holds in its hand."""
+"""The limits of requests, with an app and a server that the test holds in its hand."""
 
 import asyncio
 import logging
@@ -95,7 +95,7 @@ async def test_another_request_id_is_made(inner: Inner, sent: str):
 async def test_unknown_routes_and_methods_share_a_label(inner: Inner):
     metrics = Metrics()
     await Caller().ask(scoped(inner, metrics), "/anything", "BREW")
-    await asyncio.sleep(0)  # metrics are told at the end of a turn
+    await asyncio.sleep(0)  # metrics are told at the end of a tick
     line = 'daband_request_seconds_count{method="other",route="unmatched",status="2xx"} 1.0'
     assert line in metrics.exposition().decode()
 

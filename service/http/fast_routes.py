@@ -1,7 +1,7 @@
-"""The hot routes: FastAPI documents them, and nothing of it runs when they are called.
+"""The fast routes: FastAPI documents them, and nothing of it runs when they are called.
 
 A handler takes a `Call`, whose body is read, and the query's parameters by name. It returns a coroutine
-or a future of an `Answer`. The fast path and `HotRoutes`, which stands in front of the app, call it by
+or a future of an `Answer`. The fast path and `FastRoutes`, which stands in front of the app, call it by
 the path alone. On any other way in (a mounted app, a prefix) FastAPI's router calls the same handler.
 """
 
@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.keys import Caller
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.codec.wire import Answer
 from service.errors import ServiceError
 from service.http.problems import Problems, refused_parameters, response_of, send_answer
@@ -27,7 +27,7 @@ NO_QUERY: Mapping[str, Any] = {}
 
 
 class Call(Request):
-    """A request to a hot route, with its body."""
+    """A request to a fast route, with its body."""
 
     def __init__(self, scope: Scope, content: bytes) -> None:
         # Without Starlette's own: what it sets up is for reading the body, which is done.
@@ -41,10 +41,10 @@ class Call(Request):
         return found
 
     @property
-    def realm(self) -> Realm:
+    def tenant_scope(self) -> TenantScope:
         """The experiments that the caller may know of."""
         caller: Caller = self.scope["caller"]
-        return caller.realm
+        return caller.tenant_scope
 
     def header(self, wanted: bytes) -> str | None:
         """The first header of this name, in lower case."""
@@ -57,12 +57,12 @@ class Call(Request):
 Handler = Callable[..., Awaitable[Answer]]
 
 
-class HotRoute(APIRoute):
+class FastRoute(APIRoute):
     """A route that decodes its own query and solves no dependencies."""
 
     def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
         if options.get("dependencies"):
-            raise ValueError(f"{path} is a hot route: no dependency would be solved for it")
+            raise ValueError(f"{path} is a fast route: no dependency would be solved for it")
         self._handler = endpoint
         self._read_query = _query_reader(endpoint)
         super().__init__(path, endpoint, **options)
@@ -82,8 +82,8 @@ class HotRoute(APIRoute):
         return handle
 
 
-class HotRoutes:
-    """Calls hot routes without a search; all else is the app's.
+class FastRoutes:
+    """Calls fast routes without a search; all else is the app's.
 
     What must be known of a request before its route is called, who sends it above all, is asked
     here: `scope["route"]` is the route.
@@ -92,7 +92,7 @@ class HotRoutes:
     def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], problems: Problems) -> None:
         self._app = app
         self._problems = problems
-        self._routes = {route.path: route for route in routes if isinstance(route, HotRoute)}
+        self._routes = {route.path: route for route in routes if isinstance(route, FastRoute)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
@@ -103,16 +103,16 @@ class HotRoutes:
         content = (await receive())["body"]  # whole: `Admission` has read it
         await send_answer(await self.answer(route, scope, content), send)
 
-    def find(self, scope: Scope) -> HotRoute | None:
+    def find(self, scope: Scope) -> FastRoute | None:
         """The route that a request is for; none if it is not a hot one."""
         is_posted = scope["type"] == "http" and scope["method"] == "POST"
         return self.at(scope["path"]) if is_posted else None
 
-    def at(self, path: str) -> HotRoute | None:
+    def at(self, path: str) -> FastRoute | None:
         """The route of posts to this path."""
         return self._routes.get(path)
 
-    async def answer(self, route: HotRoute, scope: Scope, content: bytes) -> Answer:
+    async def answer(self, route: FastRoute, scope: Scope, content: bytes) -> Answer:
         """What a route answers, problems included."""
         scope["route"] = route
         try:
