@@ -23,11 +23,9 @@ from service.deciding.uploads import Uploading
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.http.auth import Authorising, Guard, Unguarded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
 from service.http.cors import CrossOrigin
-from service.http.fast_path import FastPath
-from service.http.fast_routes import FastRoutes
-from service.http.load_shedding import Shedding
+from service.http.fast_path import FastPath, FastRoutes
 from service.http.middleware import Admission, Limits, RequestScope, SecurityHeaders
 from service.http.problems import Problems
 from service.learning.job_queue import JobQueue, QueueOptions

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.codec.wire import CLOSE, Answer, Header, protected, request_id_of
 from service.errors import Overloaded, PayloadTooLarge, ServiceError, UnsupportedMediaType
-from service.http.concurrency_limit import MetricsBuffer, is_crowded, paused
+from service.http.concurrency_limit import UNMATCHED, MetricsBuffer, is_crowded, paused
 from service.http.problems import Problems, send_answer
 from service.ops import logs, tracing
 from service.ops.supervisor import Readiness
@@ -21,8 +21,6 @@ from service.ops.supervisor import Readiness
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 STREAMED = frozenset({"/target/contexts"})
-UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
-ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = logging.getLogger(__name__)
 

@@ -23,14 +23,15 @@ from uvicorn.protocols.http.httptools_impl import (
 from service.codec.wire import Header, encoded, request_id_of
 from service.http.fast_path import FastPath, FastRequest
 from service.http.problems import plain_answer
-from service.http.request_heads import (
+from service.http.rfc9112 import (
     BadHead,
+    CloseLimits,
+    StagedTransport,
     check_target,
     checked_fields,
     expects_continue,
     head_without_upgrade,
 )
-from service.http.staged_close import CloseLimits, StagedTransport
 
 Headers = Iterable[Header]
 # The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.

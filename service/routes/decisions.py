@@ -27,7 +27,7 @@ from service.deciding.reward import Outcome
 from service.deciding.select import Round
 from service.errors import ServiceError, check_identifier
 from service.experiment_spec import ExperimentSpec
-from service.http.fast_routes import Call, FastRoute
+from service.http.fast_path import Call, FastRoute
 from service.records import Domain
 from service.routes.documentation import body, problems
 

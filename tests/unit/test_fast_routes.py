@@ -10,7 +10,7 @@ import pytest
 from fastapi import APIRouter, Depends
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from service.http.fast_routes import FastRoute
+from service.http.fast_path import FastRoute
 from service.routes import decisions, target
 from tests.api_tools import CONTEXT, Api
 

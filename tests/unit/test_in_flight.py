@@ -5,8 +5,13 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-from service.http.concurrency_limit import ConcurrencyLimit, InFlight, LoadLimits, MetricsBuffer
-from service.http.load_shedding import Shedding
+from service.http.concurrency_limit import (
+    ConcurrencyLimit,
+    InFlight,
+    LoadLimits,
+    MetricsBuffer,
+    Shedding,
+)
 from service.http.middleware import Admission, Limits
 from service.http.problems import Problems
 from service.metrics import Metrics

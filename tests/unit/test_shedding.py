@@ -6,8 +6,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from service.errors import Overloaded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
-from service.http.load_shedding import Shedding
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
 from service.http.middleware import SecurityHeaders
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
