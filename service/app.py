@@ -1,10 +1,9 @@
 """The one place where everything is built and put together."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -13,20 +12,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.auth.key_ring import KeyRing
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.deciding.batcher import RequestBatcher
-from service.deciding.devices import Placement
 from service.deciding.policies import Policies, PolicyOptions
-from service.deciding.reward import RecentDecisions, Rewarding
-from service.deciding.scorer import Scorer
-from service.deciding.select import Selecting
+from service.deciding.reward import Rewarding
+from service.deciding.scorer import Placement, Scorer
+from service.deciding.select import RecentDecisions, Selecting
 from service.deciding.target import TargetSelecting
 from service.deciding.uploads import Uploading
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
-from service.http.auth import Authorising, Guard, Unguarded
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
-from service.http.cors import CrossOrigin
+from service.http.cors import CrossOrigin, SecurityHeaders
 from service.http.fast_path import FastPath, FastRoutes
-from service.http.middleware import Admission, Limits, RequestScope, SecurityHeaders
+from service.http.middleware import (
+    Admission,
+    Authorising,
+    Guard,
+    Limits,
+    RequestScope,
+    Unguarded,
+)
 from service.http.problems import Problems
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobRunner, ThreadRunner
@@ -321,7 +325,7 @@ async def _running_stores(
     supervisor = _supervise(stack, metrics, readiness)
     metrics.count_start()
     supervisor.start("bus", stores.bus.run())
-    supervisor.start("event-log", _outliving(stores.event_log.run()))
+    supervisor.start("event-log", stores.event_log.run(), may_end=True)
     stack.push_async_callback(stores.event_log.close)
     return stores, supervisor
 
@@ -356,12 +360,6 @@ def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:
         return InProcessBus()
     options = RedisOptions(timeout_seconds=settings.redis_timeout_seconds)
     return RedisBus(settings.bus_url, options, metrics.count_bus_failure)
-
-
-async def _outliving(work: Coroutine[Any, Any, None]) -> None:
-    # The event log's task ends when the log is closed, which is no accident to report.
-    await work
-    await asyncio.get_running_loop().create_future()
 
 
 def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) -> Supervisor:

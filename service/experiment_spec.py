@@ -23,9 +23,9 @@ from model import (
     system_config,
 )
 from service.auth.tenants import public_name
-from service.errors import InvalidRequest, check_identifier, refuse
+from service.errors import InvalidRequest, refuse
 from service.limits import MEBIBYTE, BudgetLimits
-from service.records import Experiment
+from service.records import Experiment, check_identifier
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_ARMS = 10_000
@@ -99,7 +99,7 @@ class ExperimentSpec:
     fallback_arm: str | None = None
     durability: Durability = Durability.DURABLE
 
-    @property
+    @cached_property
     def is_relaxed(self) -> bool:
         """Whether decisions may be answered before they are durable."""
         return self.durability is Durability.RELAXED

@@ -18,37 +18,10 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from model import Domain, Phase
+from model import Domain as Domain, Phase as Phase
+from service.errors import refuse
 
-__all__ = [
-    "Actor",
-    "Appended",
-    "AuditRecord",
-    "Candidate",
-    "Domain",
-    "Evaluation",
-    "EvaluationStatus",
-    "EventKind",
-    "Experiment",
-    "FailureStage",
-    "LearningFailure",
-    "Lease",
-    "NewEvent",
-    "NewSnapshot",
-    "Phase",
-    "SnapshotRecord",
-    "Status",
-    "StoredEvent",
-    "StoredSnapshot",
-    "TransferRecord",
-    "acted_by",
-    "declared_best_reward",
-    "part_key",
-    "phase_event",
-    "utc_now",
-    "uuid7",
-    "uuid7s",
-]
+MAX_ID_BYTES = 128
 
 
 class EventKind(StrEnum):
@@ -84,6 +57,19 @@ class FailureStage(StrEnum):
 def utc_now() -> datetime:
     """The wall clock, in UTC."""
     return datetime.now(UTC)
+
+
+def check_identifier(value: str, pointer: str) -> str:
+    """The id as it is: opaque text, compared byte for byte, that every database can hold."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        refuse("An id must be valid Unicode, without lone surrogates.", pointer)
+    if not 1 <= size <= MAX_ID_BYTES:
+        refuse(f"An id has 1 to {MAX_ID_BYTES} bytes.", pointer)
+    if "\0" in value:
+        refuse("An id must not hold the character NUL.", pointer)
+    return value
 
 
 def uuid7(milliseconds: int | None = None) -> str:
@@ -176,11 +162,6 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     has_new_key: bool = False
     has_new_request: bool = False
 
-    @property
-    def size_bytes(self) -> int:
-        """The size of what is large in it."""
-        return len(self.payload) + len(self.context or b"")
-
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""
         return {"kind": self.kind.value, "event_key": self.event_key, "domain": self.domain}
@@ -203,11 +184,6 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     policy_version: int | None
     created_at: datetime
     decision: "StoredEvent | None" = None
-
-    @property
-    def size_bytes(self) -> int:
-        """The size of what is large in it."""
-        return len(self.payload) + len(self.context or b"")
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
-from service.records import Domain, uuid7
+from service.errors import InvalidRequest, UnsupportedMediaType
+from service.records import Domain, check_identifier, uuid7
 
 MAX_BATCH = 1000
 ABSENT = Raw()

@@ -25,8 +25,9 @@ from service.codec.bodies import (
     decoder,
 )
 from service.codec.decisions import CONTEXT_TYPE, Side, context_bytes
-from service.errors import check_identifier, refuse, refuse_numbers
+from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
+from service.records import check_identifier
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
 

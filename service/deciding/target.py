@@ -10,9 +10,8 @@ from msgspec.json import Encoder
 
 from model import Booleans, Floats, Policy, TargetSelection
 from service.codec.target_contexts import TargetRows
-from service.deciding.devices import CPU, Placement
 from service.deciding.policies import Served
-from service.deciding.scorer import fits_loop
+from service.deciding.scorer import CPU, Placement, fits_loop
 from service.deciding.uploads import Stored, Uploading
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec

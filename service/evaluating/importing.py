@@ -9,11 +9,11 @@ import msgspec
 
 from service.auth.tenants import UNNAMED, TenantScope
 from service.codec.decisions import DecisionPayload
-from service.errors import ExperimentExists, check_identifier
+from service.errors import ExperimentExists
 from service.evaluating.experiment_log import IMPORTED
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision
-from service.records import Domain, EventKind, Experiment, NewEvent
+from service.records import Domain, EventKind, Experiment, NewEvent, check_identifier
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 

@@ -26,9 +26,8 @@ from service.auth.keys import Caller
 from service.auth.tenants import TenantScope
 from service.codec.wire import Answer, Header
 from service.errors import ServiceError
-from service.http.auth import Guard
 from service.http.concurrency_limit import Shedding
-from service.http.middleware import Begun, Limits, RequestScope
+from service.http.middleware import Begun, Guard, Limits, RequestScope
 from service.http.problems import Problems, refused_parameters, response_of, send_answer
 from service.ops import logs, tracing
 from service.services import Services

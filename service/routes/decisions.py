@@ -25,10 +25,10 @@ from service.codec.contexts import sides_of
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
 from service.deciding.select import Round
-from service.errors import ServiceError, check_identifier
+from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
-from service.records import Domain
+from service.records import Domain, check_identifier
 from service.routes.documentation import body, problems
 
 router = APIRouter(tags=["decisions"], route_class=FastRoute)

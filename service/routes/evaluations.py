@@ -8,12 +8,12 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from service.codec import answers
-from service.errors import EvaluationUnfinished, InvalidRequest, check_identifier, refuse
+from service.errors import EvaluationUnfinished, InvalidRequest, refuse
 from service.evaluating.html_report import page
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
-from service.records import Evaluation
+from service.records import Evaluation, check_identifier
 from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
 from service.routes.documentation import body, problems
 

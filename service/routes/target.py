@@ -24,8 +24,9 @@ from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
 from service.deciding.target import TargetAnswer
 from service.deciding.uploads import Spool
-from service.errors import UploadStalled, check_identifier, refuse
+from service.errors import UploadStalled, refuse
 from service.http.fast_path import Call, FastRoute
+from service.records import check_identifier
 from service.routes import caller_of, json_answer, services_of
 from service.routes.decisions import READABLE
 from service.routes.documentation import body, problems, stream

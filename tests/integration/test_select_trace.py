@@ -1,6 +1,5 @@
 """One durable JSON select on a real socket passes few files, and the documentation names them."""
 
-import asyncio
 import json
 import re
 import sys
@@ -75,10 +74,10 @@ def documented() -> list[str]:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("## The fast path")[2].partition("\n## ")[0]
     steps = [line for line in section.splitlines() if re.match(r"\d+\. ", line)]
-    return [name for line in steps for name in re.findall(r"`([a-z_/]+\.py)`", line)]
+    return [name for line in steps for name in re.findall(r"`([a-z0-9_/]+\.py)`", line)]
 
 
-def test_a_durable_select_passes_the_files_that_are_documented(url: str):
-    files = asyncio.run(traced(url))
+async def test_a_durable_select_passes_the_files_that_are_documented(postgres_url: str):
+    files = await traced(postgres_url)
     assert len(files) <= MOST_FILES, files
     assert files == documented()

@@ -15,7 +15,8 @@ from service.codec.bodies import (
     decode,
     media_type,
 )
-from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
+from service.errors import InvalidRequest, UnsupportedMediaType
+from service.records import check_identifier
 
 
 def refusal(body: bytes, kind: type, media: MediaType = MediaType.JSON) -> dict[str, str]:

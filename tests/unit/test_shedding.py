@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from service.errors import Overloaded
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
-from service.http.middleware import SecurityHeaders
+from service.http.cors import SecurityHeaders
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
 from tests.asgi_tools import Caller, Inner

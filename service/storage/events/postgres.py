@@ -10,7 +10,7 @@ from functools import partial
 import asyncpg
 
 from service.ops.failpoints import Failpoint, reach
-from service.records import Appended, EventKind, Status, StoredEvent, utc_now
+from service.records import Appended, EventKind, NewEvent, Status, StoredEvent, utc_now
 from service.storage.database import Database
 from service.storage.events.append_inputs import Lookups, locked, lookups
 from service.storage.events.append_plan import AppendCall, AppendPlan, Outcome, numbered
@@ -132,7 +132,7 @@ def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
             call.experiment_id == experiment_id and call.epoch is None and call.has_new_decisions
             for call in calls
         )
-        and sum(event.size_bytes for call in calls for event in call.events) <= MAX_BYTES
+        and sum(_size(event) for call in calls for event in call.events) <= MAX_BYTES
     )
 
 
@@ -207,9 +207,13 @@ def _parts(events: Sequence[StoredEvent]) -> Iterator[list[StoredEvent]]:
     part: list[StoredEvent] = []
     left = MAX_BYTES
     for event in events:
-        left -= event.size_bytes
+        left -= _size(event)
         if part and left < 0:
             yield part
-            part, left = [], MAX_BYTES - event.size_bytes
+            part, left = [], MAX_BYTES - _size(event)
         part.append(event)
     yield part
+
+
+def _size(event: NewEvent | StoredEvent) -> int:
+    return len(event.payload) + len(event.context or b"")
