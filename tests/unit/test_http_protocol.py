@@ -6,12 +6,18 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import httptools
 import pytest
 import uvicorn
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+from packaging.requirements import Requirement
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
@@ -21,6 +27,7 @@ from tests.connections import Connection
 from tests.measuring import PATIENCE_SECONDS
 from tests.storage_tools import eventually
 
+ROOT = Path(__file__).parents[2]
 SHORT, LONG = 0.2, 3600.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -813,3 +820,15 @@ async def test_the_timer_of_an_idle_connection_does_not_cut_the_last_stage_short
     connection.protocol._idle_since = -LONG
     connection.protocol.timeout_keep_alive_handler()
     assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (False, True)
+
+
+def test_uvicorn_is_pinned_where_its_inner_methods_are_overridden():
+    metadata = ProjectMetadata(str(ROOT), PluginManager()).core
+    pinned = [Requirement(each) for each in metadata.dependencies if each.startswith("uvicorn")]
+    assert [str(each.specifier) for each in pinned] == ["<0.55,>=0.54"]
+    assert version("uvicorn") in pinned[0].specifier
+    protocol: Any = guarded_protocol(LONG, lambda url, headers: None)
+    for name in ("on_message_begin", "on_headers_complete", "on_body", "on_message_complete"):
+        assert getattr(protocol, name) is not getattr(HttpToolsProtocol, name)
+    for name in ("_start_asgi_task", "_unset_keepalive_if_required", "timeout_keep_alive_handler"):
+        assert hasattr(HttpToolsProtocol, name)
