@@ -209,7 +209,7 @@ async def running_services(
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
         if tracing.is_on():
-            message = "requests are traced: each select is decided and written by itself"
+            message = "requests are traced: each select is decided by itself"
             log.info(message, extra={"action": "tracing_on"})
         database = await stack.enter_async_context(opened_database(settings, metrics))
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
