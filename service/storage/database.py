@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
@@ -142,7 +141,7 @@ class Database:
 
     def note_write(self) -> None:
         """Something was written: for a moment nobody needs to check that."""
-        self._write_check.written_at = time.monotonic()
+        self._write_check.written_at = self._write_check.now()
 
     async def close(self) -> None:
         """Let what runs end, then close all connections; a server that hangs is not waited for."""

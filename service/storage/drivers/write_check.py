@@ -22,14 +22,14 @@ class WriteCheck:
         self, write: Callable[[], Awaitable[None]], now: Callable[[], float] = time.monotonic
     ) -> None:
         self._write = write
-        self._now = now
+        self.now = now
         self.written_at = -SECONDS  # by anybody
         self._next_write = 0.0
         self._writing: asyncio.Future[None] | None = None
 
     async def check(self) -> None:
         """Raise `StorageUnavailable` unless the database could be written within the last second."""
-        now = self._now()
+        now = self.now()
         if now < self.written_at + SECONDS:
             return
         writing = self._writing
