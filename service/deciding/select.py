@@ -91,13 +91,16 @@ class Round(Struct, frozen=True, gc=False):
     sides: tuple[Side, ...]
     is_new: bool = False
 
-    def digest(self) -> str:
-        """Equal for equal rounds, however they were sent."""
+    def digest(self, prefixes: dict[tuple[str, ...], bytes]) -> str:
+        """Equal for equal rounds, however they were sent; `prefixes` are those of the batch so far."""
         digest = hashlib.sha256()
         for side in self.sides:
-            named = "".join([f"{len(arm)}:{arm}" for arm in side.arms])
+            prefix = prefixes.get(side.arms)
+            if prefix is None:
+                named = "".join([f"{len(arm)}:{arm}" for arm in side.arms])
+                prefix = prefixes[side.arms] = f"|{len(side.arms)}|{named}|".encode()
             size = len(side.content) // CONTEXT_TYPE.itemsize
-            digest.update(f"{side.domain}|{len(side.arms)}|{named}|{size}|".encode())
+            digest.update(b"%b%b%d|" % (side.domain.encode(), prefix, size))
             digest.update(side.content)
         return digest.hexdigest()
 
@@ -287,10 +290,10 @@ def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
     """The decisions to make, in the order of the rounds and of their sides."""
     experiment_id, version = served.experiment.experiment_id, served.policy.version.version
     asked: list[tuple[DecisionOrigin, Side]] = []
+    prefixes: dict[tuple[str, ...], bytes] = {}
     for round_ in rounds:
-        origin = DecisionOrigin(
-            experiment_id, round_.request_id, round_.digest(), version, round_.is_new
-        )
+        digest = round_.digest(prefixes)
+        origin = DecisionOrigin(experiment_id, round_.request_id, digest, version, round_.is_new)
         asked += [(origin, side) for side in round_.sides]
     return [
         _Draft(origin, side, decision_id)

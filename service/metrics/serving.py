@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from model import Domain
 from service.metrics.registered import Registered
@@ -187,6 +187,7 @@ class RequestMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
+        self._timers: dict[tuple[str, str, int | None], Histogram] = {}
         self.request_seconds = self._histogram(
             "daband_request_seconds",
             "Time to answer a request; `status` is a class, `gone` where the caller left first",
@@ -218,7 +219,12 @@ class RequestMetrics(Registered):
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """A request is over that took so long; no status if it was not answered."""
-        self.request_seconds.labels(route, method, _status_class(status)).observe(seconds)
+        key = (route, method, status)
+        timer = self._timers.get(key)
+        if timer is None:  # finding a labelled histogram costs as much as to observe
+            timer = self.request_seconds.labels(route, method, _status_class(status))
+            self._timers[key] = timer
+        timer.observe(seconds)
 
     def expect_problems(self, slugs: Iterable[str]) -> None:
         """Show these from the start: a rate cannot see the step from nothing to the first."""
