@@ -24,8 +24,8 @@ def select(metrics: Metrics) -> None:
     metrics.requests_in_flight.set(1)
     metrics.observe_scoring([1])
     metrics.observe_append(1, 1, 0.002)
-    metrics.count_decisions("doses", "source", 1, entropy(PROBABILITIES))
-    metrics.observe_requests("/select", "POST", 200, [0.004])
+    metrics.count_decisions("doses", "source", 1, float(entropy(PROBABILITIES)))
+    metrics.observe_request("/select", "POST", 200, 0.004)
     metrics.requests_in_flight.set(0)
 
 
@@ -34,7 +34,7 @@ def reward(metrics: Metrics) -> None:
     metrics.requests_in_flight.set(1)
     metrics.observe_append(1, 1, 0.002)
     metrics.count_reward("doses", "source", 1.0)
-    metrics.observe_requests("/reward", "POST", 201, [0.004])
+    metrics.observe_request("/reward", "POST", 201, 0.004)
     metrics.requests_in_flight.set(0)
 
 

@@ -1,10 +1,9 @@
 """The one place where everything is built and put together."""
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -12,23 +11,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.key_ring import KeyRing
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
-from service.deciding.batcher import TurnSelecting
-from service.deciding.devices import Placement
+from service.deciding.batcher import RequestBatcher
 from service.deciding.policies import Policies, PolicyOptions
-from service.deciding.reward import RecentDecisions, Rewarding
-from service.deciding.scorer import Scorer
-from service.deciding.select import Selecting
+from service.deciding.reward import Rewarding
+from service.deciding.scorer import Placement, Scorer
+from service.deciding.select import RecentDecisions, Selecting
 from service.deciding.target import TargetSelecting
 from service.deciding.uploads import Uploading
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
-from service.http.auth import Authorising, Guard, Unguarded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
-from service.http.cors import CrossOrigin
-from service.http.fast_path import ExpressLane
-from service.http.hot_routes import HotRoutes
-from service.http.load_shedding import Shedding
-from service.http.middleware import Admission, Limits, RequestScope, RequestTracing, SecurityHeaders
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
+from service.http.cors import CrossOrigin, SecurityHeaders
+from service.http.fast_path import FastPath, FastRoutes
+from service.http.middleware import (
+    Admission,
+    Authorising,
+    Guard,
+    Limits,
+    RequestScope,
+    Unguarded,
+)
 from service.http.problems import Problems
 from service.learning.job_queue import JobQueue, QueueOptions
 from service.learning.jobs import JobRunner, ThreadRunner
@@ -89,17 +91,17 @@ class AppState(TypedDict):
 
 
 class ServiceApp(FastAPI):
-    """FastAPI behind the door: what every request passes stands in front of all that is FastAPI's."""
+    """FastAPI behind our middleware, and the fast path beside it."""
 
-    door: ASGIApp
+    middleware_app: ASGIApp
     shedding: Shedding
-    lane: ExpressLane | None = None  # none where requests are traced, each through every layer
+    fast_path: FastPath
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Through the door; what it does not answer comes to `behind_door`."""
-        await self.door(scope, receive, send)
+        """Pass the middleware; what it does not answer comes to `without_middleware`."""
+        await self.middleware_app(scope, receive, send)
 
-    async def behind_door(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def without_middleware(self, scope: Scope, receive: Receive, send: Send) -> None:
         """FastAPI as it is."""
         await super().__call__(scope, receive, send)
 
@@ -123,9 +125,8 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         redoc_url=None,
     )
     app.state.readiness = readiness
-    app.state.max_upload_bytes = settings.max_upload_bytes
     app.include_router(decisions.router)
-    app.include_router(target.hot_router)
+    app.include_router(target.fast_router)
     for module in (
         target,
         experiments,
@@ -150,7 +151,7 @@ def _add_middleware(
     problems = Problems(metrics)
     problems.install(app)
     limit = ConcurrencyLimit(LoadLimits(settings.max_in_flight, settings.overload_seconds))
-    tally = RequestTally(metrics, limit)
+    buffer = MetricsBuffer(metrics, limit)
     limits = Limits(
         settings.max_body_bytes,
         settings.body_timeout_seconds,
@@ -160,14 +161,14 @@ def _add_middleware(
     # It would answer a crash in its own words; `RequestScope` does so in ours.
     assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
     app.middleware_stack = outermost.app
-    hot = (*decisions.router.routes, *target.hot_router.routes)
-    routes = HotRoutes(app.behind_door, routes=hot, problems=problems)
+    hot = (*decisions.router.routes, *target.fast_router.routes)
+    routes = FastRoutes(app.without_middleware, routes=hot, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
     guard = _guarded(admission, settings, problems, keys)
     requests = RequestScope(
-        RequestTracing(guard) if settings.trace_endpoint is not None else guard,
+        guard,
         problems=problems,
-        tally=tally,
+        buffer=buffer,
         readiness=readiness,
         slow_seconds=settings.slow_request_seconds,
     )
@@ -177,16 +178,13 @@ def _add_middleware(
         allowed=settings.allowed_origins,
         is_unguarded=not settings.needs_keys,
     )
-    app.shedding = Shedding(origins, metrics=metrics, tally=tally, readiness=readiness, limit=limit)
-    app.door = SecurityHeaders(app.shedding)
-    if settings.trace_endpoint is None:
-        app.lane = ExpressLane(
-            routes=routes,
-            guard=guard,
-            requests=requests,
-            shedding=app.shedding,
-            max_body_bytes=settings.max_body_bytes,
-        )
+    app.shedding = Shedding(
+        origins, metrics=metrics, buffer=buffer, readiness=readiness, limit=limit
+    )
+    app.middleware_app = SecurityHeaders(app.shedding)
+    app.fast_path = FastPath(
+        routes=routes, guard=guard, requests=requests, shedding=app.shedding, limits=limits
+    )
 
 
 def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> Guard:
@@ -205,6 +203,9 @@ async def running_services(
     """Everything that serves, running; closed in reverse, what was accepted is written first."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
+        if tracing.is_on():
+            message = "requests are traced: each select is decided by itself"
+            log.info(message, extra={"action": "tracing_on"})
         database = await stack.enter_async_context(opened_database(settings, metrics))
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
         if settings.needs_keys:
@@ -251,7 +252,7 @@ async def running_services(
             bus=stores.bus,
             policies=policies,
             selecting=selecting,
-            turn_selecting=TurnSelecting(selecting),
+            batcher=RequestBatcher(selecting),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
             target_selecting=TargetSelecting(uploading, metrics, placement),
             uploading=uploading,
@@ -319,7 +320,7 @@ async def _running_stores(
     supervisor = _supervise(stack, metrics, readiness)
     metrics.count_start()
     supervisor.start("bus", stores.bus.run())
-    supervisor.start("event-log", _outliving(stores.event_log.run()))
+    supervisor.start("event-log", stores.event_log.run(), may_end=True)
     stack.push_async_callback(stores.event_log.close)
     return stores, supervisor
 
@@ -354,12 +355,6 @@ def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:
         return InProcessBus()
     options = RedisOptions(timeout_seconds=settings.redis_timeout_seconds)
     return RedisBus(settings.bus_url, options, metrics.count_bus_failure)
-
-
-async def _outliving(work: Coroutine[Any, Any, None]) -> None:
-    # The event log's task ends when the log is closed, which is no accident to report.
-    await work
-    await asyncio.get_running_loop().create_future()
 
 
 def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) -> Supervisor:

@@ -27,9 +27,9 @@ from model import (
     estimated,
 )
 from service.auth.tenants import public_name
-from service.errors import InvalidRequest, check_identifier, refuse
+from service.errors import InvalidRequest, refuse
 from service.limits import MEBIBYTE, BudgetLimits
-from service.records import Experiment
+from service.records import Experiment, check_identifier
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_ARMS = 10_000
@@ -105,7 +105,7 @@ class ExperimentSpec:
     durability: Durability = Durability.DURABLE
     stored: StoredConfig | None = None
 
-    @property
+    @cached_property
     def is_relaxed(self) -> bool:
         """Whether decisions may be answered before they are durable."""
         return self.durability is Durability.RELAXED

@@ -13,43 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from model import Domain, Phase
+from model import Domain as Domain, Phase as Phase
+from service.errors import refuse
 
-__all__ = [
-    "Actor",
-    "Appended",
-    "AuditRecord",
-    "Candidate",
-    "Domain",
-    "Evaluation",
-    "EvaluationStatus",
-    "EventKind",
-    "Experiment",
-    "FailureStage",
-    "LearningFailure",
-    "Lease",
-    "NewEvent",
-    "NewSnapshot",
-    "Phase",
-    "SnapshotRecord",
-    "Status",
-    "StoredEvent",
-    "StoredSnapshot",
-    "TransferRecord",
-    "acted_by",
-    "declared_best_reward",
-    "part_key",
-    "phase_event",
-    "utc_now",
-    "uuid7",
-    "uuid7s",
-]
+MAX_ID_BYTES = 128
 
 
 class EventKind(StrEnum):
@@ -88,6 +60,19 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def check_identifier(value: str, pointer: str) -> str:
+    """The id as it is: opaque text, compared byte for byte, that every database can hold."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        refuse("An id must be valid Unicode, without lone surrogates.", pointer)
+    if not 1 <= size <= MAX_ID_BYTES:
+        refuse(f"An id has 1 to {MAX_ID_BYTES} bytes.", pointer)
+    if "\0" in value:
+        refuse("An id must not hold the character NUL.", pointer)
+    return value
+
+
 def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
@@ -100,7 +85,6 @@ def uuid7s(count: int) -> list[str]:
     return [front + _back() for _ in range(count)]
 
 
-@lru_cache(maxsize=1)
 def _front(moment: int) -> str:
     digits = f"{moment & (1 << 48) - 1:012x}"
     return f"{digits[:8]}-{digits[8:]}-"

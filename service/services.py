@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from service.bus.bus import SnapshotBus
-from service.deciding.batcher import TurnSelecting
+from service.deciding.batcher import RequestBatcher
 from service.deciding.policies import Policies
 from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
@@ -41,7 +41,7 @@ class Services:
     bus: SnapshotBus
     policies: Policies
     selecting: Selecting
-    turn_selecting: TurnSelecting
+    batcher: RequestBatcher
     rewarding: Rewarding
     target_selecting: TargetSelecting
     uploading: Uploading

@@ -40,9 +40,9 @@ def _mixed_row(ucb: list[float], epsilon: float, tolerance: np.float32) -> list[
     return [best if score >= least else floor for score in ucb]
 
 
-def entropy(probabilities: Doubles) -> float:
-    """−Σ p·log p in nats, of the arms' probabilities (K,): 0 = the arm is certain."""
-    return -float(probabilities @ np.log(np.maximum(probabilities, _TINY)))
+def entropy(probabilities: Doubles) -> Doubles:
+    """−Σ p·log p in nats, of the arms' probabilities (…, K): 0 = the arm is certain."""
+    return -np.asarray((probabilities * np.log(np.maximum(probabilities, _TINY))).sum(axis=-1))
 
 
 def drawn_arms(probabilities: Doubles, uniforms: KeyedUniforms, keys: Keys) -> Integers:

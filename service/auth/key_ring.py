@@ -121,7 +121,7 @@ class KeyRing:
         is_same = before is not None and before.bucket.limit == key.rate_limit
         bucket = before.bucket if before and is_same else None
         return _Held(
-            caller=Caller(key.realm, key.scopes, key.key_id),
+            caller=Caller(key.tenant_scope, key.scopes, key.key_id),
             secrets=tuple((each.sha256, _moment(each.expires_at)) for each in key.secrets),
             expires_at=_moment(key.expires_at),
             bucket=bucket or TokenBucket(key.rate_limit, self._stopwatch()),

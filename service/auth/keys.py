@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from service.auth.tenants import UNNAMED, Realm
+from service.auth.tenants import UNNAMED, TenantScope
 
 PREFIX = "daband"
 ID_BYTES, SECRET_BYTES = 8, 32
@@ -56,7 +56,7 @@ class ApiKey:
 
     key_id: str
     label: str
-    realm: Realm
+    tenant_scope: TenantScope
     scopes: frozenset[Scope]
     rate_limit: RateLimit
     expires_at: datetime | None
@@ -66,7 +66,7 @@ class ApiKey:
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; nothing of a secret, hashed or not."""
-        return {"key_id": self.key_id, "tenant": self.realm.tenant}
+        return {"key_id": self.key_id, "tenant": self.tenant_scope.tenant}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class KeyChange:
 class Caller:
     """Who asks: a key, or whoever reaches a service that asks for none."""
 
-    realm: Realm
+    tenant_scope: TenantScope
     scopes: frozenset[Scope]
     key_id: str | None = None
 
     @property
     def is_operator(self) -> bool:
         """Whether it may see what belongs to no tenant, such as the metrics of all experiments."""
-        return self.realm == UNNAMED and Scope.ADMIN in self.scopes
+        return self.tenant_scope == UNNAMED and Scope.ADMIN in self.scopes
 
 
 EVERYONE = Caller(UNNAMED, frozenset(Scope))

@@ -25,7 +25,7 @@ def public_name(full_name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Realm:
+class TenantScope:
     """The experiments that a caller may know of: a tenant's, or those of some names among them."""
 
     tenant: str = ""
@@ -52,10 +52,10 @@ class Realm:
         return f"{self.tenant}{SEPARATOR}{name}" if self.tenant else name
 
 
-UNNAMED = Realm()  # all experiments of the unnamed tenant
+UNNAMED = TenantScope()  # all experiments of the unnamed tenant
 
 
-def split(full_name: str) -> tuple[Realm, str]:
-    """The realm and the name of a full name, for the command line."""
+def split(full_name: str) -> tuple[TenantScope, str]:
+    """The tenant scope and the name of a full name, for the command line."""
     tenant, _, name = full_name.rpartition(SEPARATOR)
-    return Realm(tenant), name
+    return TenantScope(tenant), name

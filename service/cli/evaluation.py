@@ -12,7 +12,7 @@ import typer
 
 from model.ope import EvaluationOptions
 from service.app import opened_database
-from service.auth.tenants import Realm, split
+from service.auth.tenants import TenantScope, split
 from service.cli.options import DataDir, run, settings_from
 from service.cli.remote import fail
 from service.evaluating.candidates import CandidateSpec, changed_values, parsed
@@ -236,13 +236,13 @@ def _import(
     settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
 ) -> None:
     full_name, method, seed, config = declared
-    realm, name = split(full_name)
+    tenant_scope, name = split(full_name)
     with reading(file, how.format, how.skip_bad) as reader:
         header = reader.header
         spec = ExperimentSpec(
             name, header.arms, header.context_kind, header.context_shape, method, seed, config
         )
-        done = run(_imported(settings, realm, spec, iter(reader)))
+        done = run(_imported(settings, tenant_scope, spec, iter(reader)))
         typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {full_name}")
         if done.left_out:
             typer.echo(f"{done.left_out} target rewards were left out: the phase is zero-shot")
@@ -253,11 +253,14 @@ def _import(
 
 
 async def _imported(
-    settings: Settings, realm: Realm, spec: ExperimentSpec, decisions: Iterator[LoggedDecision]
+    settings: Settings,
+    tenant_scope: TenantScope,
+    spec: ExperimentSpec,
+    decisions: Iterator[LoggedDecision],
 ) -> Imported:
     spec.check_budget(settings.budget_limits)
     async with opened_database(settings) as database, _writing(database) as event_log:
-        return await Importer(Experiments(database, settings.quotas), event_log, realm).run(
+        return await Importer(Experiments(database, settings.quotas), event_log, tenant_scope).run(
             spec, decisions
         )
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from service.app import opened_database
 from service.auth.keys import ApiKey, KeyChange, NewSecret, RateLimit, Scope, new_key_id
-from service.auth.tenants import Realm, is_tenant
+from service.auth.tenants import TenantScope, is_tenant
 from service.cli.options import DataDir, run, settings_from
 from service.cli.remote import fail
 from service.experiment_spec import is_name
@@ -56,7 +56,7 @@ def create_key(
     key = ApiKey(
         key_id=new_key_id(),
         label=_checked(label, len(label) <= MAX_LABEL, "--label is too long"),
-        realm=_realm(tenant, experiment),
+        tenant_scope=_tenant_scope(tenant, experiment),
         scopes=frozenset(scope),
         rate_limit=RateLimit(rate, burst or settings.key_burst),
         expires_at=None if expires_in is None else utc_now() + _duration(expires_in),
@@ -119,11 +119,11 @@ def _show_once(secret: NewSecret) -> None:
     typer.echo(secret.shown())
 
 
-def _realm(tenant: str, experiments: list[str] | None) -> Realm:
+def _tenant_scope(tenant: str, experiments: list[str] | None) -> TenantScope:
     _checked(tenant, is_tenant(tenant), "--tenant has 1 to 64 letters, digits, ._-")
     for name in experiments or ():
         _checked(name, is_name(name), "--experiment is no name of an experiment")
-    return Realm(tenant, frozenset(experiments) if experiments else None)
+    return TenantScope(tenant, frozenset(experiments) if experiments else None)
 
 
 def _checked(value: str, is_right: bool, problem: str) -> str:
@@ -140,11 +140,11 @@ def _duration(text: str) -> timedelta:
 
 
 def _shown(key: ApiKey) -> dict[str, Any]:
-    names = key.realm.names
+    names = key.tenant_scope.names
     return {
         "key_id": key.key_id,
         "label": key.label,
-        "tenant": key.realm.tenant,
+        "tenant": key.tenant_scope.tenant,
         "experiments": None if names is None else sorted(names),
         "scopes": sorted(key.scopes),
         "requests_per_second": key.rate_limit.per_second,

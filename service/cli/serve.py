@@ -52,4 +52,6 @@ def worker(settings: Settings, listener: socket.socket) -> None:
 
 def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol]:
     """The protocol of connections to the app."""
-    return guarded_protocol(settings.header_timeout_seconds, app.shedding.early_refusal, app.lane)
+    return guarded_protocol(
+        settings.header_timeout_seconds, app.shedding.early_refusal, app.fast_path
+    )

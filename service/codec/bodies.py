@@ -1,19 +1,20 @@
 """Request bodies: strict decoding of JSON and msgpack, with errors that say where.
 
-Strings and booleans are no numbers, unknown fields are refused, and contexts stay undecoded
+These structs decide what a request may hold; `requests` describes them for OpenAPI. Strings and booleans are no numbers, unknown fields are refused, and contexts stay undecoded
 until the experiment, and so their shape, is known.
 """
 
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from service.errors import InvalidRequest, UnsupportedMediaType
+from service.records import Domain, check_identifier, uuid7
 
 MAX_BATCH = 1000
 ABSENT = Raw()
@@ -59,6 +60,16 @@ class SelectBody(RoundBody, forbid_unknown_fields=True, kw_only=True):
     """POST /select."""
 
     experiment: Identifier
+
+
+class BinarySelect(Struct, frozen=True):
+    """POST /select with a body that is the context alone; the query says the rest."""
+
+    experiment: str
+    request_id: str | None
+    domain: Domain
+    eligible_arms: list[str] | None
+    content: bytes
 
 
 class SelectBatchBody(Struct, forbid_unknown_fields=True):
@@ -136,7 +147,6 @@ class AuditBody(Struct, forbid_unknown_fields=True):
     reason: Remark | None = None
 
 
-@lru_cache(maxsize=64)
 def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:
     """The media type that a Content-Type header names; JSON when there is none."""
     named = (header or MediaType.JSON).partition(";")[0].strip().lower()
@@ -144,6 +154,11 @@ def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED)
         if named == each:
             return each
     raise UnsupportedMediaType(accepted=[each.value for each in accepted])
+
+
+def request_id_or_new(given: str | None, pointer: str = "#") -> str:
+    """The id that a body names its request by, checked, or a new one."""
+    return uuid7() if given is None else check_identifier(given, f"{pointer}/request_id")
 
 
 Decoder = Callable[[bytes], Any]

@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 from model import Domain, Floats, checked_contexts
 from service.codec.bodies import (
     ABSENT,
+    BinarySelect,
     Decoder,
     MediaType,
     RoundBody,
@@ -24,16 +25,19 @@ from service.codec.bodies import (
     decoder,
 )
 from service.codec.decisions import CONTEXT_TYPE, Side, context_bytes
-from service.errors import check_identifier, refuse, refuse_numbers
+from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
+from service.records import check_identifier
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
 
 
 def sides_of(
-    spec: ExperimentSpec, body: RoundBody, media: MediaType, pointer: str = "#"
+    spec: ExperimentSpec, body: RoundBody | BinarySelect, media: MediaType, pointer: str = "#"
 ) -> tuple[Side, ...]:
     """The sides of a round, source first; at least one."""
+    if isinstance(body, BinarySelect):
+        return (binary_side(spec, body.domain, body.content, media, body.eligible_arms),)
     eligible = body.eligible_arms
     if eligible is not None:
         check_eligible(spec, eligible, f"{pointer}/eligible_arms")
@@ -51,10 +55,6 @@ def binary_side(
     spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> Side:
     """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
-    if media is MediaType.BYTES and not spec.is_per_arm:
-        # As the log keeps it. Whether its numbers are finite, the policy sees of many callers' at once.
-        ordered = spec.arms if arms is None else in_order(spec, named_arms(spec, arms))
-        return Side(domain, ordered, _sized(body, spec.context_shape))
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
@@ -163,15 +163,10 @@ def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
 
 
 def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:
-    numbers = np.frombuffer(_sized(body, shape, pointer), dtype=CONTEXT_TYPE)
-    return numbers.astype(np.float32, copy=False).reshape(shape)
-
-
-def _sized(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> bytes:
     size = math.prod(shape) * CONTEXT_TYPE.itemsize
     if len(body) != size:
         refuse(f"Expected {size} bytes: float32 numbers of shape {list(shape)}.", pointer)
-    return body
+    return np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32, copy=False).reshape(shape)
 
 
 class NpyHeader(NamedTuple):
@@ -232,9 +227,10 @@ def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Float
 
 
 def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
+    """The one check of the numbers of all bodies, made after the cast to float32."""
     try:
         array = values if isinstance(values, np.ndarray) else _array(values)
-        checked_contexts(array, shape)  # what it may clip is the model's: the log keeps what came
+        checked_contexts(array, shape)  # the model clips huge values; the log keeps what was sent
     except ValueError:
         refuse_numbers(shape, pointer)
     return array

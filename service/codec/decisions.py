@@ -6,21 +6,17 @@ order.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from operator import add
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from model import Domain, Floats, Selection, entropy
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
 
 CONTEXT_TYPE = np.dtype("<f4")
-# Of a type that has an experiment's arms as fields; what is said of more takes much memory to remember.
-MAX_FIELDS = 64
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):
@@ -35,16 +31,6 @@ class DecisionPayload(Struct, frozen=True, gc=False):
     def probability(self, arm: str) -> float:
         """The probability with which an arm was to be chosen."""
         return self.probabilities[self.arms.index(arm)]
-
-
-class _Written(Struct, frozen=True, gc=False):
-    """A `DecisionPayload` as it is written: what many decisions have in common is text already."""
-
-    arms: Raw
-    probabilities: Raw
-    mean: list[float]
-    bonus: list[float]
-    encoder_version: int
 
 
 class _Shares(msgspec.Struct, frozen=True, gc=False):
@@ -77,38 +63,12 @@ class DecisionOrigin(Struct, frozen=True, gc=False):
     is_new: bool = False
 
 
-class Odds(Struct, frozen=True, gc=False):
-    """Probabilities of arms: their entropy, and both as the log (`arms`, `listed`) and callers (`named`) read them."""
-
-    entropy: float
-    arms: Raw
-    listed: Raw
-    named: Raw
-
-
-def odds(arms: tuple[str, ...], probabilities: tuple[float, ...]) -> Odds:
-    """Without ties there is one set of probabilities for each arm that can be the best: they are remembered."""
-    return (_remembered_odds if len(arms) <= MAX_FIELDS else _new_odds)(arms, probabilities)
-
-
-def _new_odds(arms: tuple[str, ...], probabilities: tuple[float, ...]) -> Odds:
-    named = dict(zip(arms, probabilities, strict=True))
-    texts = (Raw(_encode(each)) for each in (arms, probabilities, named))
-    return Odds(entropy(np.array(probabilities)), *texts)
-
-
-_remembered_odds = lru_cache(maxsize=1024)(_new_odds)
-
-
 class Chosen(Struct, frozen=True, gc=False):
-    """The arm, and what the policy said of each that was eligible, in the order of `arms`."""
+    """The chosen arm, what the policy said of all eligible arms, and the entropy of its choice."""
 
     arm: str
-    arms: tuple[str, ...]
-    odds: Odds
-    mean: list[float]
-    bonus: list[float]
-    encoder_version: int
+    payload: DecisionPayload
+    entropy: float
 
 
 def chosen_arms(
@@ -119,33 +79,31 @@ def chosen_arms(
 ) -> list[Chosen]:
     """What was chosen for each row; `columns` are those of its side's arms, none for all in order."""
     rows = zip(
+        sides,
+        columns,
+        selection.arms.tolist(),
         selection.probabilities.tolist(),
         selection.scores.mean.tolist(),
         selection.scores.bonus.tolist(),
+        entropy(selection.probabilities).tolist(),
         strict=True,
     )
-    return [
-        _chosen(side, some, index, numbers, encoder_version)
-        for side, some, index, numbers in zip(
-            sides, columns, selection.arms.tolist(), rows, strict=True
+    found: list[Chosen] = []
+    for side, some, index, probabilities, mean, bonus, nats in rows:
+        said = DecisionPayload(
+            side.arms,
+            _of_columns(probabilities, some),
+            _of_columns(mean, some),
+            _of_columns(bonus, some),
+            encoder_version,
         )
-    ]
+        arm = side.arms[index if some is None else some.index(index)]
+        found.append(Chosen(arm, said, nats))
+    return found
 
 
-def _chosen(
-    side: Side,
-    columns: list[int] | None,
-    index: int,
-    numbers: tuple[list[float], list[float], list[float]],
-    encoder_version: int,
-) -> Chosen:
-    probabilities, mean, bonus = numbers
-    if columns is not None:
-        index = columns.index(index)
-        probabilities, mean, bonus = ([values[column] for column in columns] for values in numbers)
-    arms = side.arms
-    said = odds(arms, tuple(probabilities))
-    return Chosen(arms[index], arms, said, mean, bonus, encoder_version)
+def _of_columns(values: list[float], columns: list[int] | None) -> tuple[float, ...]:
+    return tuple(values if columns is None else [values[column] for column in columns])
 
 
 def decision_event(
@@ -156,15 +114,7 @@ def decision_event(
         origin.experiment_id,
         EventKind.DECISION,
         decision_id,
-        payload=_encode(
-            _Written(
-                chosen.odds.arms,
-                chosen.odds.listed,
-                chosen.mean,
-                chosen.bonus,
-                chosen.encoder_version,
-            )
-        ),
+        payload=_encode(chosen.payload),
         context=side.content,
         request_id=origin.request_id,
         request_hash=origin.request_hash,
@@ -239,48 +189,27 @@ class ArmScores(Struct, frozen=True, gc=False):
 
 
 class DecisionAnswer(Struct, frozen=True, gc=False):
-    """A decision as callers see it; what is said of each arm is an object with the arms' names."""
+    """A decision as callers see it."""
 
     decision_id: str
     arm: str
-    probabilities: dict[str, float] | Raw
-    scores: dict[str, ArmScores] | Struct
+    probabilities: dict[str, float]
+    scores: dict[str, ArmScores]
 
 
-@lru_cache(maxsize=256)
-def by_arm(arms: tuple[str, ...]) -> Callable[..., Struct] | None:
-    """A type that has these arms as fields: filled in a third of the time of a dictionary, written the same.
-
-    None where there are too many, or where JSON has to write a name otherwise.
-    """
-    if len(arms) > MAX_FIELDS:
-        return None
-    names = {f"arm_{number}": arm for number, arm in enumerate(arms)}
-    try:
-        return msgspec.defstruct("ByArm", list(names), rename=names, frozen=True, gc=False)
-    except ValueError:
-        return None
-
-
-def new_answer(
-    decision_id: str, chosen: Chosen, of_arms: Callable[..., Struct] | None = None
-) -> DecisionAnswer:
-    """A decision as its caller sees it; `of_arms` is `by_arm` of its arms where they will be asked for again."""
-    scores = _scores(chosen.mean, chosen.bonus)
-    named = dict(zip(chosen.arms, scores, strict=True)) if of_arms is None else of_arms(*scores)
-    return DecisionAnswer(decision_id, chosen.arm, chosen.odds.named, named)
+def decision_answer(decision_id: str, arm: str, said: DecisionPayload) -> DecisionAnswer:
+    """A decision as its caller sees it."""
+    scores = {
+        name: ArmScores(mean, bonus, mean + bonus)
+        for name, mean, bonus in zip(said.arms, said.mean, said.bonus, strict=True)
+    }
+    probabilities = dict(zip(said.arms, said.probabilities, strict=True))
+    return DecisionAnswer(decision_id, arm, probabilities, scores)
 
 
 def stored_answer(event: StoredEvent) -> DecisionAnswer:
     """The same of a decision that the log holds."""
-    said = payload_of(event)
-    probabilities = dict(zip(said.arms, said.probabilities, strict=True))
-    scores = dict(zip(said.arms, _scores(said.mean, said.bonus), strict=True))
-    return DecisionAnswer(event.event_key, _arm(event), probabilities, scores)
-
-
-def _scores(mean: Sequence[float], bonus: Sequence[float]) -> Iterator[ArmScores]:
-    return map(ArmScores, mean, bonus, map(add, mean, bonus))
+    return decision_answer(event.event_key, _arm(event), payload_of(event))
 
 
 def _arm(event: StoredEvent) -> str:

@@ -1,6 +1,6 @@
-"""The shapes of requests, as they are documented and as the client makes them.
+"""The shapes of requests for the OpenAPI description and the client.
 
-The routes decode by `bodies`, which refuses the same things faster.
+`bodies` decides what is accepted; a test compares the two, field by field.
 """
 
 from typing import Annotated, Any, Literal

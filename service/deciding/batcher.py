@@ -1,152 +1,142 @@
-"""Joins the rounds that the event loop reads in one turn: beside others, a decision costs a fraction of itself."""
+"""Joins the selects of one event-loop tick: in a batch, a decision costs a fraction of itself."""
 
 import asyncio
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextvars import Context
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from service.deciding import eager
+from service.codec.wire import REPLAYED, Answer
 from service.deciding.policies import Served
-from service.deciding.select import Answered, Round, Selecting
+from service.deciding.select import Answered, Batch, Round, Selecting
 from service.errors import ServiceError
 from service.ops import tracing
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
 
 
-class Asker(Protocol):
-    """Who asked for a decision."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether nobody wants the answer any more."""
-
-    def take(self, answered: Answered) -> None:
-        """The answer is this."""
-
-    def fail(self, error: Exception) -> None:
-        """There is no answer, for this reason."""
-
-
-class _Coroutine:
-    """A coroutine that awaits `answer`, unless it is cancelled."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Answered] = loop.create_future()
-
-    @property
-    def is_gone(self) -> bool:
-        return self.answer.done()
-
-    def take(self, answered: Answered) -> None:
-        if not self.is_gone:
-            self.answer.set_result(answered)
-
-    def fail(self, error: Exception) -> None:
-        if not self.is_gone:
-            self.answer.set_exception(error)
-
-
-class _Waiting(Struct, frozen=True):
-    """One caller's round."""
+class _Waiter(Struct, frozen=True):
+    """A caller's round, and the future of its answer."""
 
     served: Served
     round: Round
-    asker: Asker
+    answer: asyncio.Future[Answer]
+    context: Context | None  # of its own, where requests are traced
 
 
-Group = Sequence[_Waiting]
+Waiters = Sequence[_Waiter]
 
 
-class TurnSelecting:
-    """Decides rounds of many callers as one batch; what one of them is refused for is not the others' matter.
+class RequestBatcher:
+    """Decides the rounds of many callers as one batch; what one of them is refused for concerns it alone.
 
-    It adds no delay of its own: rounds are decided at the end of the turn in which they came.
+    It adds no delay of its own: rounds are decided at the end of the tick in which they came.
     """
 
     def __init__(self, selecting: Selecting) -> None:
         self._selecting = selecting
-        self._waiting: list[_Waiting] = []
-        self._deciding: set[asyncio.Task[None]] = set()
+        self._waiting: list[_Waiter] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def select(self, served: Served, round_: Round) -> Answered:
-        """The answer to the round, written as durably as its experiment asks for."""
-        if tracing.is_on():  # a span belongs to one request
-            (answered,) = await self._selecting.select(served, [round_])
-            return answered
-        asker = _Coroutine()
-        self.join(served, round_, asker)
-        return await asker.answer
-
-    def join(self, served: Served, round_: Round, asker: Asker) -> None:
-        """Let the asker have the same answer, at the end of a turn or later."""
-        self._waiting.append(_Waiting(served, round_, asker))
+    def select(self, served: Served, round_: Round) -> asyncio.Future[Answer]:
+        """The answer to a round; cancelled before the tick ends, the round is not decided."""
+        loop = asyncio.get_running_loop()
+        context = copy_context() if tracing.is_on() else None
+        waiter = _Waiter(served, round_, loop.create_future(), context)
+        self._waiting.append(waiter)
         if len(self._waiting) == 1:
             # In a context of its own: log lines about many requests name none of them.
-            asyncio.get_running_loop().call_soon(self._begin, context=Context())
+            loop.call_soon(self._flush, context=Context())
+        return waiter.answer
 
-    def _begin(self) -> None:
+    def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for group in _groups(waiting):
-            rest = eager.begin(self._decide(group))
-            if rest is not None:
-                self._deciding.add(rest)
-                rest.add_done_callback(self._deciding.discard)
+        for group in _groups([each for each in waiting if not each.answer.done()]):
+            context = group[0].context
+            if context is None:
+                self._decide(group)
+            else:
+                context.run(self._decide, group)
 
-    async def _decide(self, group: Group) -> None:
+    def _decide(self, group: Waiters) -> None:
+        """Answer a group now if nothing has to be waited for, else in a task."""
+        served, rounds = group[0].served, [each.round for each in group]
         try:
-            answers = await self._selecting.select(
-                group[0].served, [waiting.round for waiting in group]
-            )
+            batch = self._selecting.decide(served, rounds)
+            answers = None if batch is None else self._selecting.write_later(batch)
         except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
-            await self._decide_apart(group, error)
+            self._fail(group, error, self._decide)
             return
-        for waiting, answered in zip(group, answers, strict=True):
-            _tell(waiting.asker.take, answered)
+        if answers is not None:
+            _deliver(group, answers)
+        else:
+            self._start(self._finish(group, batch))
 
-    async def _decide_apart(self, group: Group, error: Exception) -> None:
-        """Tell the error whom it concerns: what is the service's fault hits all, anything else one of them.
-
-        It is looked for by halves, so that who sends nonsense does not cost the others of a turn their batch.
-        """
-        is_of_all = isinstance(error, ServiceError) and error.status >= 500
-        if len(group) > 1 and not is_of_all:
-            half = len(group) // 2
-            await asyncio.gather(self._decide(group[:half]), self._decide(group[half:]))
+    async def _finish(self, group: Waiters, batch: Batch | None) -> None:
+        if batch is None:
+            served, rounds = group[0].served, [each.round for each in group]
+            try:
+                batch = await self._selecting.decide_in_thread(served, rounds)
+            except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+                self._fail(group, error, lambda one: self._start(self._finish(one, None)))
+                return
+        if batch.is_new:
+            await self._write(group, batch)
             return
-        for waiting in group:
-            _tell(waiting.asker.fail, error)
+        # The log may refuse one of these requests alone, for it knows another under its name.
+        parts = zip(group, batch.rounds_apart(), strict=True)
+        await asyncio.gather(*(self._write([waiter], part) for waiter, part in parts))
+
+    async def _write(self, group: Waiters, batch: Batch) -> None:
+        try:
+            answers = await self._selecting.write(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            _refuse(group, error)
+        else:
+            _deliver(group, answers)
+
+    def _fail(self, group: Waiters, error: Exception, again: Callable[[Waiters], None]) -> None:
+        """Tell a refusal to all; after a bug try each by itself, for it may be the bug of one."""
+        if len(group) == 1 or isinstance(error, ServiceError):
+            _refuse(group, error)
+            return
+        for waiter in group:
+            again([waiter])
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
-def _tell(asker: Callable[[T], None], said: T) -> None:
-    """Tell an asker; what is wrong with one of them must not keep the others waiting."""
-    try:
-        asker(said)
-    except Exception:
-        log.exception("an answer could not be sent", extra={"action": "answer_unsent"})
-
-
-def _groups(waiting: Group) -> list[Group]:
+def _groups(waiting: Waiters) -> list[Waiters]:
     """Rounds that can be one batch: under one policy, and all of them new or none.
 
-    Callers that went away are left out. A request that is there twice is decided twice, for the
-    second answer is the first one's.
+    A traced request is a batch by itself, so that its spans are its own.
     """
-    joined: defaultdict[tuple[int, bool], dict[str, _Waiting]] = defaultdict(dict)
-    again: list[Group] = []
-    for each in waiting:
-        group = joined[id(each.served), each.round.is_new]
-        if each.asker.is_gone:
-            continue
-        if each.round.request_id in group:
-            again.append([each])
+    joined: defaultdict[tuple[int, bool, int], list[_Waiter]] = defaultdict(list)
+    for number, each in enumerate(waiting):
+        alone = 0 if each.context is None else number + 1
+        joined[id(each.served), each.round.is_new, alone].append(each)
+    return list(joined.values())
+
+
+def _deliver(group: Waiters, answers: Sequence[Answered]) -> None:
+    for waiter, answered in zip(group, answers, strict=True):
+        try:
+            headers = (REPLAYED,) if answered.is_replay else ()
+            answer = Answer(_encode(answered.body), headers=headers)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one answer fails it alone
+            _refuse([waiter], error)
         else:
-            group[each.round.request_id] = each
-    return [*(list(group.values()) for group in joined.values() if group), *again]
+            if not waiter.answer.done():
+                waiter.answer.set_result(answer)
+
+
+def _refuse(group: Waiters, error: Exception) -> None:
+    for waiter in group:
+        if not waiter.answer.done():
+            waiter.answer.set_exception(error)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from model import Learner, Policy, SnapshotError, estimated, restore_policy
 from service.bus.bus import SnapshotBus, Topic
-from service.deciding.devices import Placement
+from service.deciding.scorer import Placement
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec
 from service.records import Experiment, StoredSnapshot, utc_now

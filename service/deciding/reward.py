@@ -1,12 +1,11 @@
 """One reward: find its decision's experiment, write it, wake the trainer."""
 
 import asyncio
-from array import array
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.bus.bus import SnapshotBus
+from service.deciding.select import Owner, RecentDecisions
 from service.errors import (
     ServiceError,
     TargetRewardForbidden,
@@ -21,48 +20,6 @@ from service.storage.experiments import Experiments
 
 Reported = tuple[str, float]  # decision id, reward
 Outcome = Appended | ServiceError
-
-
-MAX_RECENT = 65_536
-
-
-class Owner(NamedTuple):
-    """The experiment that a decision belongs to."""
-
-    experiment_id: str
-    experiment: str
-
-
-class RecentDecisions:
-    """Remembers the newest decisions of this process; forgetting one costs a read, no more.
-
-    All memory is taken at the start, a megabyte. A dictionary that forgets its oldest entry would
-    hold 18 and be made anew again and again, each time leaving holes in the process's memory.
-    Each id has one place, where a newer one may replace it, and is known by its hash of 64 bits;
-    should two ever be equal, the log still refuses a reward for a decision that it does not hold.
-    """
-
-    def __init__(self, capacity: int = MAX_RECENT) -> None:
-        self._hashes = array("q", bytes(8 * capacity))
-        self._owners: list[Owner | None] = [None] * capacity
-        self._shared: dict[Owner, Owner] = {}  # one object an experiment, not one a decision
-
-    def add(self, decision_ids: Iterable[str], owner: Owner) -> None:
-        """Remember decisions that were answered."""
-        owner = self._shared.setdefault(owner, owner)
-        hashes, owners = self._hashes, self._owners
-        capacity = len(hashes)
-        for decision_id in decision_ids:
-            key = hash(decision_id)
-            place = key % capacity
-            hashes[place] = key
-            owners[place] = owner
-
-    def owner(self, decision_id: str) -> Owner | None:
-        """Whose decision it is, none when it is not remembered."""
-        key = hash(decision_id)
-        place = key % len(self._hashes)
-        return self._owners[place] if self._hashes[place] == key else None
 
 
 class Rewarding:
@@ -83,19 +40,21 @@ class Rewarding:
         self._metrics = metrics
         self._names: dict[str, str] = {}
 
-    async def reward(self, decision_id: str, reward: float, realm: Realm) -> Appended:
+    async def reward(self, decision_id: str, reward: float, tenant_scope: TenantScope) -> Appended:
         """What the log holds for the reward; raises what it is refused with."""
-        owner = (await self._owners([decision_id], realm)).get(decision_id)
+        owner = (await self._owners([decision_id], tenant_scope)).get(decision_id)
         if owner is None:
             raise UnknownDecision
         return await self._append(owner, decision_id, reward)
 
-    async def reward_many(self, reported: Sequence[Reported], realm: Realm) -> list[Outcome]:
+    async def reward_many(
+        self, reported: Sequence[Reported], tenant_scope: TenantScope
+    ) -> list[Outcome]:
         """For each reward what the log holds or why it was refused; one does not touch another.
 
         `Unavailable` when any could not be written: all can be sent again.
         """
-        owners = await self._owners((decision_id for decision_id, _ in reported), realm)
+        owners = await self._owners((decision_id for decision_id, _ in reported), tenant_scope)
         outcomes = await asyncio.gather(
             *(self._outcome(owners.get(decision_id), decision_id, r) for decision_id, r in reported)
         )
@@ -126,8 +85,10 @@ class Rewarding:
             self._metrics.count_reward(owner.experiment, str(appended.event.domain), reward)
         return appended
 
-    async def _owners(self, decision_ids: Iterable[str], realm: Realm) -> dict[str, Owner]:
-        """The experiments of those decisions that exist in the realm."""
+    async def _owners(
+        self, decision_ids: Iterable[str], tenant_scope: TenantScope
+    ) -> dict[str, Owner]:
+        """The experiments of those decisions that exist in the tenant scope."""
         found: dict[str, Owner] = {}
         missing: set[str] = set()
         for decision_id in decision_ids:
@@ -142,7 +103,7 @@ class Rewarding:
                 name = await self._name(decision.experiment_id)
                 if name is not None:
                     found[decision_id] = Owner(decision.experiment_id, name)
-        return {key: owner for key, owner in found.items() if realm.holds(owner.experiment)}
+        return {key: owner for key, owner in found.items() if tenant_scope.holds(owner.experiment)}
 
     async def _name(self, experiment_id: str) -> str | None:
         """The full name of an experiment, none if it was deleted."""

@@ -1,27 +1,82 @@
 """The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
 
-On the CPU small passes are made at once on the event loop (a hand-over to a thread costs more), and rounds of
-many callers are joined before they come here (`turn_selecting`).
+On the CPU small passes are made on the event loop, for a hand-over to a thread costs more. The rounds of
+many callers are joined before they come here (`batcher`).
 
-Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. Requests that the
-event loop reads in one turn are scored together at the end of that turn, and what comes while the thread works
-waits and is joined. A GPU that is lost is replaced by the CPU.
+Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. What comes in
+one event-loop tick, or while the thread works, is joined. A GPU that is lost is replaced by the CPU.
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from model import Booleans, Domain, Floats, Keys, Policy, Scores, Selection, draw_keys
-from service.deciding.devices import CPU, Placement
 from service.errors import Overloaded
 
+CPU = "cpu"
+DEVICE_ERROR = "CUDA error"  # so begins what torch says of a GPU that no longer works
 MOST_ON_LOOP = 16_000_000  # multiplications, about 2 ms
 ROWS_OF_WEIGHTS = 4  # to read the weights takes about as long as so many rows
+
+
+log = logging.getLogger(__name__)
+
+
+class Placement:
+    """Puts policies on a device, each with a copy on the CPU that takes over when it is lost.
+
+    What a lost GPU held cannot be read any more, so the copies are made while it still works.
+    """
+
+    def __init__(self, device: str = CPU, on_loss: Callable[[], None] = lambda: None) -> None:
+        self.device = device
+        self._on_loss = on_loss
+        self._copies: WeakKeyDictionary[Policy, Policy] = WeakKeyDictionary()
+
+    def placed(self, make: Callable[[str], Policy]) -> Policy:
+        """The policy that `make` makes for a device, ready to serve."""
+        copy = make(CPU)
+        if self.device == CPU:
+            return warm(copy)
+        try:
+            policy = warm(make(self.device))
+        except RuntimeError as error:
+            if not self.is_lost_by(error):
+                raise
+            return warm(copy)
+        self._copies[policy] = copy
+        return policy
+
+    def usable(self, policy: Policy) -> Policy:
+        """The policy, or its copy once the device is lost."""
+        return policy if self.device != CPU else self._copies.get(policy, policy)
+
+    def is_lost_by(self, error: Exception) -> bool:
+        """Whether an error says that the device is lost; the CPU is used from then on."""
+        if not (isinstance(error, RuntimeError) and DEVICE_ERROR in str(error)):
+            return False
+        if self.device != CPU:
+            self.device = CPU
+            log.error("the device is lost", extra={"action": "device_lost"}, exc_info=error)
+            self._on_loss()
+        return True
+
+
+def warm(policy: Policy) -> Policy:
+    """The policy after a first pass for each domain: what is set up on first use is set up."""
+    config = policy.config
+    leading = (1, 1) if config.is_joint else (1,)
+    contexts = np.zeros((*leading, *config.context_shape), dtype=np.float32)
+    for domain in Domain:
+        policy.select_many(contexts, domain, np.zeros(1, dtype=np.uint64))
+    return policy
 
 
 class _Waiting(NamedTuple):
@@ -68,6 +123,24 @@ class Scorer:
         self._thread = ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
+    def is_small(self, policy: Policy, row_count: int) -> bool:
+        """Whether so many rows are scored quickly enough for the event loop."""
+        policy = self._placement.usable(policy)
+        return self._placement.device == CPU and fits_loop(policy, row_count)
+
+    def score(
+        self,
+        policy: Policy,
+        domain: Domain,
+        contexts: Floats,
+        decision_ids: Sequence[str],
+        eligible: Booleans | None = None,
+    ) -> Selection:
+        """One arm a row of the contexts, now; for what `is_small`."""
+        self._on_scoring([len(contexts)])
+        policy = self._placement.usable(policy)
+        return policy.select_many(contexts, domain, draw_keys(decision_ids), eligible)
+
     async def select(
         self,
         policy: Policy,
@@ -76,13 +149,11 @@ class Scorer:
         decision_ids: Sequence[str],
         eligible: Booleans | None = None,
     ) -> Selection:
-        """One arm a row of the contexts; ValueError for contexts that the policy cannot take."""
+        """The same for any number of rows: in the thread, unless it `is_small`."""
         size = len(contexts)
-        keys = draw_keys(decision_ids)
-        policy = self._placement.usable(policy)
-        if self._placement.device == CPU and _is_small(policy, size):
-            self._on_scoring([size])
-            return policy.select_many(contexts, domain, keys, eligible)
+        if self.is_small(policy, size):
+            return self.score(policy, domain, contexts, decision_ids, eligible)
+        policy, keys = self._placement.usable(policy), draw_keys(decision_ids)
         if self._row_count and self._row_count + size > self._max_waiting:
             raise Overloaded
         loop = asyncio.get_running_loop()
@@ -138,7 +209,8 @@ class Scorer:
         return isinstance(result, Exception) and self._placement.is_lost_by(result)
 
 
-def _is_small(policy: Policy, row_count: int) -> bool:
+def fits_loop(policy: Policy, row_count: int) -> bool:
+    """Whether the CPU scores so many rows in about 2 ms."""
     return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
 
 

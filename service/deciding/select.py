@@ -1,50 +1,84 @@
-"""One select: score under one policy, write all decisions at once, answer what the log holds."""
+"""One select: `decide` scores under one policy, `write` makes the decisions durable.
+
+`decide` is a plain function and never waits. `write` waits for the log and answers what it holds.
+"""
 
 import asyncio
 import hashlib
 import logging
+from array import array
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from model import Booleans
+from model import Booleans, Floats, Selection
 from service.codec.decisions import (
     CONTEXT_TYPE,
     Chosen,
     DecisionAnswer,
     DecisionOrigin,
     Side,
-    by_arm,
     chosen_arms,
     contexts_of,
+    decision_answer,
     decision_event,
-    new_answer,
     stored_answer,
 )
-from service.codec.json_buffer import JsonBuffer
 from service.deciding.policies import Served
-from service.deciding.reward import Owner, RecentDecisions
 from service.deciding.scorer import Scorer
-from service.errors import ServiceError, UnknownExperiment, refuse_numbers
+from service.errors import ServiceError, UnknownExperiment
 from service.metrics import Metrics
 from service.ops import tracing
-from service.records import Appended, Domain, NewEvent, uuid7s
+from service.records import Appended, Domain, NewEvent, StoredEvent, uuid7s
 from service.storage.events.append_plan import REFUSALS
 from service.storage.events.log import EventLog
 
+MAX_RECENT = 65_536
+
 log = logging.getLogger(__name__)
 
-MANY = 128  # rounds: the time of fewer is filled by other requests
-SLICE = 32  # rounds that others wait for
 
-_encode = JsonBuffer().encode
+class Owner(NamedTuple):
+    """The experiment that a decision belongs to."""
 
-Group = tuple[Domain, int]  # what can be scored together: a domain, and an arm count
+    experiment_id: str
+    experiment: str
+
+
+class RecentDecisions:
+    """Remembers the newest decisions of this process; forgetting one costs a read, no more.
+
+    All memory is taken at the start, a megabyte. A dictionary that forgets its oldest entry would
+    hold 18 and be made anew again and again, each time leaving holes in the process's memory.
+    Each id has one place, where a newer one may replace it, and is known by its hash of 64 bits;
+    should two ever be equal, the log still refuses a reward for a decision that it does not hold.
+    """
+
+    def __init__(self, capacity: int = MAX_RECENT) -> None:
+        self._hashes = array("q", bytes(8 * capacity))
+        self._owners: list[Owner | None] = [None] * capacity
+        self._shared: dict[Owner, Owner] = {}  # one object an experiment, not one a decision
+
+    def add(self, decision_ids: Iterable[str], owner: Owner) -> None:
+        """Remember decisions that were answered."""
+        owner = self._shared.setdefault(owner, owner)
+        hashes, owners = self._hashes, self._owners
+        capacity = len(hashes)
+        for decision_id in decision_ids:
+            key = hash(decision_id)
+            place = key % capacity
+            hashes[place] = key
+            owners[place] = owner
+
+    def owner(self, decision_id: str) -> Owner | None:
+        """Whose decision it is, none when it is not remembered."""
+        key = hash(decision_id)
+        place = key % len(self._hashes)
+        return self._owners[place] if self._hashes[place] == key else None
 
 
 class Round(Struct, frozen=True, gc=False):
@@ -57,41 +91,37 @@ class Round(Struct, frozen=True, gc=False):
     sides: tuple[Side, ...]
     is_new: bool = False
 
-    def digest(self) -> str:
-        """Equal for equal rounds, however they were sent."""
-        first, *others = self.sides
-        digest = _begun(first.domain, first.arms, len(first.content)).copy()
-        digest.update(first.content)
-        for side in others:
-            digest.update(_head(side.domain, side.arms, len(side.content)))
+    def digest(self, prefixes: dict[tuple[str, ...], bytes]) -> str:
+        """Equal for equal rounds, however they were sent; `prefixes` are those of the batch so far."""
+        digest = hashlib.sha256()
+        for side in self.sides:
+            prefix = prefixes.get(side.arms)
+            if prefix is None:
+                named = "".join([f"{len(arm)}:{arm}" for arm in side.arms])
+                prefix = prefixes[side.arms] = f"|{len(side.arms)}|{named}|".encode()
+            size = len(side.content) // CONTEXT_TYPE.itemsize
+            digest.update(b"%b%b%d|" % (side.domain.encode(), prefix, size))
             digest.update(side.content)
         return digest.hexdigest()
 
 
-@lru_cache(maxsize=256)
-def _begun(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> "hashlib._Hash":
-    """What most rounds begin with, for copies to go on from."""
-    return hashlib.sha256(_head(domain, arms, size_bytes))
-
-
-def _head(domain: Domain, arms: tuple[str, ...], size_bytes: int) -> bytes:
-    named = "".join(f"{len(arm)}:{arm}" for arm in arms)
-    return f"{domain}|{len(arms)}|{named}|{size_bytes // CONTEXT_TYPE.itemsize}|".encode()
-
-
 class Answered(Struct, frozen=True, gc=False):
-    """The answer to a round, written or to be written as JSON; `is_replay` when it had been answered before."""
+    """The answer to a round; `is_replay` when it had been answered before."""
 
-    body: dict[str, Any] | Raw
+    body: dict[str, Any]
     is_replay: bool
 
 
 class _Draft(Struct, frozen=True, gc=False):
-    """A decision on its way: who asked, which side of a round, and its id."""
+    """A decision to make: its request, its side of the round, and its id."""
 
     origin: DecisionOrigin
     side: Side
     decision_id: str
+
+    def event(self, chosen: Chosen) -> NewEvent:
+        """The decision as an event of the log."""
+        return decision_event(self.origin, self.side, self.decision_id, chosen)
 
 
 class _Decided(Struct, frozen=True, gc=False):
@@ -100,14 +130,57 @@ class _Decided(Struct, frozen=True, gc=False):
     domain: Domain
     answer: DecisionAnswer
     policy_version: int
-    spread: float | None = None
+    entropy: float | None = None
+
+
+class Batch(NamedTuple):
+    """Rounds that are decided under one policy and not written yet."""
+
+    served: Served
+    rounds: Sequence[Round]
+    drafts: Sequence[_Draft]
+    chosen: Sequence[Chosen]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no log can hold any of them."""
+        return all(round_.is_new for round_ in self.rounds)
+
+    def events(self) -> list[NewEvent]:
+        """The decisions as events of the log."""
+        return [each.event(chosen) for each, chosen in zip(self.drafts, self.chosen, strict=True)]
+
+    def rounds_apart(self) -> list["Batch"]:
+        """The same as one batch for each round."""
+        drafts, chosen = iter(self.drafts), iter(self.chosen)
+        return [
+            Batch(self.served, [each], list(islice(drafts, size)), list(islice(chosen, size)))
+            for each in self.rounds
+            for size in (len(each.sides),)
+        ]
+
+
+class _Group(NamedTuple):
+    """Drafts of one domain that are scored in one pass, and their places in the batch."""
+
+    places: list[int]
+    sides: list[Side]
+    decision_ids: list[str]
+    columns: list[list[int] | None]
+    contexts: Floats
+    eligible: Booleans | None
+
+    @property
+    def domain(self) -> Domain:
+        """The domain of all of them."""
+        return self.sides[0].domain
 
 
 class Selecting:
-    """Decides rounds. The one thing it waits for is a durable write.
+    """Decides rounds and writes them.
 
-    A relaxed experiment does not wait even for that, unless the caller named the request, for only
-    the log knows whether it was answered before, or as many decisions as may be are not written yet.
+    Decisions of a relaxed experiment are answered before they are durable. The exceptions are rounds
+    that the caller has named, for the log may hold them, and decisions beyond the unwritten bound.
     """
 
     def __init__(
@@ -124,66 +197,50 @@ class Selecting:
 
     async def select(self, served: Served, rounds: Sequence[Round]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
+        batch = self.decide(served, rounds) or await self.decide_in_thread(served, rounds)
+        return self.write_later(batch) or await self.write(batch)
+
+    def decide(self, served: Served, rounds: Sequence[Round]) -> Batch | None:
+        """The rounds with what is chosen for them; None if scoring them would hold up the event loop."""
+        count = sum([len(round_.sides) for round_ in rounds])
+        if not self._scorer.is_small(served.policy, count):
+            return None
+        drafts = _drafts(served, rounds)
+        with tracing.span("score", decisions=count):
+            groups = _groups(served, drafts)
+            selections = [
+                self._scorer.score(
+                    served.policy, each.domain, each.contexts, each.decision_ids, each.eligible
+                )
+                for each in groups
+            ]
+            return Batch(served, rounds, drafts, _chosen(served, groups, selections))
+
+    async def decide_in_thread(self, served: Served, rounds: Sequence[Round]) -> Batch:
+        """The same for any number of rounds and any policy, in the scorer's thread."""
         drafts = _drafts(served, rounds)
         with tracing.span("score", decisions=len(drafts)):
-            chosen = await self._score(served, drafts)
-        events = [
-            decision_event(draft.origin, draft.side, draft.decision_id, each)
-            for draft, each in zip(drafts, chosen, strict=True)
-        ]
-        if all(round_.is_new for round_ in rounds):
-            if served.spec.is_relaxed and self._event_log.can_append_later(len(events)):
-                self._append_later(served, events)
-            elif len(rounds) >= MANY:
-                return await self._answer_meanwhile(served, rounds, drafts, chosen, events)
-            else:
-                await self._event_log.append(events, wants_stored=False)
-            decided = [_new(served, *each) for each in zip(drafts, chosen, strict=True)]
-        else:
-            appended = await self._event_log.append(events)
-            made = zip(appended, drafts, chosen, strict=True)
-            decided = [_decided(served, *each) for each in made]
-        self._remember(served, decided)
-        self._count(served, decided)
-        return _answers(served, rounds, decided)
+            groups = _groups(served, drafts)
+            selections = await asyncio.gather(
+                *(
+                    self._scorer.select(
+                        served.policy, each.domain, each.contexts, each.decision_ids, each.eligible
+                    )
+                    for each in groups
+                )
+            )
+            return Batch(served, rounds, drafts, _chosen(served, groups, selections))
 
-    async def _answer_meanwhile(
-        self,
-        served: Served,
-        rounds: Sequence[Round],
-        drafts: Sequence[_Draft],
-        chosen: Sequence[Chosen],
-        events: Sequence[NewEvent],
-    ) -> list[Answered]:
-        """The answers, once written: under new ids they are known before, and made while the database works."""
-        is_sent = asyncio.Event()
-        written = asyncio.create_task(
-            self._event_log.append(events, on_sent=is_sent.set, wants_stored=False)
-        )
-        written.add_done_callback(lambda _: is_sent.set())  # or it never came so far
-        made = map(partial(_new, served), drafts, chosen)
-        decided: list[_Decided] = []
-        answers: list[Answered] = []
-        try:
-            await is_sent.wait()
-            for start in range(0, len(rounds), SLICE):
-                some = rounds[start : start + SLICE]
-                new = list(islice(made, sum(len(round_.sides) for round_ in some)))
-                answers += map(_encoded, _answers(served, some, new))
-                decided += new
-                await asyncio.sleep(0)  # others have their turn
-            self._remember(served, decided)  # should it fail, the log still holds none of them
-            await written
-        finally:
-            written.cancel()  # if nobody is there to be answered any more
-        self._count(served, decided)
-        return answers
-
-    def _append_later(self, served: Served, events: Sequence[NewEvent]) -> None:
+    def write_later(self, batch: Batch) -> list[Answered] | None:
+        """The answers of a relaxed experiment, written within milliseconds; None if they must be written first."""
+        served = batch.served
+        is_relaxed = served.spec.is_relaxed and batch.is_new
+        if not is_relaxed or not self._event_log.can_append_later(len(batch.drafts)):
+            return None
         refusal = REFUSALS.get(served.experiment.status)
         if refusal is not None:
             raise refusal
-        name = served.experiment.name
+        events, name = batch.events(), served.experiment.name
 
         def note_loss(error: ServiceError) -> None:
             if isinstance(error, UnknownExperiment):
@@ -193,49 +250,39 @@ class Selecting:
             log.error("decisions were answered and could not be written", extra=details)
 
         self._event_log.append_later(events, note_loss)
+        return self._answers(batch, None)
 
-    async def _score(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
-        """What is chosen for each draft."""
-        groups: defaultdict[Group, list[int]] = defaultdict(list)
-        is_per_arm = served.spec.is_per_arm
-        for index, draft in enumerate(drafts):
-            groups[draft.side.domain, len(draft.side.arms) if is_per_arm else 0].append(index)
-        if len(groups) == 1:
-            return await self._score_group(served, drafts)
-        scored = await asyncio.gather(
-            *(self._score_group(served, [drafts[i] for i in some]) for some in groups.values())
-        )
-        found: dict[int, Chosen] = {}
-        for some, chosen in zip(groups.values(), scored, strict=True):
-            found.update(zip(some, chosen, strict=True))
-        return [found[index] for index in range(len(drafts))]
+    async def write(self, batch: Batch) -> list[Answered]:
+        """The answers once all of the batch is durable: new decisions, or those that the log held."""
+        return self._answers(batch, await self._event_log.append(batch.events()))
 
-    async def _score_group(self, served: Served, drafts: Sequence[_Draft]) -> list[Chosen]:
-        sides = [draft.side for draft in drafts]
-        contexts = contexts_of(sides, served.spec)
-        ids = [draft.decision_id for draft in drafts]
-        columns = [_columns(served, side) for side in sides]
-        eligible = _eligible(served, columns)
-        try:
-            selection = await self._scorer.select(
-                served.policy, sides[0].domain, contexts, ids, eligible
-            )
-        except ValueError:  # of bodies whose numbers nobody has looked at before
-            refuse_numbers(served.spec.context_shape)
-        return chosen_arms(selection, sides, columns, served.policy.version.encoder_version)
-
-    def _remember(self, served: Served, decided: Sequence[_Decided]) -> None:
-        """Whose decisions these are, for their rewards."""
+    def _answers(self, batch: Batch, appended: Sequence[Appended] | None) -> list[Answered]:
+        """Answer, remember and count decisions; what was `appended` may have been there before."""
+        served = batch.served
+        made = zip(batch.drafts, batch.chosen, strict=True)
+        if appended is None:
+            decided = [_new(*each) for each in made]
+        else:
+            decided = [
+                _new(draft, chosen) if created else _stored(event)
+                for (draft, chosen), (event, created) in zip(made, appended, strict=True)
+            ]
         owner = Owner(served.experiment.experiment_id, served.experiment.name)
         self._recent.add([each.answer.decision_id for each in decided], owner)
+        self._count(served, decided)
+        sides = iter(decided)
+        return [
+            _answered(served, round_, list(islice(sides, len(round_.sides))))
+            for round_ in batch.rounds
+        ]
 
     def _count(self, served: Served, decided: Sequence[_Decided]) -> None:
-        """The new ones."""
-        spreads: defaultdict[Domain, list[float]] = defaultdict(list)
+        """Count the new ones."""
+        entropies: defaultdict[Domain, list[float]] = defaultdict(list)
         for each in decided:
-            if each.spread is not None:
-                spreads[each.domain].append(each.spread)
-        for domain, some in spreads.items():
+            if each.entropy is not None:
+                entropies[each.domain].append(each.entropy)
+        for domain, some in entropies.items():
             self._metrics.count_decisions(served.experiment.name, domain, len(some), sum(some))
 
 
@@ -243,10 +290,10 @@ def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
     """The decisions to make, in the order of the rounds and of their sides."""
     experiment_id, version = served.experiment.experiment_id, served.policy.version.version
     asked: list[tuple[DecisionOrigin, Side]] = []
+    prefixes: dict[tuple[str, ...], bytes] = {}
     for round_ in rounds:
-        origin = DecisionOrigin(
-            experiment_id, round_.request_id, round_.digest(), version, round_.is_new
-        )
+        digest = round_.digest(prefixes)
+        origin = DecisionOrigin(experiment_id, round_.request_id, digest, version, round_.is_new)
         asked += [(origin, side) for side in round_.sides]
     return [
         _Draft(origin, side, decision_id)
@@ -254,15 +301,39 @@ def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
     ]
 
 
-def _answers(
-    served: Served, rounds: Sequence[Round], decided: Sequence[_Decided]
-) -> list[Answered]:
-    sides = iter(decided)
-    return [_answered(served, round_, list(islice(sides, len(round_.sides)))) for round_ in rounds]
+def _groups(served: Served, drafts: Sequence[_Draft]) -> list[_Group]:
+    """The drafts by what can be scored together: a domain, and an arm count where arms have contexts."""
+    places: defaultdict[tuple[Domain, int], list[int]] = defaultdict(list)
+    is_per_arm = served.spec.is_per_arm
+    for place, draft in enumerate(drafts):
+        places[draft.side.domain, len(draft.side.arms) if is_per_arm else 0].append(place)
+    return [_group(served, drafts, some) for some in places.values()]
 
 
-def _encoded(answered: Answered) -> Answered:
-    return Answered(Raw(_encode(answered.body)), answered.is_replay)
+def _group(served: Served, drafts: Sequence[_Draft], places: list[int]) -> _Group:
+    some = [drafts[place] for place in places]
+    sides = [draft.side for draft in some]
+    columns = [_columns(served, side) for side in sides]
+    return _Group(
+        places,
+        sides,
+        [draft.decision_id for draft in some],
+        columns,
+        contexts_of(sides, served.spec),
+        _eligible(served, columns),
+    )
+
+
+def _chosen(
+    served: Served, groups: Sequence[_Group], selections: Sequence[Selection]
+) -> list[Chosen]:
+    """What is chosen for each draft, in their order."""
+    encoder_version = served.policy.version.encoder_version
+    found: dict[int, Chosen] = {}
+    for group, selection in zip(groups, selections, strict=True):
+        chosen = chosen_arms(selection, group.sides, group.columns, encoder_version)
+        found.update(zip(group.places, chosen, strict=True))
+    return [found[place] for place in range(len(found))]
 
 
 def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:
@@ -271,25 +342,17 @@ def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Ans
         "request_id": round_.request_id,
         "policy_version": decided[0].policy_version,
     }
-    is_replay = True
     for each in decided:
-        body[each.domain._value_] = each.answer  # which `value` looks up in Python
-        is_replay = is_replay and each.spread is None
-    return Answered(body, is_replay)
+        body[each.domain.value] = each.answer
+    return Answered(body, is_replay=all(each.entropy is None for each in decided))
 
 
-def _new(served: Served, draft: _Draft, chosen: Chosen) -> _Decided:
-    # A call that names its arms may be the only one that ever names these.
-    of_arms = by_arm(served.spec.arms) if chosen.arms is served.spec.arms else None
-    answer = new_answer(draft.decision_id, chosen, of_arms)
-    policy_version = draft.origin.policy_version
-    return _Decided(draft.side.domain, answer, policy_version, chosen.odds.entropy)
+def _new(draft: _Draft, chosen: Chosen) -> _Decided:
+    answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload)
+    return _Decided(draft.side.domain, answer, draft.origin.policy_version, chosen.entropy)
 
 
-def _decided(served: Served, appended: Appended, draft: _Draft, chosen: Chosen) -> _Decided:
-    event, created = appended
-    if created:  # under the id that was made for it
-        return _new(served, draft, chosen)
+def _stored(event: StoredEvent) -> _Decided:
     assert event.domain is not None and event.policy_version is not None  # noqa: S101, PT018
     return _Decided(event.domain, stored_answer(event), event.policy_version)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -11,8 +10,8 @@ from msgspec.json import Encoder
 
 from model import Booleans, Floats, Policy, TargetSelection
 from service.codec.target_contexts import TargetRows
-from service.deciding.devices import CPU, Placement
 from service.deciding.policies import Served
+from service.deciding.scorer import CPU, Placement, fits_loop
 from service.deciding.uploads import Stored, Uploading
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
@@ -21,10 +20,6 @@ from service.ops import tracing
 
 T = TypeVar("T")
 _encode = Encoder().encode
-# Of the contexts: some milliseconds of work, which a thread would make dearer by a half. More than
-# that is scored in a thread, beside other requests.
-INLINE_NUMBERS = 1 << 15
-FEW_ARMS = 64
 
 
 class TargetDecision(Struct, gc=False):
@@ -123,8 +118,6 @@ class TargetSelecting:
     async def _selected(self, served: Served, group: TargetRows) -> TargetSelection:
         try:
             return await _scored(self._placement.usable(served.policy), served.spec, group)
-        except ValueError as error:
-            raise InvalidRequest("The model refuses the contexts.") from error
         except RuntimeError as error:
             if not self._placement.is_lost_by(error):
                 raise
@@ -134,7 +127,7 @@ class TargetSelecting:
 async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
     # Requests are not joined here: products over other batches round differently, and the same
     # file scored offline must give the same bits.
-    if group.contexts.size <= INLINE_NUMBERS and policy.device.type == CPU:
+    if policy.device.type == CPU and fits_loop(policy, len(group.rows)):
         return selected(policy, spec, group)
     return await asyncio.to_thread(selected, policy, spec, group)
 
@@ -214,9 +207,8 @@ def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]
     """The chosen arm of each row and the probabilities; those of an arm without ties are made once."""
     names = {column: arm for arm, column in columns.items()}
     certain = np.empty(selection.probabilities.shape[1], dtype=object)
-    sure_of = _kept_certain if len(columns) <= FEW_ARMS else _certain
     for column in np.flatnonzero(np.bincount(selection.arms)).tolist():
-        certain[column] = sure_of(names[column], tuple(columns))
+        certain[column] = _certain(names[column], tuple(columns))
     found: list[Raw] = certain.take(selection.arms).tolist()
     for row in selection.tied.tolist():
         chosen = names[int(selection.arms[row])]
@@ -226,9 +218,6 @@ def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]
 
 def _certain(chosen: str, arms: tuple[str, ...]) -> Raw:
     return _two_fields(chosen, {arm: float(arm == chosen) for arm in arms})
-
-
-_kept_certain = lru_cache(maxsize=1024)(_certain)  # for a few arms: it is short, and soon found
 
 
 def _with_probabilities(arm: str | None, columns: dict[str, int], chances: np.ndarray) -> Raw:

@@ -7,13 +7,13 @@ from itertools import islice
 
 import msgspec
 
-from service.auth.tenants import UNNAMED, Realm
+from service.auth.tenants import UNNAMED, TenantScope
 from service.codec.decisions import DecisionPayload
-from service.errors import ExperimentExists, check_identifier
+from service.errors import ExperimentExists
 from service.evaluating.experiment_log import IMPORTED
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision
-from service.records import Domain, EventKind, Experiment, NewEvent
+from service.records import Domain, EventKind, Experiment, NewEvent, check_identifier
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 
@@ -40,11 +40,11 @@ class Importer:
     """
 
     def __init__(
-        self, experiments: Experiments, event_log: EventLog, realm: Realm = UNNAMED
+        self, experiments: Experiments, event_log: EventLog, tenant_scope: TenantScope = UNNAMED
     ) -> None:
         self._experiments = experiments
         self._event_log = event_log
-        self._realm = realm
+        self._tenant_scope = tenant_scope
 
     async def run(self, spec: ExperimentSpec, decisions: Iterable[LoggedDecision]) -> Imported:
         """Create the experiment, or go on with one declared alike, and write the log."""
@@ -60,7 +60,7 @@ class Importer:
 
     async def _experiment(self, spec: ExperimentSpec) -> Experiment:
         spec.check()
-        name = self._realm.new_full_name(spec.name)
+        name = self._tenant_scope.new_full_name(spec.name)
         try:
             return await self._experiments.create(name, **spec.row())
         except ExperimentExists:

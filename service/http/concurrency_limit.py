@@ -1,26 +1,33 @@
-"""How many requests may be at work at once, so that none waits long in line.
+"""How many requests may be in flight at once, so that none waits long in a queue.
 
-Little's law: requests at work = requests answered a second × the time that each takes. When even
-the fastest request took longer than it should, for half a second on end, a line stands in front
-of everyone, and the number that may be at work is cut to what would be answered in time. A burst, a
-pause of the process or a few long requests do not do that: somebody is fast in between. While all
-is well the number grows again, slowly.
+Little's law: requests in flight = requests answered a second × the time that each takes. When even
+the fastest request takes too long, for half a second on end, there is a queue. The limit is then cut
+to what would be answered in time. A burst or a few long requests do not do that: others are fast in
+between. While all is well the limit grows again, slowly.
 
-A request is at work while it costs us something. One that waits for its caller to send the rest of
-its body stands aside: callers that are slow on purpose keep nobody else out.
+A request that waits for its caller to send the rest of its body is paused and does not count: slow
+callers keep nobody else out. Requests in excess are refused before any work is done for them.
 """
 
 import asyncio
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.codec.wire import Answer, Header, request_id_of
 from service.errors import Overloaded
+from service.http.problems import problem_answer, send_answer
 from service.metrics import Metrics
+from service.ops.supervisor import Readiness
+
+UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
+ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 INTERVAL_SECONDS = 0.1
 STANDING_INTERVALS = 5  # a disk may pause for some tenths of a second: that is no line
@@ -32,7 +39,7 @@ GROWTH = 16  # an interval: from the floor to some hundreds in seconds
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Most requests at work (and as many aside), and how long the fastest of them may take."""
+    """Most requests in flight (and as many paused), and how long the fastest of them may take."""
 
     max_in_flight: int
     target_seconds: float
@@ -47,7 +54,7 @@ class ConcurrencyLimit:
         self._clock = clock
         self.limit = self._most
         self.in_flight = 0
-        self.aside = 0
+        self.paused = 0
         self._slow_intervals = 0
         self._fastest = math.inf
         self._peak = 0
@@ -55,7 +62,7 @@ class ConcurrencyLimit:
 
     @property
     def is_open(self) -> bool:
-        """Whether one more request may be at work."""
+        """Whether one more request may be in flight."""
         return self.in_flight < self.limit
 
     def enter(self) -> float:
@@ -77,22 +84,22 @@ class ConcurrencyLimit:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more are at work than may be, for some came back from aside."""
+        """Whether more are in flight than may be, for some were resumed."""
         return self.in_flight > self.limit
 
     @property
-    def is_open_aside(self) -> bool:
-        """Whether one more request may stand aside: what they hold of their bodies takes memory."""
-        return self.aside < self._most
+    def can_pause(self) -> bool:
+        """Whether one more request may be paused: what they hold of their bodies takes memory."""
+        return self.paused < self._most
 
-    def step_aside(self) -> None:
-        """A request at work begins to wait for its caller."""
-        self.aside += 1
+    def pause(self) -> None:
+        """A request in flight begins to wait for its caller."""
+        self.paused += 1
         self.in_flight -= 1
 
-    def step_back(self) -> float:
-        """Its caller has sent something: it is at work again, whether there is room or not."""
-        self.aside -= 1
+    def resume(self) -> float:
+        """Its caller has sent something: it is in flight again, whether there is room or not."""
+        self.paused -= 1
         return self.enter()
 
     def _begin_interval(self, now: float) -> None:
@@ -110,11 +117,11 @@ class ConcurrencyLimit:
             self.limit = min(self._most, self.limit + GROWTH)
 
 
-VISIT = "visit"  # where a request's scope keeps it
+IN_FLIGHT = "in_flight"  # where a request's scope keeps it
 
 
-class Visit:
-    """A request that is at work from now until its end."""
+class InFlight:
+    """A request that is in flight from now until its end."""
 
     __slots__ = ("_limit", "_since")
 
@@ -127,65 +134,139 @@ class Visit:
         self._limit.leave(self._since)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Meanwhile the request waits for its caller; its time is counted from then on."""
-        if not self._limit.is_open_aside:
+        if not self._limit.can_pause:
             raise Overloaded
-        self._limit.step_aside()
+        self._limit.pause()
         try:
             yield
         finally:
-            self._since = self._limit.step_back()
+            self._since = self._limit.resume()
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others took the room while it stood aside."""
+        """Whether others took its place while it was paused."""
         return self._limit.is_exceeded
 
 
 @contextmanager
-def aside(scope: Mapping[str, Any]) -> Iterator[None]:
+def paused(scope: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile the request of this scope waits for its caller, if it is counted at all."""
-    visit: Visit | None = scope.get(VISIT)
-    if visit is None:
+    request: InFlight | None = scope.get(IN_FLIGHT)
+    if request is None:
         yield
         return
-    with visit.aside():
+    with request.paused():
         yield
 
 
 def is_crowded(scope: Mapping[str, Any]) -> bool:
-    """Whether others took the room of this scope's request while it stood aside."""
-    visit: Visit | None = scope.get(VISIT)
-    return visit is not None and visit.is_crowded
+    """Whether others took the place of this scope's request while it was paused."""
+    request: InFlight | None = scope.get(IN_FLIGHT)
+    return request is not None and request.is_crowded
 
 
-Answers = tuple[str, str, int | None]  # route, method and status
+class MetricsBuffer:
+    """Counts requests; how many are in flight is written once an event-loop tick.
 
-
-class RequestTally:
-    """What the metrics will be told at the end of the turn."""
+    With several workers a write goes to a shared file: two for each request would cost a tenth of a select.
+    """
 
     def __init__(self, metrics: Metrics, limit: ConcurrencyLimit) -> None:
         self._metrics = metrics
         self._limit = limit
-        self._seconds: defaultdict[Answers, list[float]] = defaultdict(list)
         self._is_due = False
 
     def add(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """A request is over that took so long; no status if it was not answered."""
-        self._seconds[route, method, status].append(seconds)
-        self.tell_soon()
+        self._metrics.observe_request(route, method, status, seconds)
+        self.write_soon()
 
-    def tell_soon(self) -> None:
-        """There is something to tell, if only that a request came in or went."""
+    def write_soon(self) -> None:
+        """Write the number of requests in flight at the end of this tick."""
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._write)
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         self._is_due = False
-        self._metrics.requests_in_flight.set(self._limit.in_flight + self._limit.aside)
-        for answers, seconds in self._seconds.items():
-            self._metrics.observe_requests(*answers, seconds)
-        self._seconds.clear()
+        self._metrics.requests_in_flight.set(self._limit.in_flight + self._limit.paused)
+
+
+class Shedding:
+    """Counts requests in and out, and answers 503 for those that would have to wait too long."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        buffer: MetricsBuffer,
+        readiness: Readiness,
+        limit: ConcurrencyLimit,
+    ) -> None:
+        self._app = app
+        self._limit = limit
+        self._buffer = buffer
+        self._problems = metrics.problems.labels(Overloaded.slug)
+        self._readiness = readiness
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on while there is room."""
+        if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
+            await self._app(scope, receive, send)
+        elif self.has_room:
+            await self._work(scope, receive, send)
+        else:
+            await self._refuse(scope, send)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may be at work."""
+        return self._limit.is_open
+
+    def enter(self) -> float:
+        """Count a request in whose body is there; what is returned is for `leave`."""
+        self._buffer.write_soon()
+        return self._limit.enter()
+
+    def leave(self, entered: float) -> float:
+        """Count it out; the seconds that it took."""
+        return self._limit.leave(entered)
+
+    def early_refusal(self, url: bytes, headers: Iterable[Header]) -> bytes | None:
+        """The answer to a request in excess as it is sent; none where there is room.
+
+        A process that is about to stop answers the long way, which closes the connection.
+        """
+        if self.has_room or not self._readiness.is_ready:
+            return None
+        if url.partition(b"?")[0].decode("ascii", "replace") in ALWAYS_OPEN:
+            return None
+        request_id = request_id_of(headers)
+        refusal = self._refused(request_id)
+        return b"%b\r\n%b" % (refusal.head(request_id), refusal.body)
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._buffer.write_soon()
+        request = scope[IN_FLIGHT] = InFlight(self._limit)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            request.end()
+            self._buffer.write_soon()
+
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        request_id = request_id_of(scope["headers"])
+        refusal = self._refused(request_id)
+        named = (*refusal.headers, (b"x-request-id", request_id.encode()))
+        closes = not self._readiness.is_ready
+        await send_answer(replace(refusal, headers=named, closes=closes), send)
+
+    def _refused(self, request_id: str) -> Answer:
+        """The answer to a request in excess, counted."""
+        self._problems.inc()
+        # No time to look at a clock: it was next to nothing.
+        self._buffer.add(UNMATCHED, "POST", Overloaded.status, 0.0)
+        return problem_answer(Overloaded(), request_id)

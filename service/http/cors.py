@@ -1,4 +1,6 @@
-"""Pages of other origins: shut out unless their origin is on a list (CORS), and never half in.
+"""What browsers are told: security headers, and pages of other origins (CORS).
+
+Pages of other origins are shut out unless their origin is on a list.
 
 A service that asks for no key would obey any page that its user's browser shows. Such pages
 cannot read an answer, but they could change something: those requests are refused here.
@@ -10,8 +12,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.codec.wire import protected
 from service.errors import OriginRefused
-from service.http.problems import Problems
+from service.http.problems import Problems, send_answer
 
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT = {
@@ -48,7 +51,7 @@ class CrossOrigin:
             app = Response(status_code=204, headers=PREFLIGHT) if is_preflight else self._app
             await app(scope, receive, _sharing(send, origin))
         elif self._is_unguarded and scope["method"] not in HARMLESS and _is_foreign(headers):
-            await self._problems.answer(OriginRefused())(scope, receive, send)
+            await send_answer(self._problems.answer(OriginRefused()), send)
         else:
             await self._app(scope, receive, send)
 
@@ -77,3 +80,20 @@ def _sharing(send: Send, origin: str) -> Send:
         await send(message)
 
     return send_shared
+
+
+class SecurityHeaders:
+    """Adds them to each answer; what an answer says by itself stands."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with a send that adds the headers."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = protected(message.get("headers", ()))
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,25 +1,167 @@
-"""The express lane: a plain request to a hot route passes the whole door in one step, and needs no ASGI.
+"""The fast path: a plain request to a fast route is answered without ASGI.
 
-The layers of the door are there for what they refuse, delay or change. Of a request for a hot route
-whose body is there, which no browser's page sent and for which there is room, that can only be its
-key: it is asked for, counted, timed and answered here, by the layers' own methods. The server hands
-such requests over as they come; all others pass the layers one by one.
+FastAPI documents the fast routes, and nothing of it runs when they are called. A handler takes a `Call`,
+whose body is read, and the query's parameters by name. It returns a coroutine or a future of an `Answer`.
+ASGI calls the same handler: `FastRoutes` by the path alone, FastAPI's router on any other way in (a
+mounted app, a prefix).
+
+The middleware is there for what it refuses, delays or changes. A plain request is a POST to a fast route,
+with its whole body, from no browser's page, while there is room. Only its key can be wrong, so `FastPath`
+checks the key and calls the handler. It uses the middleware's own methods: same ids, times, metrics.
 """
 
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
+from urllib.parse import parse_qs
 
-from msgspec.structs import replace
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError, create_model
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.auth.keys import Caller
+from service.auth.tenants import TenantScope
+from service.codec.wire import Answer, Header
 from service.errors import ServiceError
-from service.http.auth import Guard
-from service.http.hot_routes import Answer, Call, Header, HotRoutes
-from service.http.load_shedding import Shedding
-from service.http.middleware import CLOSE, RequestScope, encoded, protected, request_id_of
-from service.ops import logs
+from service.http.concurrency_limit import Shedding
+from service.http.middleware import Begun, Guard, Limits, RequestScope
+from service.http.problems import Problems, refused_parameters, response_of, send_answer
+from service.ops import logs, tracing
+from service.services import Services
 
-# What a layer has to look at: pages of other origins, compression, a body that is asked for or endless.
+NO_QUERY: Mapping[str, Any] = {}
+MAX_CACHED_QUERY = 512
+
+
+class Call(Request):
+    """A request to a fast route, with its body."""
+
+    def __init__(self, scope: Scope, content: bytes) -> None:
+        # Without Starlette's own: what it sets up is for reading the body, which is done.
+        self.scope = scope
+        self.content = content
+
+    @property
+    def services(self) -> Services:
+        """The collaborators, from the server's lifespan."""
+        found: Services = self.scope["state"]["services"]
+        return found
+
+    @property
+    def tenant_scope(self) -> TenantScope:
+        """The experiments that the caller may know of."""
+        caller: Caller = self.scope["caller"]
+        return caller.tenant_scope
+
+    def header(self, wanted: bytes) -> str | None:
+        """The first header of this name, in lower case."""
+        for name, value in self.scope["headers"]:
+            if name == wanted:
+                return str(value, "latin-1")
+        return None
+
+
+Handler = Callable[..., Awaitable[Answer]]
+
+
+class FastRoute(APIRoute):
+    """A route that decodes its own query and solves no dependencies."""
+
+    def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
+        if options.get("dependencies"):
+            raise ValueError(f"{path} is a fast route: no dependency would be solved for it")
+        self._handler = endpoint
+        self._read_query = _query_reader(endpoint)
+        super().__init__(path, endpoint, **options)
+
+    def answer(self, scope: Scope, content: bytes) -> Awaitable[Answer]:
+        """The handler's answer; raises `ServiceError`s, now or when it is awaited."""
+        query = scope["query_string"]
+        parameters = self._read_query(query) if query else NO_QUERY
+        return self._handler(Call(scope, content), **parameters)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler for FastAPI's router."""
+
+        async def handle(request: Request) -> Response:
+            return response_of(await self.answer(request.scope, await request.body()))
+
+        return handle
+
+
+class FastRoutes:
+    """Calls fast routes without a search; all else is the app's.
+
+    What must be known of a request before its route is called, who sends it above all, is asked
+    here: `scope["route"]` is the route.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], problems: Problems) -> None:
+        self._app = app
+        self._problems = problems
+        self._routes = {route.path: route for route in routes if isinstance(route, FastRoute)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or pass on."""
+        route = self.find(scope)
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        content = (await receive())["body"]  # whole: `Admission` has read it
+        await send_answer(await self.answer(route, scope, content), send)
+
+    def find(self, scope: Scope) -> FastRoute | None:
+        """The route that a request is for; none if it is not a hot one."""
+        is_posted = scope["type"] == "http" and scope["method"] == "POST"
+        return self.at(scope["path"]) if is_posted else None
+
+    def at(self, path: str) -> FastRoute | None:
+        """The route of posts to this path."""
+        return self._routes.get(path)
+
+    async def answer(self, route: FastRoute, scope: Scope, content: bytes) -> Answer:
+        """What a route answers, problems included."""
+        scope["route"] = route
+        try:
+            return await route.answer(scope, content)
+        except ServiceError as error:
+            return self.refusal(error)
+
+    def refusal(self, error: ServiceError) -> Answer:
+        """What callers are told of an error."""
+        return self._problems.answer(error)
+
+
+def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:
+    """A reader of the handler's query parameters, by FastAPI's rules: unknown ones are ignored."""
+    parameters = list(inspect.signature(endpoint).parameters.values())[1:]
+    fields: dict[str, Any] = {each.name: (each.annotation, each.default) for each in parameters}
+    model = create_model("Query", **fields)
+    many = {each.name for each in parameters if "list" in str(each.annotation)}
+
+    def read(query: bytes) -> Mapping[str, Any]:
+        given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
+        found = {name: values if name in many else values[-1] for name, values in given.items()}
+        return _validated(model, found)
+
+    # Callers repeat few queries, and reading one is a fifth of a binary select. It holds no key.
+    cached = lru_cache(maxsize=256)(read)
+    return lambda query: (cached if len(query) <= MAX_CACHED_QUERY else read)(query)
+
+
+def _validated(model: type[BaseModel], found: dict[str, Any]) -> Mapping[str, Any]:
+    try:
+        checked = model.model_validate(found)
+    except ValidationError as error:
+        raise refused_parameters(error.errors()) from None
+    return {name: getattr(checked, name) for name in checked.model_fields_set}
+
+
+# The middleware looks at these: other origins, compression, a body that is asked for or endless.
 SPECIAL = frozenset({b"origin", b"content-encoding", b"expect", b"transfer-encoding"})
 FastRequest = dict[str, Any]  # the ASGI scope of a request on the fast path
 
@@ -34,33 +176,33 @@ class Exchange(Protocol):
         """Run it beside other requests; a server that stops waits for it."""
 
 
-class ExpressLane:
-    """Answers plain requests to hot routes."""
+class FastPath:
+    """Answers plain requests to fast routes."""
 
     def __init__(
         self,
         *,
-        routes: HotRoutes,
+        routes: FastRoutes,
         guard: Guard,
         requests: RequestScope,
         shedding: Shedding,
-        max_body_bytes: int,
+        limits: Limits,
     ) -> None:
         self.requests = requests
         self.shedding = shedding
-        self.routes = routes
+        self._routes = routes
         self._guard = guard
-        self._max_body_bytes = max_body_bytes
+        self._limits = limits
 
     def find(
         self, method: bytes, url: bytes, headers: Sequence[Header], state: Mapping[str, Any]
     ) -> FastRequest | None:
-        """The request that has this head; none if the layers must look at it."""
+        """The request that has this head; none if it must pass the middleware."""
         is_open = self.shedding.has_room and not self.requests.is_last
         if method != b"POST" or not is_open or b"#" in url:
             return None
         path, _, query = url.partition(b"?")
-        route = self.routes.at(path.decode("latin-1"))
+        route = self._routes.at(path.decode("latin-1"))
         if route is None or not self._is_plain(dict(headers)):
             return None
         return {
@@ -74,69 +216,69 @@ class ExpressLane:
         }
 
     def take(self, request: FastRequest, content: bytes, exchange: Exchange) -> None:
-        """Answer a request whose body is all there, now or later."""
-        reply = _Reply(self, request, exchange)
-        token = logs.resume(reply.fields)
+        """Answer a request whose body is complete, now or later."""
+        begun = self.requests.begin(request["headers"])
+        reply = _Reply(self, request["path"], begun, exchange)
         try:
-            refusal = self._guard.admit(request)
-            reply.fields = logs.context()
-            if refusal is None:
-                request["route"].begin(Call(request, content), reply)
-            else:
-                reply.answer(Answer.of(refusal))
+            with tracing.within(begun.span):
+                refusal = self._guard.admit(request)
+                if refusal is not None:
+                    reply.answer(refusal)
+                else:
+                    reply.wait(request["route"].answer(request, content))
         except Exception as error:  # noqa: BLE001 - the last one who can answer
             reply.fail(error)
         finally:
-            logs.leave(token)  # the caller goes on with other requests
+            logs.leave(begun.token)  # the connection goes on with other requests
 
     def _is_plain(self, headers: Mapping[bytes, bytes]) -> bool:
-        length = headers.get(b"content-length", b"0")
-        is_small = len(length) < 20 and int(length) <= self._max_body_bytes
+        is_small = self._limits.is_small(headers.get(b"content-length", b"0"))
         return is_small and SPECIAL.isdisjoint(headers)
 
 
 class _Reply:
-    """A request on the lane: answered once, and then over."""
+    """The answer to a request on the fast path, sent once.
 
-    __slots__ = ("_entered", "_exchange", "_lane", "_path", "_request_id", "fields")
+    All its methods run in the request's own context, which its log lines are of.
+    """
 
-    def __init__(self, lane: ExpressLane, request: FastRequest, exchange: Exchange) -> None:
-        self._lane = lane
-        self._path = request["path"]
+    __slots__ = ("_begun", "_entered", "_exchange", "_fast_path", "_route")
+
+    def __init__(self, fast_path: FastPath, route: str, begun: Begun, exchange: Exchange) -> None:
+        self._fast_path = fast_path
+        self._route = route
+        self._begun = begun
         self._exchange = exchange
-        self._request_id = request_id_of(request["headers"])
-        self._entered = lane.shedding.enter()
-        self.fields: Mapping[str, Any] = {"request_id": self._request_id}  # of its log lines
+        self._entered = fast_path.shedding.enter()
+
+    def wait(self, pending: Awaitable[Answer]) -> None:
+        """Send what comes of a future or a coroutine."""
+        if isinstance(pending, asyncio.Future):
+            pending.add_done_callback(self._take)  # without a task: a select has one future
+        else:
+            self._exchange.run(self._finish(pending))
 
     def answer(self, answer: Answer) -> None:
         """Send this."""
-        is_last = self._lane.requests.is_last
-        if CLOSE in answer.headers:  # which is the server's to say
-            others = tuple(each for each in answer.headers if each != CLOSE)
-            is_last, answer = True, replace(answer, headers=others)
-        head = _head(answer, self._request_id)
+        is_last = answer.closes or self._fast_path.requests.is_last
+        head = answer.head(self._begun.request_id)
         try:
             self._exchange.answer(answer.status, head, answer.body, is_last=is_last)
         finally:
             self._end(answer.status)
 
     def fail(self, error: Exception) -> None:
-        """Send what callers are told of the error."""
-        token = logs.resume(self.fields)
-        try:
-            if isinstance(error, ServiceError):
-                answer = self._lane.routes.refusal(error)
-            else:
-                answer = Answer.of(self._lane.requests.crash(error))
-        finally:
-            logs.leave(token)
-        self.answer(answer)
+        """Send what callers are told of an error."""
+        self.answer(self._fast_path.requests.failure(error))
 
-    def later(self, work: Awaitable[Answer]) -> None:
-        """Send what comes of the work."""
-        self._exchange.run(self._worked(work))
+    def _take(self, future: asyncio.Future[Answer]) -> None:
+        error = future.exception()
+        if error is None:
+            self.answer(future.result())
+        elif isinstance(error, Exception):
+            self.fail(error)
 
-    async def _worked(self, work: Awaitable[Answer]) -> None:
+    async def _finish(self, work: Awaitable[Answer]) -> None:
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - the last one who can answer
@@ -148,16 +290,5 @@ class _Reply:
             self.answer(answer)
 
     def _end(self, status: int | None) -> None:
-        seconds = self._lane.shedding.leave(self._entered)
-        self._lane.requests.note(self._path, "POST", status, seconds, self.fields)
-
-
-def _head(answer: Answer, request_id: str) -> bytes:
-    usual = _usual_head(answer.content_type, answer.headers)
-    length = len(answer.body)
-    return b"%bcontent-length: %d\r\nx-request-id: %b\r\n" % (usual, length, request_id.encode())
-
-
-@lru_cache(maxsize=256)
-def _usual_head(content_type: Header, others: tuple[Header, ...]) -> bytes:
-    return encoded(protected([content_type, *others]))
+        self._fast_path.shedding.leave(self._entered)
+        self._fast_path.requests.end(self._begun, self._route, "POST", status)

@@ -1,51 +1,68 @@
-"""What every request passes, as plain ASGI: its id and time, then the limits at the door."""
+"""What every request passes, as plain ASGI: its id, time and span, then its key, then its body.
+
+The key is checked before the body is read: a request without a good one costs next to nothing.
+"""
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from starlette.responses import Response
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Overloaded, PayloadTooLarge, UnsupportedMediaType
-from service.http.concurrency_limit import RequestTally, aside, is_crowded
-from service.http.problems import Problems
-from service.http.promptly import Promptly
+from service.auth.access import METRICS, Access, declared
+from service.auth.keys import EVERYONE, Caller
+from service.codec.wire import CLOSE, Answer, Header, request_id_of
+from service.errors import (
+    KeyRefused,
+    KeyRequired,
+    NotGranted,
+    Overloaded,
+    PayloadTooLarge,
+    ServiceError,
+    UnsupportedMediaType,
+)
+from service.http.concurrency_limit import UNMATCHED, MetricsBuffer, is_crowded, paused
+from service.http.problems import Problems, send_answer
 from service.ops import logs, tracing
 from service.ops.supervisor import Readiness
-from service.records import uuid7
 
-SANE_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 STREAMED = frozenset({"/target/contexts"})
-UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
-CLOSE = (b"connection", b"close")
-ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+SCHEME = "bearer"
 
 log = logging.getLogger(__name__)
 
 
+class Begun(NamedTuple):
+    """A request that has begun: its id, what its log lines had before, when it came, its span."""
+
+    request_id: str
+    token: Token[Mapping[str, Any]]
+    started: float
+    span: "tracing.Span | None"
+
+
 class RequestScope:
-    """Gives a request its id, times it, and answers for it when it crashes."""
+    """Gives a request its id and its span, times it, and answers for it when it crashes."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
         problems: Problems,
-        tally: RequestTally,
+        buffer: MetricsBuffer,
         readiness: Readiness,
         slow_seconds: float,
     ) -> None:
         self._app = app
         self._problems = problems
-        self._tally = tally
+        self._buffer = buffer
         self._readiness = readiness
         self._slow_seconds = slow_seconds
 
@@ -54,27 +71,38 @@ class RequestScope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = self.begin(scope)
+        begun = self.begin(scope["headers"])
         answer = _Answer(send, self, begun)
         try:
-            await self._guarded(scope, receive, answer)
+            with tracing.within(begun.span):
+                await self._guarded(scope, receive, answer)
         finally:
-            self.end(scope, begun, answer.status)
+            route = getattr(scope.get("route"), "path", UNMATCHED)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self.end(begun, route, method, answer.status)
+            logs.leave(begun.token)
 
-    def begin(self, scope: Scope) -> "Begun":
-        """Give a request its id, which all its log lines have until its end."""
-        request_id = request_id_of(scope["headers"])
-        return Begun(request_id, logs.enter(request_id=request_id), time.perf_counter())
+    def begin(self, headers: Iterable[Header]) -> Begun:
+        """Give a request its id, which all its log lines have until `logs.leave` of its token."""
+        request_id = request_id_of(headers)
+        span = tracing.begin_request(headers, request_id)
+        if span is None:
+            token = logs.enter(request_id=request_id)
+        else:
+            token = logs.enter(request_id=request_id, trace_id=tracing.trace_id(span))
+        return Begun(request_id, token, time.perf_counter(), span)
 
-    def end(self, scope: Scope, begun: "Begun", status: int | None) -> None:
-        """Note how a request ended; its log lines end here."""
+    def end(self, begun: Begun, route: str, method: str, status: int | None) -> None:
+        """Note how a request was answered, none if it was not; called where its log lines are its own."""
         seconds = time.perf_counter() - begun.started
-        route = getattr(scope.get("route"), "path", UNMATCHED)
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        self.note(route, method, status, seconds, logs.context())
-        logs.leave(begun.token)
+        self._buffer.add(route, method, status, seconds)
+        if seconds > self._slow_seconds:
+            details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
+            log.warning("a request was slow", extra={**details, "status": status})
+        if begun.span is not None:
+            tracing.end_request(begun.span, method, route, status or 500)
 
-    def headers(self, begun: "Begun") -> list[tuple[bytes, bytes]]:
+    def headers(self, begun: Begun) -> list[Header]:
         """What every answer says of its request."""
         identity = (b"x-request-id", begun.request_id.encode())
         return [identity, *([CLOSE] if self.is_last else ())]
@@ -84,41 +112,19 @@ class RequestScope:
         """Whether an answer now is the last on its connection, so that callers find another process in time."""
         return not self._readiness.is_ready
 
-    def crash(self, error: Exception) -> Response:
-        """What a request is answered that a bug has ended."""
+    def failure(self, error: Exception) -> Answer:
+        """The answer to an error: a problem of ours, or a crash."""
+        if isinstance(error, ServiceError):
+            return self._problems.answer(error)
         return self._problems.crash(error)
 
     async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 - the last one who can answer
-            crash = self.crash(error)
+            failure = self.failure(error)
             if answer.status is None:
-                await crash(scope, receive, answer)
-
-    def note(
-        self,
-        route: str,
-        method: str,
-        status: int | None,
-        seconds: float,
-        fields: Mapping[str, Any],
-    ) -> None:
-        """Note what a request was answered, none if it was not, how long that took, and what its log lines have."""
-        self._tally.add(route, method, status, seconds)
-        if seconds > self._slow_seconds:
-            details = {"action": "request_slow", "route": route, "seconds": round(seconds, 3)}
-            token = logs.resume(fields)
-            log.warning("a request was slow", extra={**details, "status": status})
-            logs.leave(token)
-
-
-class Begun(NamedTuple):
-    """A request at work: its id, what its log lines had before, and when it came."""
-
-    request_id: str
-    token: Token[Mapping[str, Any]]
-    started: float
+                await send_answer(failure, answer)
 
 
 class _Answer:
@@ -138,6 +144,99 @@ class _Answer:
         await self._send(message)
 
 
+class Keys(Protocol):
+    """Knows whose a key is."""
+
+    def caller(self, key: str) -> Caller:
+        """The caller that has this key; `KeyRefused` or `RateLimited`."""
+
+
+class Guard(Protocol):
+    """Decides who comes in."""
+
+    def admit(self, scope: Scope) -> Answer | None:
+        """What to refuse a request with; none when it may pass, with its caller noted."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+
+
+class Unguarded:
+    """Lets everybody in, as the unnamed tenant: for a service that only its own machine reaches."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        self.admit(scope)
+        await self._app(scope, receive, send)
+
+    def admit(self, scope: Scope) -> None:
+        """Note who it is, as far as one knows."""
+        scope["caller"] = EVERYONE
+
+
+class Authorising:
+    """Lets in who has a key that the route allows; a route without an entry in the table is shut."""
+
+    def __init__(
+        self, app: ASGIApp, *, problems: Problems, keys: Keys, is_metrics_open: bool = False
+    ) -> None:
+        self._app = app
+        self._problems = problems
+        self._keys = keys
+        self._open = frozenset({METRICS}) if is_metrics_open else frozenset()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with its caller, or refuse it."""
+        if scope["type"] == "http" and (refusal := self.admit(scope)) is not None:
+            await send_answer(refusal, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def admit(self, scope: Scope) -> Answer | None:
+        """What to refuse it with; none when it may pass, with its caller noted."""
+        methods = declared(scope["path"])
+        access = (methods or {}).get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if access is Access.OPEN or scope["path"] in self._open:
+            scope["caller"] = EVERYONE
+            return None
+        try:
+            scope["caller"] = caller = self._keys.caller(_key(scope["headers"]))
+            logs.enter(key_id=caller.key_id)  # taken back with the request's own fields
+            if access is not None:
+                _check(access, caller)
+        except ServiceError as error:
+            return self._refused(error, scope["method"])
+        if methods is None:
+            return self._problems.plain(404)
+        if access is None:
+            return self._problems.plain(405, {"Allow": ", ".join(sorted(methods))})
+        return None
+
+    def _refused(self, error: ServiceError, method: str) -> Answer:
+        answer = self._problems.answer(error)
+        is_stranger = isinstance(error, KeyRequired | KeyRefused)
+        # What else a stranger sends is not wanted.
+        return replace(answer, closes=is_stranger and method not in WITHOUT_BODY)
+
+
+def _check(access: Access, caller: Caller) -> None:
+    if not access.allows(caller):
+        raise NotGranted(scope=access.value)
+
+
+def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, key = value.decode("latin-1").partition(" ")
+            if scheme.lower() != SCHEME:
+                raise KeyRefused
+            return key.strip()
+    raise KeyRequired
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a request may cost before it is refused."""
@@ -145,6 +244,16 @@ class Limits:
     max_body_bytes: int
     body_timeout_seconds: float
     max_upload_bytes: int = 4 << 30
+
+    def is_small(self, declared: bytes) -> bool:
+        """Whether a body of this `Content-Length` may be read into memory."""
+        return _length(declared) <= self.max_body_bytes
+
+    def check_size(self, size: int, *, is_upload: bool) -> None:
+        """Raise `PayloadTooLarge` for a body of so many bytes, declared or read so far."""
+        limit = self.max_upload_bytes if is_upload else self.max_body_bytes
+        if size > limit:
+            raise PayloadTooLarge(max_bytes=limit)
 
 
 class Admission:
@@ -172,43 +281,51 @@ class Admission:
                 return
             body = await self._read(scope, receive)
         except (Overloaded, PayloadTooLarge, UnsupportedMediaType) as refusal:
-            answer = self._problems.answer(refusal)
-            answer.headers["Connection"] = "close"  # the rest of the body is not wanted
-            await answer(scope, receive, send)
+            await _send_last(self._problems.answer(refusal), send)
         except TimeoutError:
-            await self._problems.plain(408, {"Connection": "close"})(scope, receive, send)
+            await _send_last(self._problems.plain(408), send)
         else:
             if body is None:
                 return
-            passed = self._problems.answer(Overloaded()) if is_crowded(scope) else self._app
-            await passed(scope, _once(body, receive), send)
+            if is_crowded(scope):
+                await send_answer(self._problems.answer(Overloaded()), send)
+            else:
+                await self._app(scope, _once(body, receive), send)
 
     def _patient(self, scope: Scope, receive: Receive) -> Receive:
         """A `receive` for a handler that reads a long body by itself: each piece is waited for."""
+        size = 0
 
         async def receive_next() -> Message:
-            with aside(scope):
+            nonlocal size
+            with paused(scope):
                 async with asyncio.timeout(self._limits.body_timeout_seconds):
-                    return await receive()
+                    message = await receive()
+            size += len(message.get("body", b""))
+            self._limits.check_size(size, is_upload=True)
+            return message
 
         return receive_next
 
     def _check_headers(self, headers: Iterable[tuple[bytes, bytes]], is_streamed: bool) -> None:
-        limit = self._limits.max_upload_bytes if is_streamed else self._limits.max_body_bytes
         for name, value in headers:
-            if name == b"content-length" and _length(value) > limit:
-                raise PayloadTooLarge(max_bytes=limit)
+            if name == b"content-length":
+                self._limits.check_size(_length(value), is_upload=is_streamed)
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
                 raise UnsupportedMediaType("Bodies are read as they are, without compression.")
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body; none when the caller has gone away before its end."""
-        reading = Promptly(self._pieces(receive))
-        if reading.is_done:  # all of it was there, as nearly always: no clock is needed
-            return reading.result
-        with aside(scope):
-            async with asyncio.timeout(self._limits.body_timeout_seconds):
-                return await reading
+        reading = asyncio.create_task(self._pieces(receive))
+        try:
+            await asyncio.sleep(0)  # what is there is read in this tick
+            if reading.done():
+                return reading.result()
+            with paused(scope):
+                async with asyncio.timeout(self._limits.body_timeout_seconds):
+                    return await reading
+        finally:
+            reading.cancel()
 
     async def _pieces(self, receive: Receive) -> bytes | None:
         pieces: list[bytes] = []
@@ -216,11 +333,15 @@ class Admission:
         while (message := await receive())["type"] == "http.request":
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
-            if size > self._limits.max_body_bytes:
-                raise PayloadTooLarge(max_bytes=self._limits.max_body_bytes)
+            self._limits.check_size(size, is_upload=False)
             if not message.get("more_body", False):
                 return b"".join(pieces)
         return None
+
+
+async def _send_last(answer: Answer, send: Send) -> None:
+    """Send an answer and close the connection: the rest of the body is not wanted."""
+    await send_answer(replace(answer, closes=True), send)
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
@@ -236,88 +357,3 @@ def _once(body: bytes, receive: Receive) -> Receive:
 def _length(value: bytes) -> int:
     # Twenty digits are more than enough to be too much.
     return int(value[:20]) if value.isdigit() else 0
-
-
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The id that the caller gave, if it is sane, else a new one."""
-    for name, value in headers:
-        if name == b"x-request-id" and SANE_ID.fullmatch(value):
-            return value.decode()
-    return uuid7()
-
-
-ALWAYS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-)
-UNLESS_SAID = (
-    # Nothing may be loaded or run; pages that need more say so themselves.
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-)
-
-
-class SecurityHeaders:
-    """Adds them to each answer; what an answer says by itself stands."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with a send that adds the headers."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = protected(message.get("headers", ()))
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
-
-
-def encoded(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Headers as they are sent, without the empty line after the last."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
-
-
-def protected(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer with those that it did not set by itself."""
-    found = [*headers, *ALWAYS]
-    names = [name for name, _ in headers]
-    found += [each for each in UNLESS_SAID if each[0] not in names]
-    return found
-
-
-class RequestTracing:
-    """Opens a request's span inside its scope, where its id is known."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on within its span, named by its route in the end."""
-        if scope["type"] != "http" or not tracing.is_on():
-            await self._app(scope, receive, send)
-            return
-        status = 500  # of a request that crashes, as its scope answers it
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        with tracing.request_span(_text(scope), logs.context()["request_id"]) as span:
-            # Taken back by the request's scope, whose last lines are to have it, too.
-            logs.enter(trace_id=tracing.trace_id(span))
-            try:
-                await self._app(scope, receive, noting)
-            finally:
-                route = getattr(scope.get("route"), "path", "unmatched")
-                tracing.end_request(span, scope["method"], route, status)
-
-
-def _text(scope: Scope) -> dict[str, str]:
-    """The headers as OpenTelemetry reads them."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -1,14 +1,13 @@
 """The server's side of a connection, between the sockets and the app.
 
 It extends uvicorn's protocol: request heads have one deadline, requests in excess are refused before
-any work is done for them, and plain requests to hot routes go to the fast path without ASGI.
+any work is done for them, and plain requests to fast routes go to the fast path without ASGI.
 
 Answers are sent in the order of their requests, one each. What cannot be read as a request is refused
 after them, as a problem in our shape, and the connection is closed so that the client can read it.
 """
 
 import asyncio
-import json
 from asyncio import TimerHandle
 from collections.abc import Callable, Coroutine, Iterable
 from http import HTTPStatus
@@ -21,20 +20,20 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from service.errors import occurrence, plain_problem
-from service.http.fast_path import ExpressLane, FastRequest
-from service.http.middleware import encoded, protected
-from service.http.request_heads import (
+from service.codec.wire import Header, encoded, request_id_of
+from service.http.fast_path import FastPath, FastRequest
+from service.http.problems import plain_answer
+from service.http.rfc9112 import (
     BadHead,
+    CloseLimits,
+    StagedTransport,
     check_target,
     checked_fields,
     expects_continue,
     head_without_upgrade,
 )
-from service.http.staged_close import CloseLimits, StagedTransport
-from service.records import uuid7
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Iterable[Header]
 # The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
 Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
@@ -45,7 +44,7 @@ MAX_HEAD_BYTES = 64 << 10
 def guarded_protocol(
     header_seconds: float,
     excess: Excess,
-    lane: ExpressLane | None = None,
+    fast_path: FastPath | None = None,
     close_limits: CloseLimits | None = None,
 ) -> type[asyncio.Protocol]:
     """The protocol's class for a server that waits so long for headers and refuses what is too much."""
@@ -53,7 +52,7 @@ def guarded_protocol(
     class Protocol(_Guarded):
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
-        _lane = lane
+        _fast_path = fast_path
         _close_limits = close_limits or CloseLimits()
 
     return Protocol
@@ -110,7 +109,7 @@ class _Guarded(HttpToolsProtocol):
     _header_seconds: float
     _excess: Excess
     _close_limits: CloseLimits
-    _lane: ExpressLane | None = None
+    _fast_path: FastPath | None = None
     _deadline: TimerHandle | None = None  # of the head that is being read
     _is_in_head = False
     _head_bytes = 0  # that came since the segment in which the head began
@@ -254,19 +253,19 @@ class _Guarded(HttpToolsProtocol):
         The last request of a connection, and a client that is slow to read, take the slow path.
         """
         can_write = not (self.flow.write_paused or self.flow.read_paused)
-        if self._lane is None or not can_write or not self.parser.should_keep_alive():
+        if self._fast_path is None or not can_write or not self.parser.should_keep_alive():
             return None
         method = self.parser.get_method()
-        return self._lane.find(method, self.url, self.headers, self.app_state)
+        return self._fast_path.find(method, self.url, self.headers, self.app_state)
 
     def _take_fast_path(self, request: FastRequest, content: bytes) -> None:
-        assert self._lane is not None  # noqa: S101 - it found the request
+        assert self._fast_path is not None  # noqa: S101 - it found the request
         if self._exchange is None:
             self._exchange = _Exchange(self)
         self._exchange.response_complete = False
         self.cycle = self._exchange  # type: ignore[assignment]
         self._due_answers += 1
-        self._lane.take(request, content, self._exchange)
+        self._fast_path.take(request, content, self._exchange)
 
     def _take_slow_path(self) -> None:
         """Begin the request as uvicorn does, with what has come of it."""
@@ -379,15 +378,9 @@ class _Guarded(HttpToolsProtocol):
         return dropped.response_started
 
     def _send_failure(self, status: HTTPStatus) -> None:
-        request_id = uuid7()
-        content = json.dumps(plain_problem(status.value) | occurrence(request_id)).encode()
-        headers = [
-            (b"content-type", b"application/problem+json"),
-            (b"content-length", b"%d" % len(content)),
-            (b"x-request-id", request_id.encode()),
-            (b"connection", b"close"),
-        ]
-        head = encoded(protected(headers))
-        whole = (STATUS_LINE[status.value], self.default_headers(), head, b"\r\n", content)
+        request_id = request_id_of(())  # what was sent cannot be read
+        answer = plain_answer(status.value, request_id)
+        head = answer.head(request_id) + b"connection: close\r\n\r\n"
+        whole = (STATUS_LINE[status.value], self.default_headers(), head, answer.body)
         self.transport.write(b"".join(whole))
         self.transport.close()

@@ -3,10 +3,9 @@
 A context, an arm, an id or the reward of one decision is never a label or a value by itself.
 """
 
-from service.metrics.events import EventMetrics
 from service.metrics.learning import LearningMetrics
 from service.metrics.processes import CONTENT_TYPE, exposition
-from service.metrics.requests import RequestMetrics
+from service.metrics.serving import EventMetrics, RequestMetrics
 from service.metrics.transfer import TransferMetrics
 
 

@@ -7,11 +7,11 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     disable_created_metrics,
 )
 
 from service.metrics.experiment_labels import OTHER, ExperimentLabels
-from service.metrics.many_histogram import ManyHistogram
 from service.metrics.processes import shared_folder
 
 # How the values of several processes become one. All are of processes that live: what a dead one
@@ -51,9 +51,9 @@ class Registered:
 
     def _histogram(
         self, name: str, meaning: str, buckets: Sequence[float], *labels: str
-    ) -> ManyHistogram:
+    ) -> Histogram:
         self.declared.append(Declared(name, "histogram", labels, meaning))
-        return ManyHistogram(name, meaning, labels, registry=self.registry, buckets=buckets)
+        return Histogram(name, meaning, labels, registry=self.registry, buckets=buckets)
 
     def _set(self, gauge: Gauge, experiment: str, value: float, *labels: str) -> None:
         """Set an experiment's gauge; those that share a label would only overwrite each other."""

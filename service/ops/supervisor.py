@@ -32,10 +32,13 @@ class Supervisor:
         self._on_restart = on_restart
         self._pause_seconds = pause_seconds
         self._tasks: list[asyncio.Task[None]] = []
+        self._finite: set[str] = set()
 
-    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task under a name."""
+    def start(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool = False) -> None:
+        """Run a task under a name; one that `may_end` has not died when it ends without an error."""
         self._on_start(name)
+        if may_end:
+            self._finite.add(name)
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -68,6 +71,8 @@ class Supervisor:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled() and task.get_name() in self._finite:
+            return
         log.error(
             "a background task died",
             extra={"action": "task_died", "task": task.get_name()},

@@ -4,13 +4,13 @@ Spans say what was done, how long it took and how it ended: never contexts, rewa
 package's extra `otel` brings what exports them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span as Span, Tracer
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 SERVICE_NAME = "daband"
@@ -33,25 +33,34 @@ def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
     return _tracer.start_as_current_span(name, attributes=_named(attributes), **SILENT)
 
 
-@contextmanager
-def request_span(headers: Mapping[str, str], request_id: str) -> Iterator["Span"]:
-    """The span of a request, within the caller's if its headers name one (`traceparent`)."""
+def begin_request(headers: Iterable[tuple[bytes, bytes]], request_id: str) -> "Span | None":
+    """The span of a request, within the caller's if its headers name one; none when traces are off."""
+    if _tracer is None:
+        return None
     from opentelemetry.propagate import extract
     from opentelemetry.trace import SpanKind
 
-    assert _tracer is not None, "traces are off"  # noqa: S101
-    with _tracer.start_as_current_span(
+    texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return _tracer.start_span(
         "request",
-        context=extract(headers),
+        context=extract(texts),
         kind=SpanKind.SERVER,
         attributes=_named({"request_id": request_id}),
         **SILENT,
-    ) as opened:
-        yield opened
+    )
+
+
+def within(opened: "Span | None") -> AbstractContextManager[Any]:
+    """Meanwhile new spans are within this one."""
+    if opened is None:
+        return NOTHING
+    from opentelemetry.trace import use_span
+
+    return use_span(opened, **SILENT)
 
 
 def end_request(opened: "Span", method: str, route: str, status: int) -> None:
-    """Say how a request ended."""
+    """Say how a request ended, and close its span."""
     from opentelemetry.trace import StatusCode
 
     opened.update_name(f"{method} {route}")
@@ -60,6 +69,7 @@ def end_request(opened: "Span", method: str, route: str, status: int) -> None:
     opened.set_attribute("http.response.status_code", status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         opened.set_status(StatusCode.ERROR)
+    opened.end()
 
 
 def trace_id(opened: "Span") -> str:

@@ -32,7 +32,7 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks, as it was found out at the door."""
+    """The caller, as the middleware found it."""
     found: Caller = request.scope["caller"]
     return found
 
@@ -44,7 +44,7 @@ async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> 
     """The caller's experiment that the path names; what cannot be a name is unknown."""
     if not is_name(name):
         raise UnknownExperiment
-    return await services.experiments.get(caller.realm.full_name(name))
+    return await services.experiments.get(caller.tenant_scope.full_name(name))
 
 
 ExperimentDep = Annotated[Experiment, Depends(experiment_of)]

@@ -7,9 +7,8 @@ from typing import Any
 
 from fastapi import Request
 
-from service.codec.bodies import AuditBody
-from service.errors import check_identifier
-from service.records import Appended, EventKind, NewEvent, acted_by, uuid7
+from service.codec.bodies import AuditBody, request_id_or_new
+from service.records import Appended, EventKind, NewEvent, acted_by
 from service.routes import body_of, caller_of
 
 
@@ -40,8 +39,7 @@ async def audit_of(request: Request) -> Audit:
     """The body of an act by hand, which may be left out."""
     has_body = bool(await request.body())
     told = await body_of(request, AuditBody) if has_body else AuditBody()
-    request_id = uuid7() if told.request_id is None else told.request_id
-    check_identifier(request_id, "#/request_id")
+    request_id = request_id_or_new(told.request_id)
     return Audit(request_id, told.by, told.reason, (await caller_of(request)).key_id)
 
 

@@ -1,131 +1,78 @@
-"""The hot routes: select and reward, one and many."""
+"""The fast routes: select and reward, one and many."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Query
 
 from service.codec import answers, requests
-from service.codec.batch_bodies import BatchBody
 from service.codec.bodies import (
     BINARY,
     STRUCTURED,
+    BinarySelect,
+    MediaType,
     RewardBatchBody,
     RewardBody,
+    RoundBody,
+    SelectBatchBody,
     SelectBody,
     decode,
     media_type,
+    request_id_or_new,
 )
-from service.codec.contexts import binary_side, sides_of
-from service.codec.decisions import Side
-from service.codec.json_buffer import JsonBuffer
-from service.deciding.policies import Served
+from service.codec.contexts import sides_of
+from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
-from service.deciding.select import Answered, Round
-from service.errors import ServiceError, check_identifier
+from service.deciding.select import Round
+from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
-from service.http.hot_routes import Answer, Call, Header, HotRoute, Reply
-from service.records import Domain, uuid7, uuid7s
+from service.http.fast_path import Call, FastRoute
+from service.records import Domain, check_identifier
 from service.routes.documentation import body, problems
 
-REPLAYED: tuple[Header, ...] = ((b"idempotent-replayed", b"true"),)
-
-router = APIRouter(tags=["decisions"], route_class=HotRoute)
+router = APIRouter(tags=["decisions"], route_class=FastRoute)
 
 READABLE = (*STRUCTURED, *BINARY)
-_encode = JsonBuffer().encode
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 
 
-# Makes the round of a select once its experiment is known.
-MakeRound = Callable[[ExperimentSpec], Round]
-
-
-def _asked(
-    call: Call,
-    experiment: str | None = None,
-    request_id: str | None = None,
-    domain: Domain = Domain.SOURCE,
-    eligible_arms: list[str] | None = None,
-) -> tuple[str, MakeRound]:
-    """The experiment's name and its round, of which a binary body leaves all but contexts to the query."""
-    media = media_type(call.header(b"content-type"), READABLE)
-    if media in BINARY:
-        name = check_identifier(experiment or "", "#/experiment")
-        content = call.content
-        return name, lambda spec: _round(
-            request_id, (binary_side(spec, domain, content, media, eligible_arms),)
-        )
-    asked = decode(call.content, SelectBody, media)
-    name = check_identifier(asked.experiment, "#/experiment")
-    return name, lambda spec: _round(asked.request_id, sides_of(spec, asked, media))
-
-
-def _selected(answered: Answered) -> Answer:
-    return Answer(_encode(answered.body), headers=REPLAYED if answered.is_replay else ())
-
-
-class _Asker:
-    """Waits for a decision on behalf of a reply."""
-
-    __slots__ = ("_reply",)
-    is_gone = False  # what was asked for on the lane is decided, whether its caller waits or not
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
-
-    def take(self, answered: Answered) -> None:
-        """Send it; what is wrong with one answer is not the matter of others in its turn."""
-        try:
-            answer = _selected(answered)
-        except Exception as error:  # noqa: BLE001
-            self._reply.fail(error)
-        else:
-            self._reply.answer(answer)
-
-    def fail(self, error: Exception) -> None:
-        """Send what callers are told of it."""
-        self._reply.fail(error)
-
-
-async def select(
+@router.post(
+    "/select",
+    response_model=answers.Selected,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(requests.SelectRequest, is_binary=True),
+)
+def select(
     call: Call,
     experiment: Text = None,
     request_id: Text = None,
     domain: Domain = Domain.SOURCE,
     eligible_arms: Arms = None,
-) -> Answer:
+) -> Awaitable[Answer]:
     """Decide one round; the decisions are durable when this answers."""
-    name, round_of = _asked(call, experiment, request_id, domain, eligible_arms)
-    served = await call.services.policies.current(call.realm.full_name(name))
-    return _selected(await call.services.turn_selecting.select(served, round_of(served.spec)))
+    media = media_type(call.header(b"content-type"), READABLE)
+    asked: SelectBody | BinarySelect
+    if media in BINARY:
+        asked = BinarySelect(experiment or "", request_id, domain, eligible_arms, call.content)
+    else:
+        asked = decode(call.content, SelectBody, media)
+    name = call.tenant_scope.full_name(check_identifier(asked.experiment, "#/experiment"))
+    served = call.services.policies.known(name)
+    if served is None:
+        return _select_first(call, name, asked, media)
+    return call.services.batcher.select(served, _round(served.spec, asked, media))
 
 
-class SelectRoute(HotRoute):
-    """Answers selects without a task for each, where the policy is in memory."""
-
-    def begin(self, call: Call, reply: Reply) -> None:
-        """Let the round join the batch of its event-loop tick."""
-        query, services = self.query(call.scope), call.services
-        name, round_of = _asked(call, **query)
-        served = services.policies.known(call.realm.full_name(name))
-        if served is None:
-            reply.later(select(call, **query))
-        else:
-            services.turn_selecting.join(served, round_of(served.spec), _Asker(reply))
-
-
-router.add_api_route(
-    "/select",
-    select,
-    methods=["POST"],
-    route_class_override=SelectRoute,
-    response_model=answers.Selected,
-    responses=problems(404, 409, has_body=True),
-    openapi_extra=body(requests.SelectRequest, is_binary=True),
-)
+async def _select_first(
+    call: Call, name: str, asked: SelectBody | BinarySelect, media: MediaType
+) -> Answer:
+    """The same where the policy has to be loaded."""
+    served = await call.services.policies.current(name)
+    return await call.services.batcher.select(served, _round(served.spec, asked, media))
 
 
 @router.post(
@@ -138,17 +85,17 @@ async def select_batch(call: Call) -> Answer:
     """Decide many rounds under one policy; all are written or none."""
     services = call.services
     media = media_type(call.header(b"content-type"))
-    asked = BatchBody(call.content, media)
+    asked = decode(call.content, SelectBatchBody, media)
     name = check_identifier(asked.experiment, "#/experiment")
-    served = await services.policies.current(call.realm.full_name(name))
-    sides = asked.sides(served.spec)
-    new_id = iter(uuid7s(len(sides))).__next__
+    served = await services.policies.current(call.tenant_scope.full_name(name))
     rounds = [
-        _round(request_id, some, f"#/rounds/{index}", new_id)
-        for index, (request_id, some) in enumerate(zip(asked.request_ids, sides, strict=True))
+        _round(served.spec, each, media, f"#/rounds/{index}")
+        for index, each in enumerate(asked.rounds)
     ]
     answered = await services.selecting.select(served, rounds)
-    return Answer(_encode(_batch(served, answered)), headers=_headers(answered))
+    content = {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
+    is_replay = all(each.is_replay for each in answered)
+    return Answer(_encode(content), headers=(REPLAYED,) if is_replay else ())
 
 
 @router.post(
@@ -165,7 +112,9 @@ async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
     told = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
     check_identifier(told.decision_id, "#/decision_id")
-    appended = await call.services.rewarding.reward(told.decision_id, told.reward, call.realm)
+    appended = await call.services.rewarding.reward(
+        told.decision_id, told.reward, call.tenant_scope
+    )
     body = _encode(_outcome(told.decision_id, appended))
     return Answer(body, 201 if appended.created else 200)
 
@@ -182,7 +131,7 @@ async def reward_batch(call: Call) -> Answer:
     for index, each in enumerate(told.rewards):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
     reported = [(each.decision_id, each.reward) for each in told.rewards]
-    outcomes = await call.services.rewarding.reward_many(reported, call.realm)
+    outcomes = await call.services.rewarding.reward_many(reported, call.tenant_scope)
     rewards = [
         _outcome(decision_id, outcome)
         for (decision_id, _), outcome in zip(reported, outcomes, strict=True)
@@ -191,22 +140,11 @@ async def reward_batch(call: Call) -> Answer:
 
 
 def _round(
-    request_id: str | None,
-    sides: tuple[Side, ...],
-    pointer: str = "#",
-    new_id: Callable[[], str] = uuid7,
+    spec: ExperimentSpec, asked: RoundBody | BinarySelect, media: MediaType, pointer: str = "#"
 ) -> Round:
-    if request_id is None:
-        return Round(new_id(), sides, is_new=True)
-    return Round(check_identifier(request_id, f"{pointer}/request_id"), sides)
-
-
-def _headers(answered: list[Answered]) -> tuple[Header, ...]:
-    return REPLAYED if all(each.is_replay for each in answered) else ()
-
-
-def _batch(served: Served, answered: list[Answered]) -> dict[str, Any]:
-    return {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
+    sides = sides_of(spec, asked, media, pointer)
+    request_id = request_id_or_new(asked.request_id, pointer)
+    return Round(request_id, sides, is_new=asked.request_id is None)
 
 
 def _outcome(decision_id: str, outcome: Outcome) -> dict[str, Any]:

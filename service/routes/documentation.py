@@ -8,9 +8,9 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service.auth.access import ROUTES, Access
 from service.codec import answers, requests
 from service.codec.bodies import BINARY, STREAMED, STRUCTURED, MediaType
-from service.http.access import ROUTES, Access
 from service.http.problems import MEDIA_TYPE
 
 REFERENCE = "#/components/schemas/{model}"

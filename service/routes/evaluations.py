@@ -7,12 +7,12 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from service.codec import answers
-from service.errors import EvaluationUnfinished, InvalidRequest, check_identifier, refuse
+from service.errors import EvaluationUnfinished, InvalidRequest, refuse
 from service.evaluating.html_report import page
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
-from service.records import Evaluation
+from service.records import Evaluation, check_identifier
 from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
 from service.routes.documentation import body, problems
 
@@ -38,7 +38,7 @@ async def create_evaluation(request: Request, services: ServicesDep, caller: Cal
     told.check()
     if told.request_id is not None:
         check_identifier(told.request_id, "#/request_id")
-    experiment = await services.experiments.get(caller.realm.full_name(told.experiment))
+    experiment = await services.experiments.get(caller.tenant_scope.full_name(told.experiment))
     _check_candidates(told, ExperimentSpec.of(experiment), services.limits)
     job, _ = await services.evaluations.create(
         experiment.experiment_id, told.to_json(), told.request_id
@@ -51,7 +51,7 @@ async def list_evaluations(
     services: ServicesDep, caller: CallerDep, limit: Limit = 100
 ) -> Response:
     """The newest evaluations first, without their results."""
-    found = await services.evaluations.list(limit, caller.realm)
+    found = await services.evaluations.list(limit, caller.tenant_scope)
     return json_answer({"evaluations": [_answer(each) for each in found]})
 
 
@@ -62,7 +62,7 @@ async def list_evaluations(
 )
 async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """An evaluation: where it stands, and its result once it is done."""
-    return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.realm)))
+    return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.tenant_scope)))
 
 
 @router.post(
@@ -78,7 +78,7 @@ async def cancel_evaluation(
     """Stop an evaluation; one that has ended stays as it is."""
     if await request.body():
         await body_of(request, CancelBody)
-    stopped = await services.evaluations.cancel(evaluation_id, caller.realm)
+    stopped = await services.evaluations.cancel(evaluation_id, caller.tenant_scope)
     return json_answer(_answer(stopped), 202)
 
 
@@ -92,7 +92,7 @@ async def cancel_evaluation(
 )
 async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """A finished evaluation as an HTML page."""
-    found = await services.evaluations.get(evaluation_id, caller.realm)
+    found = await services.evaluations.get(evaluation_id, caller.tenant_scope)
     if found.result is None:
         raise EvaluationUnfinished
     return html_answer(page(json.loads(found.result)))

@@ -40,7 +40,7 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
     spec.check_budget(services.limits)
-    name = caller.realm.new_full_name(spec.name)
+    name = caller.tenant_scope.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
     return json_answer(answer_of(await services.experiments.create(name, **spec.row())), 201)
 
@@ -48,7 +48,7 @@ async def create_experiment(request: Request, services: ServicesDep, caller: Cal
 @router.get("", response_model=answers.ExperimentList, responses=problems())
 async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response:
     """All experiments, the oldest first."""
-    found = await services.experiments.list(caller.realm)
+    found = await services.experiments.list(caller.tenant_scope)
     return json_answer({"experiments": [answer_of(each) for each in found]})
 
 

@@ -69,7 +69,7 @@ async def delete_experiment(
 @router.get("/audit", response_model=answers.Acts, responses=problems())
 async def show_acts(services: ServicesDep, caller: CallerDep, limit: Limit = 100) -> Response:
     """What was done to the caller's experiments, deleted ones included, the newest first."""
-    found = await services.audit.newest(caller.realm, limit)
+    found = await services.audit.newest(caller.tenant_scope, limit)
     return json_answer({"entries": [_act(each) for each in found]})
 
 

@@ -3,6 +3,7 @@
 from io import BytesIO
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
@@ -15,25 +16,26 @@ from service.codec.bodies import (
     TargetSelectBody,
     decode,
     media_type,
+    request_id_or_new,
 )
-from service.codec.json_buffer import JsonBuffer
 from service.codec.target_contexts import binary_target_rows, target_rows
 from service.codec.uploads import decoder_for
+from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
 from service.deciding.target import TargetAnswer
 from service.deciding.uploads import Spool
-from service.errors import PayloadTooLarge, UploadStalled, check_identifier, refuse
-from service.http.hot_routes import Answer, Call, Header, HotRoute
-from service.records import uuid7
+from service.errors import UploadStalled, refuse
+from service.http.fast_path import Call, FastRoute
+from service.records import check_identifier
 from service.routes import caller_of, json_answer, services_of
-from service.routes.decisions import READABLE, REPLAYED
+from service.routes.decisions import READABLE
 from service.routes.documentation import body, problems, stream
 
-hot_router = APIRouter(prefix="/target", tags=["target"], route_class=HotRoute)
+fast_router = APIRouter(prefix="/target", tags=["target"], route_class=FastRoute)
 router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
-_encode = JsonBuffer().encode
+_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -41,7 +43,7 @@ Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary bod
 Flag = Annotated[bool, Query(description="with a binary body")]
 
 
-@hot_router.post(
+@fast_router.post(
     "/select",
     response_model=answers.TargetSelected,
     responses={
@@ -66,15 +68,15 @@ async def target_select(
     media = media_type(call.header(b"content-type"), READABLE)
     if media in BINARY:
         name = check_identifier(experiment or "", "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
+        served = await services.policies.current(call.tenant_scope.full_name(name))
         groups = binary_target_rows(served.spec, content, media, eligible_arms)
     else:
         asked = decode(content, TargetSelectBody, media)
         name = check_identifier(asked.experiment, "#/experiment")
-        served = await services.policies.current(call.realm.full_name(name))
+        served = await services.policies.current(call.tenant_scope.full_name(name))
         groups = target_rows(served.spec, asked, media)
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
-    store_as = _request_id(request_id) if store else None
+    store_as = request_id_or_new(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
     if MediaType.NPY in (call.header(b"accept") or ""):
         return _table_answer(served, answer)
@@ -95,11 +97,11 @@ async def upload_contexts(
     request: Request, experiment: Text = None, request_id: Text = None
 ) -> Response:
     """Store unlabeled target contexts, as many as 10^6 at once; all of them count or none."""
-    services, realm = await services_of(request), (await caller_of(request)).realm
+    services, tenant_scope = await services_of(request), (await caller_of(request)).tenant_scope
     media = media_type(request.headers.get("content-type") or "", STREAMED)
     name = check_identifier(experiment or "", "#/experiment")
-    served = await services.policies.current(realm.full_name(name))
-    store_as = _request_id(request_id)
+    served = await services.policies.current(tenant_scope.full_name(name))
+    store_as = request_id_or_new(request_id)
     with Spool(served.spec) as spool:
         await _receive(request, decoder_for(media, served.spec), spool)
         if not spool.rows:
@@ -109,23 +111,14 @@ async def upload_contexts(
 
 
 async def _receive(request: Request, decoder: Any, spool: Spool) -> None:
-    limit = request.app.state.max_upload_bytes
-    received = 0
     try:
         async for piece in request.stream():
-            received += len(piece)
-            if received > limit:
-                raise PayloadTooLarge(max_bytes=limit)
             for contexts in decoder.feed(piece):
                 spool.add(contexts)
     except (TimeoutError, ClientDisconnect):
         raise UploadStalled from None
     for contexts in decoder.finish():
         spool.add(contexts)
-
-
-def _request_id(given: str | None) -> str:
-    return uuid7() if given is None else check_identifier(given, "#/request_id")
 
 
 def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
@@ -152,4 +145,4 @@ def _table_answer(served: Served, answer: TargetAnswer) -> Answer:
 
 def _headers(answer: TargetAnswer) -> tuple[Header, ...]:
     is_replay = answer.stored is not None and not answer.stored.appended.created
-    return REPLAYED if is_replay else ()
+    return (REPLAYED,) if is_replay else ()

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.records import Actor, AuditRecord, Experiment, uuid7
 from service.storage.database import Database
 from service.storage.tables import DatabaseNow, audit
@@ -51,9 +51,9 @@ class AuditTrail:
         query = sa.select(*COLUMNS).where(audit.c.experiment_id == experiment_id)
         return await self._read(query.order_by(audit.c.audit_id))
 
-    async def newest(self, realm: Realm, limit: int) -> list[AuditRecord]:
-        """What was done to experiments of a realm, deleted ones included, the newest first."""
-        query = sa.select(*COLUMNS).where(is_within(audit.c.name, realm))
+    async def newest(self, tenant_scope: TenantScope, limit: int) -> list[AuditRecord]:
+        """What was done to experiments of a tenant scope, deleted ones included, the newest first."""
+        query = sa.select(*COLUMNS).where(is_within(audit.c.name, tenant_scope))
         return await self._read(query.order_by(audit.c.audit_id.desc()).limit(limit))
 
     async def _read(self, query: sa.Select[*tuple[Any, ...]]) -> list[AuditRecord]:

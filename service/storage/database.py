@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
@@ -16,7 +16,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.errors import StorageUnavailable
 from service.storage.drivers.driver_errors import DRIVER_ERRORS, is_transient, translate
 from service.storage.drivers.engines import DatabaseOptions, connect_sqlite, create_engine
-from service.storage.drivers.kept_driver import KeptDriver
 from service.storage.drivers.sqlite_thread import SqliteThread
 from service.storage.drivers.write_check import (
     WriteCheck,
@@ -104,7 +103,7 @@ class Database:
         return await self._bounded(self._attempts(once), timeout_seconds)
 
     async def write_by_driver(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """The same of work that is one statement of Postgres, on the driver's own connection."""
+        """The same on Postgres, on the connection of its own driver that is kept; `work` ends its transactions."""
         return await self._bounded(self._attempts(partial(self._driver.use, work)), None)
 
     async def read_in_thread(self, work: BlockingWork[T]) -> T:
@@ -142,7 +141,7 @@ class Database:
 
     def note_write(self) -> None:
         """Something was written: for a moment nobody needs to check that."""
-        self._write_check.note_write()
+        self._write_check.written_at = self._write_check.now()
 
     async def close(self) -> None:
         """Let what runs end, then close all connections; a server that hangs is not waited for."""
@@ -235,6 +234,72 @@ class Database:
         # The lock is held until the thread is done, which may be after the caller has given up.
         await self._write_lock.acquire()
         return await self._writing_thread.transact(work, on_end=self._write_lock.release)
+
+
+class Lent(NamedTuple):
+    """What the pool has lent, and the driver's own connection in it."""
+
+    connection: AsyncConnection
+    driver: asyncpg.Connection
+
+    async def discard(self) -> None:
+        """Give it back as one that must not be used again: its place in the pool is free."""
+        # Postgres undoes what a connection had begun that is gone. To ask it for that would
+        # be to wait for a server that may be the reason why we are here.
+        self.driver.terminate()
+        await self.connection.invalidate()
+
+
+class KeptDriver:
+    """A connection of Postgres's own driver, kept between one append and the next.
+
+    The pool lends it. To borrow it and to give it back for each batch, SQLAlchemy switches between
+    greenlets five times. Who finds it taken has another one from the pool.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._idle: Lent | None = None
+        self._is_closed = False
+
+    async def use(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """The result of `work`; a connection under which it failed is in doubt, and not used again."""
+        lent = await self._taken()
+        try:
+            result = await work(lent.driver)
+        except BaseException:
+            await lent.discard()
+            raise
+        await self._keep(lent)
+        return result
+
+    async def close(self) -> None:
+        """Give back what is kept, and keep nothing more."""
+        self._is_closed = True
+        if self._idle is not None:
+            await self._idle.connection.close()
+
+    async def _taken(self) -> Lent:
+        lent, self._idle = self._idle, None
+        if lent is not None and lent.driver.is_closed():  # by the server, while nobody used it
+            await lent.discard()
+            lent = None
+        return lent or await self._borrowed()
+
+    async def _keep(self, lent: Lent) -> None:
+        if self._idle is None and not self._is_closed:
+            self._idle = lent
+        else:
+            await lent.connection.close()
+
+    async def _borrowed(self) -> Lent:
+        connection = await self._engine.connect()
+        try:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+        except BaseException:
+            await connection.close()
+            raise
+        return Lent(connection, driver)
 
 
 def _report(error: BaseException) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import RequestConflict, UnknownEvaluation
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
@@ -71,18 +71,18 @@ class Evaluations:
 
         return await self._database.write(insert)
 
-    async def get(self, evaluation_id: str, realm: Realm) -> Evaluation:
-        """The evaluation; `UnknownEvaluation` if there is none in the realm."""
+    async def get(self, evaluation_id: str, tenant_scope: TenantScope) -> Evaluation:
+        """The evaluation; `UnknownEvaluation` if there is none in the tenant scope."""
         return await self._database.read(
-            lambda connection: _get(connection, evaluation_id, realm), RESULT_TIMEOUT_SECONDS
+            lambda connection: _get(connection, evaluation_id, tenant_scope), RESULT_TIMEOUT_SECONDS
         )
 
-    async def list(self, limit: int, realm: Realm) -> list[Evaluation]:
-        """The newest evaluations of a realm, without their results."""
+    async def list(self, limit: int, tenant_scope: TenantScope) -> list[Evaluation]:
+        """The newest evaluations of a tenant scope, without their results."""
         columns = [*COLUMNS[:-1], sa.null().label("result")]
         query = (
             sa.select(*columns)
-            .where(_is_of(realm))
+            .where(_is_of(tenant_scope))
             .order_by(evaluations.c.created_at.desc(), evaluations.c.evaluation_id.desc())
             .limit(limit)
         )
@@ -144,16 +144,16 @@ class Evaluations:
         """Store why there is no result."""
         return await self._end(evaluation_id, holder, EvaluationStatus.FAILED, problem=problem)
 
-    async def cancel(self, evaluation_id: str, realm: Realm) -> Evaluation:
-        """Stop a job of the realm that has not ended; one that has ended stays as it is."""
+    async def cancel(self, evaluation_id: str, tenant_scope: TenantScope) -> Evaluation:
+        """Stop a job of the tenant scope that has not ended; one that has ended stays as it is."""
 
         async def stop(connection: AsyncConnection) -> Evaluation:
             await connection.execute(
                 _change(evaluation_id)
-                .where(evaluations.c.status.in_(OPEN), _is_of(realm))
+                .where(evaluations.c.status.in_(OPEN), _is_of(tenant_scope))
                 .values(status=EvaluationStatus.CANCELLED.value, ended_at=DatabaseNow())
             )
-            return await _get(connection, evaluation_id, realm)
+            return await _get(connection, evaluation_id, tenant_scope)
 
         return await self._database.write(stop)
 
@@ -185,16 +185,18 @@ async def _now(connection: AsyncConnection) -> Any:
     return await connection.scalar(sa.select(DatabaseNow()))
 
 
-def _is_of(realm: Realm) -> sa.ColumnElement[bool]:
-    known = sa.select(experiments.c.experiment_id).where(is_within(experiments.c.name, realm))
+def _is_of(tenant_scope: TenantScope) -> sa.ColumnElement[bool]:
+    known = sa.select(experiments.c.experiment_id).where(
+        is_within(experiments.c.name, tenant_scope)
+    )
     return evaluations.c.experiment_id.in_(known)
 
 
 async def _get(
-    connection: AsyncConnection, evaluation_id: str, realm: Realm | None = None
+    connection: AsyncConnection, evaluation_id: str, tenant_scope: TenantScope | None = None
 ) -> Evaluation:
     is_it = evaluations.c.evaluation_id == evaluation_id
-    found = await _find(connection, is_it if realm is None else is_it & _is_of(realm))
+    found = await _find(connection, is_it if tenant_scope is None else is_it & _is_of(tenant_scope))
     if found is None:
         raise UnknownEvaluation
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.auth.tenants import SEPARATOR, Realm, split
+from service.auth.tenants import SEPARATOR, TenantScope, split
 from service.errors import (
     ExperimentExists,
     StaleEpoch,
@@ -85,7 +85,7 @@ class Experiments:
 
         return await self._database.write(insert)
 
-    async def _check_quotas(self, connection: AsyncConnection, tenant: Realm) -> None:
+    async def _check_quotas(self, connection: AsyncConnection, tenant: TenantScope) -> None:
         quotas = self._quotas
         for limit, condition in (
             (quotas.per_tenant, is_within(experiments.c.name, tenant)),
@@ -118,15 +118,15 @@ class Experiments:
             found += [experiment_of(row) for row in rows]
         return found
 
-    async def list(self, realm: Realm | None = None) -> list[Experiment]:
-        """All experiments, or those of a realm, the oldest first."""
+    async def list(self, tenant_scope: TenantScope | None = None) -> list[Experiment]:
+        """All experiments, or those of a tenant scope, the oldest first."""
         query = (
             sa.select(*COLUMNS)
             .where(IS_THERE)
             .order_by(experiments.c.created_at, experiments.c.experiment_id)
         )
-        if realm is not None:
-            query = query.where(is_within(experiments.c.name, realm))
+        if tenant_scope is not None:
+            query = query.where(is_within(experiments.c.name, tenant_scope))
         rows = await self._database.read(lambda connection: connection.execute(query))
         return [experiment_of(row) for row in rows]
 

@@ -17,7 +17,7 @@ from service.auth.keys import (
     Scope,
     SecretHash,
 )
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import KeyRevoked, UnknownKey
 from service.records import uuid7
 from service.storage.database import Database
@@ -177,11 +177,11 @@ async def _working_secrets(connection: AsyncConnection, condition: Condition) ->
 
 
 def _row(key: ApiKey) -> dict[str, Any]:
-    names = None if key.realm.names is None else json.dumps(sorted(key.realm.names))
+    names = None if key.tenant_scope.names is None else json.dumps(sorted(key.tenant_scope.names))
     return {
         "key_id": key.key_id,
         "label": key.label,
-        "tenant": key.realm.tenant,
+        "tenant": key.tenant_scope.tenant,
         "experiments": names,
         "scopes": " ".join(sorted(key.scopes)),
         "requests_per_second": key.rate_limit.per_second,
@@ -196,7 +196,9 @@ def _key(row: sa.RowMapping, secrets: Secrets) -> ApiKey:
     return ApiKey(
         key_id=row["key_id"],
         label=row["label"],
-        realm=Realm(row["tenant"], None if names is None else frozenset(json.loads(names))),
+        tenant_scope=TenantScope(
+            row["tenant"], None if names is None else frozenset(json.loads(names))
+        ),
         scopes=frozenset(map(Scope, row["scopes"].split())),
         rate_limit=RateLimit(row["requests_per_second"], row["burst"]),
         expires_at=row["expires_at"],

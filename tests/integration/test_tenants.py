@@ -18,10 +18,10 @@ import pytest
 from model.learner import Learner
 from model.state.snapshot import to_bytes
 from service.app import create_app
+from service.auth.access import ROUTES, Access
 from service.auth.keys import Scope
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.experiment_spec import ExperimentSpec
-from service.http.access import ROUTES, Access
 from service.records import NewSnapshot
 from service.settings import Settings
 from service.storage.leases import Leases
@@ -29,7 +29,7 @@ from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, Api, running_api
 from tests.support.keys import ALL, bearer, make_key
 from tests.support.storage import sqlite_url
 
-ACME = Realm("acme")
+ACME = TenantScope("acme")
 SPEC = ExperimentSpec.from_json("doses", json.dumps(DOSES))
 BLOB = to_bytes(Learner(SPEC.bandit_config(), SPEC.seed), 2, with_contexts=False)
 PASSED = (200, 201, 202, 409)  # what the owner gets; 409: the evaluation is not finished
@@ -164,10 +164,10 @@ async def furnish(url: str) -> Furniture:
     """Give acme an experiment with a decision, a snapshot, a candidate and an evaluation."""
     owner = await make_key(url, ACME)
     strangers = {
-        "of another tenant": await make_key(url, Realm("zenith")),
-        "of the unnamed tenant": await make_key(url, Realm()),
-        "for other experiments": await make_key(url, Realm("acme", frozenset({"offers"}))),
-        "of a tenant by another spelling": await make_key(url, Realm("ACME")),
+        "of another tenant": await make_key(url, TenantScope("zenith")),
+        "of the unnamed tenant": await make_key(url, TenantScope()),
+        "for other experiments": await make_key(url, TenantScope("acme", frozenset({"offers"}))),
+        "of a tenant by another spelling": await make_key(url, TenantScope("ACME")),
     }
     weak = {each: await make_key(url, ACME, ALL - {each}) for each in Scope}
     async with running_api(url, auth="required") as api:

@@ -1,5 +1,6 @@
 """Traces arrive at an OTLP collector when an endpoint is given, and cost nothing otherwise."""
 
+import asyncio
 import io
 import json
 import logging
@@ -42,6 +43,7 @@ async def test_a_select_is_one_trace_within_the_callers(collector: Collector, ur
         await create(api)
         body = {"experiment": "doses", "source": {"context": CONTEXT}}
         assert (await api.http.post("/select", json=body, headers=headers)).status_code == 200
+        assert api.app.fast_path.find(b"POST", b"/select", [], {}) is not None, "it is traced, too"
     found = [span for span in collector.spans() if span.trace_id == CALLERS_TRACE]
     request = only(found, "POST /select")
     assert request.parent_id == CALLERS_SPAN
@@ -50,6 +52,26 @@ async def test_a_select_is_one_trace_within_the_callers(collector: Collector, ur
     assert {only(found, name).parent_id for name in ("score", "append")} == {request.span_id}
     assert {span.service for span in found} == {"daband-api"}
     assert collector.paths == {"/v1/traces"}
+
+
+async def test_selects_of_one_tick_have_their_own_spans(collector: Collector, url: str):
+    async with running_api(url, otlp_endpoint=collector.endpoint) as api:
+        await create(api)
+        await asyncio.gather(*(api.select() for _ in range(4)))
+    requests = [span for span in collector.spans() if span.name == "POST /select"]
+    assert len({span.trace_id for span in requests}) == len(requests) == 4
+    for name in ("score", "append"):
+        parents = [span.parent_id for span in collector.spans(name)]
+        assert sorted(parents) == sorted(span.span_id for span in requests)
+
+
+async def test_the_start_says_that_requests_are_traced(
+    collector: Collector, url: str, caplog: pytest.LogCaptureFixture
+):
+    with caplog.at_level(logging.INFO):
+        async with running_api(url, otlp_endpoint=collector.endpoint):
+            pass
+    assert "tracing_on" in [getattr(record, "action", None) for record in caplog.records]
 
 
 async def test_problems_end_their_spans_with_their_status(collector: Collector, url: str):

@@ -66,7 +66,7 @@ class Api:
 
 
 class Exchange:
-    """The server's side of a request on the express lane; `answered` is what it is answered."""
+    """The server's side of a request on the fast path; `answered` is what it is answered."""
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.Future()
@@ -92,20 +92,19 @@ class Exchange:
 
 
 def asgi(app: ServiceApp, services: Services) -> Any:
-    """The app as our server calls it: plain requests to hot routes are for the express lane."""
+    """The app as our server calls it: plain requests to hot routes take the fast path."""
     layers = behind_layers(app, services)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         url = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
         method, headers, state = scope["method"].encode(), scope["headers"], {"services": services}
-        lane = app.lane
-        request = None if lane is None else lane.find(method, url, headers, state)
-        if lane is None or request is None:
+        request = app.fast_path.find(method, url, headers, state)
+        if request is None:
             await layers(scope, receive, send)
             return
         message = await (await whole(receive))()
         exchange = Exchange()
-        lane.take(request, message["body"], exchange)
+        app.fast_path.take(request, message["body"], exchange)
         await exchange.tell(send)
 
     return call

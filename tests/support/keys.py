@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from service.auth.keys import ApiKey, NewSecret, RateLimit, Scope, new_key_id
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.storage.database import Database
 from service.storage.keys import Keys
 from tests.support.storage import PATIENT
@@ -13,19 +13,19 @@ UNLIMITED = RateLimit(0, 1)
 
 
 def api_key(
-    realm: Realm,
+    tenant: TenantScope,
     scopes: frozenset[Scope] = ALL,
     rate_limit: RateLimit = UNLIMITED,
     expires_at: datetime | None = None,
 ) -> ApiKey:
-    return ApiKey(new_key_id(), "", realm, scopes, rate_limit, expires_at)
+    return ApiKey(new_key_id(), "", tenant, scopes, rate_limit, expires_at)
 
 
 async def make_key(
-    url: str, realm: Realm, scopes: frozenset[Scope] = ALL, rate_limit: RateLimit = UNLIMITED
+    url: str, tenant: TenantScope, scopes: frozenset[Scope] = ALL, rate_limit: RateLimit = UNLIMITED
 ) -> str:
     """A new key in a database, as it is sent."""
-    key = api_key(realm, scopes, rate_limit)
+    key = api_key(tenant, scopes, rate_limit)
     secret = NewSecret.for_key(key.key_id)
     database = await Database.open(url, PATIENT)
     try:

@@ -22,19 +22,15 @@ class WriteCheck:
         self, write: Callable[[], Awaitable[None]], now: Callable[[], float] = time.monotonic
     ) -> None:
         self._write = write
-        self._now = now
-        self._trusted_until = 0.0
+        self.now = now
+        self.written_at = -SECONDS  # by anybody
         self._next_write = 0.0
         self._writing: asyncio.Future[None] | None = None
 
-    def note_write(self) -> None:
-        """Something else was written just now."""
-        self._trusted_until = self._now() + SECONDS
-
     async def check(self) -> None:
         """Raise `StorageUnavailable` unless the database could be written within the last second."""
-        now = self._now()
-        if now < self._trusted_until:
+        now = self.now()
+        if now < self.written_at + SECONDS:
             return
         writing = self._writing
         if writing is None or (writing.done() and now >= self._next_write):

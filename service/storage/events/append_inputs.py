@@ -21,8 +21,7 @@ def lookups(calls: Sequence[AppendCall]) -> Lookups:
     """What to read for these calls; an id that was made a moment ago is in no log."""
     keys: defaultdict[EventKind, set[str]] = defaultdict(set)
     requests: defaultdict[str, set[str]] = defaultdict(set)
-    known = [call for call in calls if not call.has_new_decisions]
-    for event in (event for call in known for event in call.events):
+    for event in (event for call in calls for event in call.events):
         if not event.has_new_key:
             keys[event.kind].add(event.event_key)
         if event.kind is EventKind.REWARD:

@@ -1,7 +1,7 @@
 """What becomes of each appended event: pure rules, applied while the experiments are locked."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -46,27 +46,18 @@ REFUSALS: Mapping[Status, type[ServiceError]] = {
 class AppendCall(NamedTuple):
     """The events of one caller: all of one experiment, all or none written.
 
-    With an `epoch`, they are refused once another trainer has taken the experiment over. `on_sent` is
-    told when they are with the database, which now works alone; again if it has to try again. Where
-    nobody asks for what the log holds now (`wants_stored`), the answer may be empty. Decisions that
+    With an `epoch`, they are refused once another trainer has taken the experiment over. Decisions that
     their callers have already (`is_answered`) are written whatever the experiment's status is by now.
     """
 
     events: tuple[NewEvent, ...]
     epoch: int | None = None
-    on_sent: Callable[[], None] | None = None
-    wants_stored: bool = True
     is_answered: bool = False
 
     @property
     def experiment_id(self) -> str:
         """The experiment that all events belong to."""
         return self.events[0].experiment_id
-
-    @property
-    def size_bytes(self) -> int:
-        """Of what is large in its events."""
-        return sum(len(event.payload) + len(event.context or b"") for event in self.events)
 
     @property
     def has_new_decisions(self) -> bool:
@@ -83,18 +74,10 @@ class AppendCall(NamedTuple):
 
 
 def have_written(outcomes: Iterable[Outcome]) -> bool:
-    """Whether any event is new; an empty answer is one about new events that nobody wanted."""
+    """Whether any event is new."""
     return any(
-        isinstance(outcome, list) and (not outcome or any(each.created for each in outcome))
-        for outcome in outcomes
+        isinstance(outcome, list) and any(each.created for each in outcome) for outcome in outcomes
     )
-
-
-def tell_sent(calls: Iterable[AppendCall]) -> None:
-    """Tell those who want to know that the database has their events."""
-    for call in calls:
-        if call.on_sent is not None:
-            call.on_sent()
 
 
 @dataclass(slots=True)
@@ -148,24 +131,10 @@ class AppendPlan:
             raise ExperimentArchived
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
-        if call.has_new_decisions:
-            return self._add_new(call, experiment)
         draft = _Draft(self, experiment, call)
         results = [draft.append(event) for event in call.events]
         self._accept(draft)
         return results
-
-    def _add_new(self, call: AppendCall, experiment: LockedExperiment) -> list[Appended]:
-        _check_status(call, experiment)
-        stored = [
-            numbered(event, offset, self.now)
-            for offset, event in enumerate(call.events, experiment.head_offset + 1)
-        ]
-        self._remember(stored)  # they may have been answered already, and rewarded
-        self.new_events += stored
-        experiment.head_offset += len(stored)
-        self.changed[experiment.experiment_id] = experiment
-        return [Appended(event, created=True) for event in stored]
 
     def _accept(self, draft: "_Draft") -> None:
         if not draft.new_events:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from service.errors import Overloaded, ServiceError, StorageUnavailable
-from service.storage.drivers.deadlines import Deadlines
 
 Call = TypeVar("Call")
 Result = TypeVar("Result")
@@ -95,7 +94,6 @@ class GroupCommit(Generic[Call, Result]):
         self._is_abandoned = False  # closed, and out of time
         self._failures = 0  # batches in a row that could not be written
         self._timer: asyncio.TimerHandle | None = None
-        self._deadlines = Deadlines(self._options.timeout_seconds, StorageUnavailable)
         self._reported_unwritten = 0
         self.waiting_count = 0
         self.unwritten_count = 0  # events that are answered and not written: waiting or under way
@@ -110,8 +108,11 @@ class GroupCommit(Generic[Call, Result]):
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._put(_Pending(call, size, answer))
         self._arrived.set()
-        self._deadlines.watch(answer)
-        return await answer
+        try:
+            async with asyncio.timeout(self._options.timeout_seconds):
+                return await answer
+        except TimeoutError:
+            raise StorageUnavailable from None
 
     def can_submit_later(self, size: int) -> bool:
         """Whether so many events may be answered before they are written.

@@ -79,24 +79,19 @@ class EventLog:
         new_events: Sequence[NewEvent],
         *,
         epoch: int | None = None,
-        on_sent: Callable[[], None] | None = None,
-        wants_stored: bool = True,
     ) -> list[Appended]:
         """Write the events of one experiment, all or none; durable when it returns.
 
         One result an event, in their order. An event that was there before comes back as it is
         stored, without its context, and `created` is false. With an `epoch`, the append is
-        refused (`StaleEpoch`) once another trainer has taken over. `on_sent` may be told that the
-        events are with the database: a good time for other work. Without `wants_stored` the results may be
-        left out: events under new ids are what they were.
+        refused (`StaleEpoch`) once another trainer has taken over.
         """
         if len({event.experiment_id for event in new_events}) > 1:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
         with tracing.span("append", events=len(new_events)):
-            call = AppendCall(tuple(new_events), epoch, on_sent, wants_stored)
-            return await self._group.submit(call, len(new_events))
+            return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
 
     def can_append_later(self, event_count: int) -> bool:
         """Whether so many events may be answered first: the database takes them, within the bound."""
@@ -110,7 +105,7 @@ class EventLog:
         That is done within milliseconds, or as soon as the database can be written again. A crash of
         the process before that loses them; `on_lost` is called with what else does.
         """
-        call = AppendCall(tuple(new_events), wants_stored=False, is_answered=True)
+        call = AppendCall(tuple(new_events), is_answered=True)
         self._group.submit_later(call, len(new_events), on_lost)
 
     async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:

@@ -1,19 +1,98 @@
-"""The log on Postgres: new decisions are one statement, all other appends one transaction."""
+"""The log on Postgres, on its own driver: new decisions are one statement, all other appends one transaction.
 
-from collections.abc import Sequence
+SQLAlchemy lends the connection and is passed by: it costs several times what the statements do.
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.ops.failpoints import Failpoint, reach
-from service.records import Appended, EventKind, StoredEvent, utc_now
+from service.records import Appended, EventKind, NewEvent, Status, StoredEvent, utc_now
 from service.storage.database import Database
-from service.storage.drivers.postgres_session import PostgresSession
-from service.storage.events.append_inputs import Lookups, lookups
-from service.storage.events.append_plan import AppendCall, AppendPlan, Outcome, tell_sent
-from service.storage.events.new_decisions import append_new_decisions, fit_one_statement
-from service.storage.events.rows import fetch_by_keys
+from service.storage.events.append_inputs import Lookups, locked, lookups
+from service.storage.events.append_plan import AppendCall, AppendPlan, Outcome, numbered
+from service.storage.events.rows import event_values, fetch_by_keys, in_log_order, stored_event
+
+MAX_BYTES = 1 << 20  # of the events of one statement, which is in memory as a whole, here and there
+
+# The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
+COLUMNS = {
+    "experiment_id": "text",
+    "event_offset": "bigint",
+    "kind": "text",
+    "event_key": "text",
+    "payload": "bytea",
+    "context": "bytea",
+    "request_id": "text",
+    "request_hash": "text",
+    "domain": "text",
+    "arm": "text",
+    "reward": "double precision",
+    "policy_version": "bigint",
+    "created_at": "timestamptz",
+}
+
+# While a log is short, reading all of it is cheaper than any index. Postgres keeps such a plan for a
+# statement that it has seen some times, and the log grows by thousands before it thinks again.
+# Appends come again and again and have one good plan: that one may be kept.
+BEGIN = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = auto"
+LOCK = """
+SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
+WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
+"""
+_FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
+# One search for each thing asked for, as in `search` and for the same reason.
+BY_KEYS = f"""
+SELECT found.* FROM unnest($2::text[]) AS asked(event_key)
+CROSS JOIN LATERAL (
+    SELECT {_FOUND} FROM events WHERE kind = $1 AND event_key = asked.event_key OFFSET 0
+) AS found
+"""  # noqa: S608
+BY_REQUESTS = f"""
+SELECT found.* FROM unnest($2::text[]) AS asked(request_id)
+CROSS JOIN LATERAL (
+    SELECT {_FOUND} FROM events
+    WHERE experiment_id = $1 AND request_id = asked.request_id OFFSET 0
+) AS found
+"""  # noqa: S608
+
+
+def _arrays(names: Sequence[str], first: int) -> str:
+    """Parameters for the arrays of these columns."""
+    return ", ".join(f"${number}::{COLUMNS[name]}[]" for number, name in enumerate(names, first))
+
+
+INSERT = f"""
+WITH moved AS (
+    UPDATE experiments SET head_offset = changed.head, phase = changed.phase
+    FROM unnest($1::text[], $2::bigint[], $3::text[]) AS changed(id, head, phase)
+    WHERE experiment_id = changed.id
+)
+INSERT INTO events ({", ".join(COLUMNS)}) SELECT * FROM unnest({_arrays(list(COLUMNS), 4)})
+"""  # noqa: S608
+# What differs from one new decision to the next; the statement itself gives them offset and time.
+_OWN = (
+    *("event_key", "payload", "context", "request_id", "request_hash"),
+    *("domain", "arm", "policy_version"),
+)
+_OWN_NAMES = ", ".join(_OWN)
+# It is a transaction by itself: moving the head locks the experiment's row. Nothing in the log can be
+# like decisions under ids that were made for them, so there is nothing to look up.
+INSERT_NEW = f"""
+WITH moved AS (
+    UPDATE experiments SET head_offset = head_offset + $2
+    WHERE experiment_id = $1 AND status = '{Status.ACTIVE}'
+    RETURNING head_offset - $2 AS head, clock_timestamp() AS moment
+), written AS (
+    INSERT INTO events (experiment_id, event_offset, kind, created_at, {_OWN_NAMES})
+    SELECT $1, moved.head + new.number, '{EventKind.DECISION}', moved.moment, {_OWN_NAMES}
+    FROM moved, unnest({_arrays(_OWN, 3)}) WITH ORDINALITY AS new({_OWN_NAMES}, number)
+)
+SELECT head, moment FROM moved
+"""  # noqa: S608
 
 
 class PostgresEvents:
@@ -27,13 +106,9 @@ class PostgresEvents:
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
-        outcomes: Sequence[Outcome] | None = None
-        if fit_one_statement(calls):
-            outcomes = await self._database.write_by_driver(partial(_append_new, calls))
-        if outcomes is None:
-            outcomes = await self._database.write(partial(_append, calls))
+        outcomes = await self._database.write_by_driver(partial(_append, calls))
         reach(Failpoint.AFTER_COMMIT)
-        return list(outcomes)
+        return outcomes
 
     async def find_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
         """The decisions that have these ids, without their contexts."""
@@ -44,31 +119,101 @@ class PostgresEvents:
         )
 
 
+async def _append(calls: Sequence[AppendCall], driver: asyncpg.Connection) -> list[Outcome]:
+    outcomes = await _append_new(calls, driver) if fit_one_statement(calls) else None
+    return await _append_planned(calls, driver) if outcomes is None else outcomes
+
+
+def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
+    """Whether the calls bring new decisions of one experiment, nothing else, and not too much."""
+    experiment_id = calls[0].experiment_id
+    return (
+        all(
+            call.experiment_id == experiment_id and call.epoch is None and call.has_new_decisions
+            for call in calls
+        )
+        and sum(_size(event) for call in calls for event in call.events) <= MAX_BYTES
+    )
+
+
 async def _append_new(
     calls: Sequence[AppendCall], driver: asyncpg.Connection
-) -> list[list[Appended]] | None:
+) -> list[Outcome] | None:
+    """What each call is answered; None, and nothing written, if the experiment takes no decisions."""
     reach(Failpoint.BEFORE_INSERT)
-    return await append_new_decisions(driver, calls)
+    events = [event for call in calls for event in call.events]
+    columns = ([getattr(event, name) for event in events] for name in _OWN)
+    row = await driver.fetchrow(INSERT_NEW, calls[0].experiment_id, len(events), *columns)
+    if row is None:
+        return None
+    head, moment = row
+    appended = iter(
+        [
+            Appended(numbered(event, offset, moment), created=True)
+            for offset, event in enumerate(events, head + 1)
+        ]
+    )
+    return [[next(appended) for _ in call.events] for call in calls]
 
 
-async def _append(calls: Sequence[AppendCall], connection: AsyncConnection) -> list[Outcome]:
+async def _append_planned(calls: Sequence[AppendCall], driver: asyncpg.Connection) -> list[Outcome]:
+    """Lock the experiments, look up what the calls may repeat, and write by the plan's rules."""
     wanted = lookups(calls)
-    async with PostgresSession.begun(connection) as session:
-        experiments, now = await session.lock(wanted.experiment_ids)
-        plan = AppendPlan(experiments, await _related(session, wanted), now or utc_now())
+    async with transaction(driver):
+        experiments, now = locked(await driver.fetch(LOCK, wanted.experiment_ids))
+        plan = AppendPlan(experiments, await _related(driver, wanted), now or utc_now())
         outcomes = plan.outcomes(calls)
         if plan.new_events:
             reach(Failpoint.BEFORE_INSERT)
-            changed = plan.changed.values()
-            await session.insert(plan.new_events, changed, partial(tell_sent, calls))
+            await _insert(driver, plan)
             reach(Failpoint.BEFORE_COMMIT)
     return outcomes
 
 
-async def _related(session: PostgresSession, wanted: Lookups) -> list[StoredEvent]:
+@asynccontextmanager
+async def transaction(driver: asyncpg.Connection) -> AsyncIterator[None]:
+    """A transaction that ends with the block; a connection under which it fails is not used again."""
+    await driver.execute(BEGIN)
+    yield
+    await driver.execute("COMMIT")
+
+
+async def _related(driver: asyncpg.Connection, wanted: Lookups) -> list[StoredEvent]:
     found: list[StoredEvent] = []
     for kind, keys in wanted.keys.items():
-        found += await session.by_keys(kind, keys)
+        found += map(stored_event, await driver.fetch(BY_KEYS, kind.value, keys))
     for experiment_id, request_ids in wanted.requests.items():
-        found += await session.by_requests(experiment_id, request_ids)
+        rows = await driver.fetch(BY_REQUESTS, experiment_id, request_ids)
+        found += in_log_order([stored_event(row) for row in rows])
     return found
+
+
+async def _insert(driver: asyncpg.Connection, plan: AppendPlan) -> None:
+    """Write the events, and how far their experiments' logs now reach."""
+    changed = plan.changed.values()
+    heads = (
+        [each.experiment_id for each in changed],
+        [each.head_offset for each in changed],
+        [each.phase.value for each in changed],
+    )
+    for part in _parts(plan.new_events):
+        rows = map(event_values, part)
+        await driver.execute(INSERT, *heads, *zip(*rows, strict=True))
+        heads = ([], [], [])
+
+
+def _parts(events: Sequence[StoredEvent]) -> Iterator[list[StoredEvent]]:
+    """The events in runs of bounded size, each at least one event."""
+    part: list[StoredEvent] = []
+    left = MAX_BYTES
+    for event in events:
+        left -= _size(event)
+        if part and left < 0:
+            yield part
+            part, left = [], MAX_BYTES - _size(event)
+        part.append(event)
+    yield part
+
+
+def _size(event: NewEvent | StoredEvent) -> int:
+    return len(event.payload) + len(event.context or b"")

@@ -1,10 +1,9 @@
 """The log on SQLite: appended to in one transaction, in a thread and past SQLAlchemy."""
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from service.ops.failpoints import Failpoint, reach
@@ -44,9 +43,6 @@ class SqliteEvents:
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
-        for call in calls:
-            if call.on_sent is not None:  # called after this step, when the thread has the batch
-                asyncio.get_running_loop().call_soon(call.on_sent)
         outcomes = await self._database.write_in_thread(partial(_append, calls))
         reach(Failpoint.AFTER_COMMIT)
         return outcomes
@@ -115,7 +111,6 @@ def _head(experiment: LockedExperiment) -> tuple[int, str, str]:
     return experiment.head_offset, experiment.phase.value, experiment.experiment_id
 
 
-@lru_cache(maxsize=16)
 def moment_to_sqlite(moment: datetime) -> str:
     """As `UtcDateTime` keeps it in SQLite."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"

@@ -10,7 +10,6 @@ import pytest
 
 from model.rounds import Domain
 from service.codec.decisions import chosen_context, propensity
-from service.deciding.select import MANY
 from service.experiment_spec import ExperimentSpec
 from service.metrics.processes import exposition
 from service.records import EventKind, Status, StoredEvent
@@ -240,7 +239,7 @@ MANY_ROUNDS = [
     {"source": {"context": CONTEXT}}
     if number % 3
     else {"source": {"context": CONTEXT}, "target": {"context": [number, 0, 0, 0]}}
-    for number in range(MANY + 5)
+    for number in range(133)
 ]
 
 

@@ -9,9 +9,9 @@ from fastapi.routing import APIRoute
 from starlette.routing import Mount, Route
 
 from service.app import create_app
+from service.auth.access import ROUTES, Access, declared
 from service.auth.keys import Caller, Scope
-from service.auth.tenants import Realm
-from service.http.access import ROUTES, Access, declared
+from service.auth.tenants import TenantScope
 from service.settings import Settings
 
 KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/docs"}
@@ -63,21 +63,21 @@ def test_what_is_not_in_the_table_is_no_route(path: str):
 
 @pytest.mark.parametrize("scope", Scope)
 def test_a_scope_opens_its_own_routes_alone(scope: Scope):
-    caller = Caller(Realm("acme"), frozenset({scope}))
+    caller = Caller(TenantScope("acme"), frozenset({scope}))
     allowed = {access for access in Access if access.allows(caller)}
     assert allowed == {Access.OPEN, Access.ANY_KEY, Access(scope)}
 
 
 @pytest.mark.parametrize(
-    ("realm", "scopes", "is_operator"),
+    ("tenant_scope", "scopes", "is_operator"),
     [
-        (Realm(), {Scope.ADMIN}, True),
-        (Realm(), {Scope.SELECT, Scope.REWARD, Scope.TARGET}, False),
-        (Realm("acme"), set(Scope), False),
-        (Realm("", frozenset({"doses"})), set(Scope), False),
+        (TenantScope(), {Scope.ADMIN}, True),
+        (TenantScope(), {Scope.SELECT, Scope.REWARD, Scope.TARGET}, False),
+        (TenantScope("acme"), set(Scope), False),
+        (TenantScope("", frozenset({"doses"})), set(Scope), False),
     ],
 )
 def test_the_operator_is_an_admin_of_the_unnamed_tenant(
-    realm: Realm, scopes: set[Scope], is_operator: bool
+    tenant_scope: TenantScope, scopes: set[Scope], is_operator: bool
 ):
-    assert Access.OPERATOR.allows(Caller(realm, frozenset(scopes))) is is_operator
+    assert Access.OPERATOR.allows(Caller(tenant_scope, frozenset(scopes))) is is_operator

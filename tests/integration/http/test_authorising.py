@@ -1,4 +1,4 @@
-"""The door of a guarded app: who passes, who is refused and with what."""
+"""The middleware of a guarded app: who passes, who is refused and with what."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from fastapi import Response
 
 from service.auth.keys import RateLimit, Scope
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.storage.keys import Keys
 from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.keys import ALL, bearer, make_key
@@ -19,7 +19,7 @@ CANARY = "canary-7331"
 
 @pytest.fixture
 async def key(url: str) -> str:
-    return await make_key(url, Realm())
+    return await make_key(url, TenantScope())
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_a_route_without_an_entry_is_shut_even_for_the_operator(guarded: A
 
 
 async def test_metrics_are_for_the_operator(url: str, key: str):
-    tenant = await make_key(url, Realm("acme"))
+    tenant = await make_key(url, TenantScope("acme"))
     async with running_api(url, auth="required") as api:
         statuses = [
             (await api.http.get("/metrics", headers=headers)).status_code
@@ -94,8 +94,8 @@ async def test_metrics_are_for_the_operator(url: str, key: str):
 
 
 async def test_a_limit_is_answered_with_when_to_come_again(url: str):
-    slow = await make_key(url, Realm(), ALL, RateLimit(0.1, 3))
-    other = await make_key(url, Realm())
+    slow = await make_key(url, TenantScope(), ALL, RateLimit(0.1, 3))
+    other = await make_key(url, TenantScope())
     async with running_api(url, auth="required") as api:
         answers = [await api.http.get("/experiments", headers=bearer(slow)) for _ in range(4)]
         assert [each.status_code for each in answers] == [200, 200, 200, 429]
@@ -106,7 +106,7 @@ async def test_a_limit_is_answered_with_when_to_come_again(url: str):
 
 async def test_what_is_done_to_a_key_elsewhere_is_noticed(guarded: Api, url: str):
     keys = Keys(guarded.services.database)
-    key = await make_key(url, Realm())
+    key = await make_key(url, TenantScope())
 
     async def status() -> int:
         return (await guarded.http.get("/experiments", headers=bearer(key))).status_code
@@ -134,7 +134,7 @@ async def test_no_request_reads_the_keys(guarded: Api, key: str, monkeypatch: An
 
 
 async def test_a_key_of_no_scope_for_it_is_told_which_one_it_lacks(guarded: Api, url: str):
-    key = await make_key(url, Realm(), frozenset({Scope.SELECT}))
+    key = await make_key(url, TenantScope(), frozenset({Scope.SELECT}))
 
     async def is_known() -> bool:
         return (await guarded.http.get("/experiments", headers=bearer(key))).status_code == 200

@@ -13,8 +13,8 @@ from typing import Any
 import uvloop
 from starlette.types import Receive, Scope, Send
 
+from service.codec.wire import ALWAYS, UNLESS_SAID
 from service.http.fast_path import SPECIAL, Exchange
-from service.http.middleware import ALWAYS, UNLESS_SAID
 from service.http.protocol import Headers, guarded_protocol
 from tests.support.http.cases import (
     Case,
@@ -74,7 +74,7 @@ class Echo:
         await send({"type": "http.response.body", "body": content})
 
 
-class EchoLane:
+class EchoFastPath:
     """The same on the fast path, for posts to `/fast`; every second one is answered at once."""
 
     def __init__(self) -> None:
@@ -179,17 +179,17 @@ async def compared(case: Case, server: RawServer) -> str:
 
 
 def test_our_server_reads_what_h11_reads():
-    lane: Any = EchoLane()
+    fast_path: Any = EchoFastPath()
 
     async def main() -> Counter[str]:
-        protocol = guarded_protocol(FOREVER, lambda url, headers: None, lane)
+        protocol = guarded_protocol(FOREVER, lambda url, headers: None, fast_path)
         async with serving(Echo(), protocol) as server:
             return Counter([await compared(each, server) for each in cases(COUNT, echo_request)])
 
     found = uvloop.run(main())
     assert found[""] > 0.8 * COUNT
     assert found.keys() == {"", *STRICTER}, "each difference that is listed is there"
-    assert lane.taken > 100, "the fast path is in it"
+    assert fast_path.taken > 100, "the fast path is in it"
 
 
 def pipelined() -> bytes:
@@ -207,9 +207,9 @@ def pipelined() -> bytes:
 
 
 def test_a_stream_is_read_alike_wherever_it_is_cut():
-    content, lane = pipelined(), EchoLane()
+    content, fast_path = pipelined(), EchoFastPath()
     assert len(read_by_h11(content, has_end=True).requests) == 5
-    protocol = guarded_protocol(FOREVER, lambda url, headers: None, lane)  # type: ignore[arg-type]
+    protocol = guarded_protocol(FOREVER, lambda url, headers: None, fast_path)  # type: ignore[arg-type]
 
     async def main() -> None:
         async with serving(Echo(), protocol) as server:
@@ -219,4 +219,4 @@ def test_a_stream_is_read_alike_wherever_it_is_cut():
             assert await compared(byte_by_byte, server) == ""
 
     uvloop.run(main())
-    assert lane.taken > 0
+    assert fast_path.taken > 0

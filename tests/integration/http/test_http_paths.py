@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import uvloop
 
-from service.http.fast_path import Exchange, ExpressLane, FastRequest
+from service.http.fast_path import Exchange, FastPath, FastRequest
 from service.http.protocol import guarded_protocol
 from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.http.cases import Case, Draft, cases
@@ -71,12 +71,12 @@ def service_request(random: Random) -> Draft:
     return random.choice(REQUESTS)()
 
 
-class CountedLane:
+class CountedFastPath:
     """The fast path of a service, and how many requests took it."""
 
-    def __init__(self, lane: ExpressLane) -> None:
-        self.find = lane.find
-        self._take = lane.take
+    def __init__(self, fast_path: FastPath) -> None:
+        self.find = fast_path.find
+        self._take = fast_path.take
         self.taken = 0
 
     def take(self, request: FastRequest, content: bytes, exchange: Exchange) -> None:
@@ -89,19 +89,18 @@ class Served(NamedTuple):
 
     api: Api
     server: RawServer
-    lane: Any
+    fast_path: Any
 
 
 @asynccontextmanager
-async def served(database: Path, *, has_lane: bool) -> AsyncIterator[Served]:
+async def served(database: Path, *, has_fast_path: bool) -> AsyncIterator[Served]:
     """A service with the fast path or without it."""
     async with running_api(sqlite_url(database), max_body_bytes=MAX_BODY_BYTES) as api:
         assert (await api.http.post("/experiments", json=DOSES)).status_code == 201
-        assert api.app.lane is not None
-        lane: Any = CountedLane(api.app.lane) if has_lane else None
-        protocol = guarded_protocol(FOREVER, api.app.shedding.early_refusal, lane)
+        fast_path: Any = CountedFastPath(api.app.fast_path) if has_fast_path else None
+        protocol = guarded_protocol(FOREVER, api.app.shedding.early_refusal, fast_path)
         async with serving(api.app, protocol, {"services": api.services}) as server:
-            yield Served(api, server, lane)
+            yield Served(api, server, fast_path)
 
 
 def normal(response: Response) -> tuple[int, dict[str, str], Any]:
@@ -138,14 +137,14 @@ def test_both_paths_answer_alike(sqlite_template: Path, tmp_path: Path):
 
     async def main() -> None:
         async with (
-            served(databases[0], has_lane=True) as fast,
-            served(databases[1], has_lane=False) as slow,
+            served(databases[0], has_fast_path=True) as fast,
+            served(databases[1], has_fast_path=False) as slow,
         ):
             answered = [await compared(each, fast, slow) for each in cases(COUNT, service_request)]
             for each, ids in zip((fast, slow), zip(*answered, strict=True), strict=True):
                 assert await each.api.head() == len(set().union(*ids)), (
                     "what is recorded is answered"
                 )
-            assert fast.lane.taken > 100
+            assert fast.fast_path.taken > 100
 
     uvloop.run(main())

@@ -1,10 +1,13 @@
-"""Whatever fits the OpenAPI description, or just does not: no 5xx and no answer it does not name."""
+"""Whatever fits the OpenAPI description, or just does not: no 5xx and no answer it does not name.
+
+Services listen on real sockets, with the fast path and without it. Requests to fast routes go to both.
+"""
 
 import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +26,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from service.app import create_app
+from service.app import ServiceApp, create_app
 from service.client import Client, Round
+from service.http.protocol import guarded_protocol
+from service.routes import decisions, target
 from service.settings import Settings
 from tests.support.api import CONTEXT, DOSES, OFFERS
 from tests.support.storage import sqlite_url
@@ -37,6 +42,9 @@ CHECKS = [
     response_schema_conformance,
 ]
 DESCRIPTION = create_app(Settings()).openapi()
+FAST_ROUTES: list[Any] = [*decisions.router.routes, *target.fast_router.routes]
+FAST = {route.path for route in FAST_ROUTES}
+FOREVER = 3600.0
 OPERATIONS = [
     (path, method) for path, methods in DESCRIPTION["paths"].items() for method in methods
 ]
@@ -51,10 +59,13 @@ def _msgpack(context: Any, value: Any) -> bytes:
 
 
 class ThreadedServer(uvicorn.Server):
-    """The app behind a real socket, in a thread of the test's process."""
+    """The app behind a real socket and our protocol, in a thread of the test's process."""
 
-    def __init__(self, app: Any) -> None:
-        super().__init__(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    def __init__(self, app: ServiceApp, *, has_fast_path: bool) -> None:
+        fast_path = app.fast_path if has_fast_path else None
+        protocol = guarded_protocol(FOREVER, app.shedding.early_refusal, fast_path)
+        options: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "on"}
+        super().__init__(uvicorn.Config(app, http=protocol, ws="none", **options))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run)
@@ -70,23 +81,35 @@ class ThreadedServer(uvicorn.Server):
         self._thread.join(PATIENCE_SECONDS)
 
 
+@contextmanager
+def serving(folder: Path, *, has_fast_path: bool) -> Iterator[str]:
+    """A service that knows two experiments and a decision; where it is."""
+    url = sqlite_url(folder / "daband.db")
+    given_: dict[str, Any] = {"database_url": url, "trainer_inside": False, **PATIENT_SETTINGS}
+    server = ThreadedServer(create_app(Settings(**given_)), has_fast_path=has_fast_path)
+    server.start()
+    try:
+        with Client(server.url) as client:
+            for declared in (DOSES, OFFERS):
+                client.create_experiment(**declared)
+            client.select("doses", Round(source=np.array(CONTEXT), request_id="r-1"))
+        yield server.url
+    finally:
+        server.stop()
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service that knows two experiments and a decision."""
-    path: Path = tmp_path_factory.mktemp("schemathesis") / "daband.db"
-    given_: dict[str, Any] = {
-        "database_url": sqlite_url(path),
-        "trainer_inside": False,
-        **PATIENT_SETTINGS,
-    }
-    server = ThreadedServer(create_app(Settings(**given_)))
-    server.start()
-    with Client(server.url) as client:
-        for declared in (DOSES, OFFERS):
-            client.create_experiment(**declared)
-        client.select("doses", Round(source=np.array(CONTEXT), request_id="r-1"))
-    yield server.url
-    server.stop()
+    """A service with the fast path."""
+    with serving(tmp_path_factory.mktemp("fast"), has_fast_path=True) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def slow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service without it."""
+    with serving(tmp_path_factory.mktemp("slow"), has_fast_path=False) as url:
+        yield url
 
 
 def made_likely(case: Any) -> None:
@@ -97,10 +120,18 @@ def made_likely(case: Any) -> None:
         case.body["experiment"] = "doses"
 
 
+def gist(response: Any) -> tuple[int, Any]:
+    """What must be equal in the answers of both services: the status, and the problem if it is one."""
+    content = response.json() if response.status_code >= 400 else {}
+    return response.status_code, {**content, "instance": None, "request_id": None}
+
+
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.filterwarnings("ignore")  # of the tool's own dependencies
-def test_every_answer_is_described(url: str, path: str, method: str, mode: GenerationMode):
+def test_every_answer_is_described(
+    url: str, slow_url: str, path: str, method: str, mode: GenerationMode
+):
     operation = schemathesis.openapi.from_dict(DESCRIPTION)[path][method]
     is_negative = mode is GenerationMode.NEGATIVE
     if is_negative and not (operation.body or operation.path_parameters or operation.query):
@@ -119,6 +150,10 @@ def test_every_answer_is_described(url: str, path: str, method: str, mode: Gener
         made_likely(case)
         response = case.call(base_url=url)
         case.validate_response(response, checks=CHECKS)
+        if path in FAST:
+            other = case.call(base_url=slow_url)
+            case.validate_response(other, checks=CHECKS)
+            assert gist(response) == gist(other)
 
     # Some parameters are any text at all: nothing is wrong for them.
     with suppress(Unsatisfiable) if is_negative else nullcontext():

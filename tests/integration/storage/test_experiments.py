@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import ExperimentExists, StaleEpoch, UnknownExperiment
 from service.records import Experiment, Phase, Status, utc_now
 from service.storage.experiments import Experiments
@@ -73,22 +73,22 @@ async def test_pausing_twice_and_resuming_is_fine(experiments: Experiments, expe
 
 
 @pytest.mark.parametrize(
-    ("realm", "found"),
+    ("tenant_scope", "found"),
     [
-        (Realm(), ["doses", "a_b"]),
-        (Realm("acme"), ["acme/doses", "acme/offers"]),
-        (Realm("a_me"), ["a_me/doses"]),
-        (Realm("ACME"), []),
-        (Realm("acm"), []),
-        (Realm("acme", frozenset({"offers", "nothing"})), ["acme/offers"]),
-        (Realm("", frozenset({"doses", "offers"})), ["doses"]),
-        (Realm("acme", frozenset()), []),
+        (TenantScope(), ["doses", "a_b"]),
+        (TenantScope("acme"), ["acme/doses", "acme/offers"]),
+        (TenantScope("a_me"), ["a_me/doses"]),
+        (TenantScope("ACME"), []),
+        (TenantScope("acm"), []),
+        (TenantScope("acme", frozenset({"offers", "nothing"})), ["acme/offers"]),
+        (TenantScope("", frozenset({"doses", "offers"})), ["doses"]),
+        (TenantScope("acme", frozenset()), []),
     ],
 )
 async def test_a_realm_holds_its_own_experiments_alone(
-    experiments: Experiments, realm: Realm, found: list[str]
+    experiments: Experiments, tenant_scope: TenantScope, found: list[str]
 ):
     for name in ("doses", "acme/doses", "a_me/doses", "acme/offers", "a_b"):
         await experiments.create(name, "{}")
-    assert [each.name for each in await experiments.list(realm)] == found
-    assert all(realm.holds(name) for name in found)
+    assert [each.name for each in await experiments.list(tenant_scope)] == found
+    assert all(tenant_scope.holds(name) for name in found)

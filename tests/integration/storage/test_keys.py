@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from service.auth.keys import ApiKey, KeyChangeKind, NewSecret, RateLimit, Scope, new_key_id
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import KeyRevoked, UnknownKey
 from service.records import utc_now
 from service.storage.database import Database
@@ -23,7 +23,7 @@ def key(**fields: Any) -> ApiKey:
     given: dict[str, Any] = {
         "key_id": new_key_id(),
         "label": "the lab's robot",
-        "realm": Realm("acme", frozenset({"doses", "offers"})),
+        "tenant_scope": TenantScope("acme", frozenset({"doses", "offers"})),
         "scopes": frozenset({Scope.SELECT, Scope.REWARD}),
         "rate_limit": RateLimit(12.5, 30),
         "expires_at": None,
@@ -47,8 +47,8 @@ async def test_a_key_is_found_as_it_was_made(keys: Keys):
 
 
 async def test_a_key_for_all_experiments_stays_one(keys: Keys):
-    found, _ = await made(keys, realm=Realm(), rate_limit=RateLimit(0, 1))
-    assert (found.realm, found.rate_limit) == (Realm(), RateLimit(0, 1))
+    found, _ = await made(keys, tenant_scope=TenantScope(), rate_limit=RateLimit(0, 1))
+    assert (found.tenant_scope, found.rate_limit) == (TenantScope(), RateLimit(0, 1))
 
 
 async def test_after_a_rotation_old_and_new_work_for_the_overlap(keys: Keys):

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from service.storage.database import Database
-from service.storage.drivers.postgres_session import BY_KEYS, BY_REQUESTS, PostgresSession
 from service.storage.events.log import EventLog
+from service.storage.events.postgres import BY_KEYS, BY_REQUESTS, transaction
 from service.storage.experiments import Experiments
 from tests.support.storage import PATIENT, PATIENT_COMMIT, decision, running
 
@@ -52,10 +52,10 @@ async def plan(connection: asyncpg.Connection, search: str) -> str:
 @pytest.mark.parametrize("name", SEARCHES)
 async def test_a_short_log_is_searched_by_index(short_log: str, name: str):
     engine = create_async_engine(short_log.replace("postgresql:", "postgresql+asyncpg:"))
-    async with engine.connect() as lent, PostgresSession.begun(lent) as session:
-        within = await plan(session._connection, SEARCHES[name])
     async with engine.connect() as lent:
         driver = (await lent.get_raw_connection()).driver_connection
+        async with transaction(driver):
+            within = await plan(driver, SEARCHES[name])
         outside = await plan(driver, SEARCHES[name])
     await engine.dispose()
     assert "Seq Scan on events" in outside  # or this would show nothing
@@ -66,11 +66,11 @@ async def test_a_short_log_is_searched_by_index(short_log: str, name: str):
 async def test_appends_may_keep_their_one_plan(short_log: str):
     database = await Database.open(short_log, PATIENT)
 
-    async def mode(connection: AsyncConnection) -> str:
-        async with PostgresSession.begun(connection) as session:
-            return str(await session._connection.fetchval("SHOW plan_cache_mode"))
+    async def mode(driver: asyncpg.Connection) -> str:
+        async with transaction(driver):
+            return str(await driver.fetchval("SHOW plan_cache_mode"))
 
-    assert await database.read(mode) == "auto"
+    assert await database.write_by_driver(mode) == "auto"
     await database.close()
 
 

@@ -96,9 +96,8 @@ async def test_an_append_waits_for_another_writer_of_the_process(
 
     async with running(database.write(write)):
         await is_writing.wait()
-        is_sent = asyncio.Event()
-        appending = asyncio.create_task(log.append([decision(experiment)], on_sent=is_sent.set))
-        await is_sent.wait()
+        appending = asyncio.create_task(log.append([decision(experiment)]))
+        await eventually(lambda: bool(database._write_lock._waiters))
         # Had it been handed to the thread, the thread would have been refused by now.
         await database._writing_thread._submit(lambda: None, lambda: None)
         may_end.set()

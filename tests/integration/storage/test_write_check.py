@@ -71,7 +71,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
 async def test_an_append_counts_as_a_write():
     writes = Writes()
     check = writes.check()
-    check.note_write()
+    check.written_at = writes.now
     await check.check()
     assert writes.count == 0
     writes.now += SECONDS
@@ -98,7 +98,7 @@ async def test_an_append_after_a_failure_shows_that_all_is_well():
     check = writes.check()
     writes.fails = True
     assert isinstance(await outcome(check.check()), StorageUnavailable)
-    check.note_write()
+    check.written_at = writes.now
     await check.check()
 
 

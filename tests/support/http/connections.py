@@ -46,8 +46,8 @@ class RecordingTransport(asyncio.Transport):
 class Connection:
     """The server's protocol on such a transport."""
 
-    def __init__(self, app: ASGIApp, lane: Any = None) -> None:
-        protocol = guarded_protocol(FOREVER, lambda url, headers: None, lane)
+    def __init__(self, app: ASGIApp, fast_path: Any = None) -> None:
+        protocol = guarded_protocol(FOREVER, lambda url, headers: None, fast_path)
         config = uvicorn.Config(app, http=protocol, log_config=None)
         config.load()
         self.transport = RecordingTransport()

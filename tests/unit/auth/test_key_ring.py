@@ -1,19 +1,21 @@
 """Keys in memory: which are right, until when, and how often the database is asked."""
 
+import gc
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import FunctionType, ModuleType
 
 import pytest
 
 from service.auth.key_ring import KeyRing
 from service.auth.keys import ApiKey, NewSecret, RateLimit, SecretHash, digest, parsed
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import KeyRefused, RateLimited, StorageUnavailable
 from tests.support.keys import api_key
 from tests.support.storage import running
 from tests.support.waiting import eventually
 
-ACME = Realm("acme")
+ACME = TenantScope("acme")
 
 
 class Source:
@@ -80,7 +82,7 @@ async def test_a_right_key_tells_who_asks(ring: KeyRing, source: Source):
     source.put(key)
     await ring.refresh(source)
     caller = ring.caller(shown)
-    assert (caller.key_id, caller.realm, caller.scopes) == (key.key_id, ACME, key.scopes)
+    assert (caller.key_id, caller.tenant_scope, caller.scopes) == (key.key_id, ACME, key.scopes)
 
 
 async def test_any_other_text_is_refused(ring: KeyRing, source: Source):
@@ -194,3 +196,26 @@ def test_a_key_is_taken_apart():
     assert len(secret.value) == 64
     assert secret.value not in repr(secret)
     assert secret.value not in str(secret)
+
+
+def reachable(start: object) -> list[object]:
+    """All that an object refers to, directly or not; code and classes are left out."""
+    found: dict[int, object] = {}
+    pending = [start]
+    while pending:
+        each = pending.pop()
+        if id(each) not in found and not isinstance(each, type | FunctionType | ModuleType):
+            found[id(each)] = each
+            pending += gc.get_referents(each)
+    return list(found.values())
+
+
+async def test_no_plain_key_stays_in_memory(ring: KeyRing, source: Source):
+    key, shown = with_secret(api_key(ACME))
+    source.put(key)
+    await ring.refresh(source)
+    for _ in range(3):
+        assert ring.caller(shown).key_id == key.key_id
+    texts = [each for each in reachable(ring) if isinstance(each, str)]
+    assert key.secrets[0].sha256 in texts
+    assert not [each for each in texts if shown.rpartition("_")[2] in each]

@@ -6,14 +6,17 @@ import msgspec
 import pytest
 
 from service.codec.bodies import (
+    MAX_BATCH,
     ExperimentBody,
     MediaType,
     RewardBody,
+    SelectBatchBody,
     SelectBody,
     decode,
     media_type,
 )
-from service.errors import InvalidRequest, UnsupportedMediaType, check_identifier
+from service.errors import InvalidRequest, UnsupportedMediaType
+from service.records import check_identifier
 
 
 def refusal(body: bytes, kind: type, media: MediaType = MediaType.JSON) -> dict[str, str]:
@@ -49,6 +52,23 @@ def test_a_bad_body_is_refused_at_its_place(body: bytes, pointer: str):
     place = refusal(body, SelectBody)
     assert place["pointer"] == pointer
     assert "secret" not in place["detail"]
+
+
+def batch(*rounds: str) -> bytes:
+    return f'{{"experiment": "e", "rounds": [{", ".join(rounds)}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (batch(), "#/rounds"),
+        (batch(*["{}"] * (MAX_BATCH + 1)), "#/rounds"),
+        (batch("{}", "{}", '{"reward": 1}'), "#/rounds/2"),
+        (b'{"experiment": 1, "rounds": [{}]}', "#/experiment"),
+    ],
+)
+def test_what_is_no_batch_is_refused_where_it_is_none(body: bytes, pointer: str):
+    assert refusal(body, SelectBatchBody)["pointer"] == pointer
 
 
 def test_deep_nesting_is_refused_in_every_format():

@@ -9,16 +9,13 @@ import pytest
 from model.config import ContextKind
 from model.rounds import Domain, Scores, Selection
 from service.codec.decisions import (
-    Chosen,
     DecisionOrigin,
     DecisionPayload,
     Side,
-    by_arm,
     chosen_arms,
     chosen_context,
+    decision_answer,
     decision_event,
-    new_answer,
-    odds,
     payload_of,
     propensity,
     stored_answer,
@@ -98,44 +95,18 @@ def test_a_new_decision_is_written_and_answered_as_the_stored_one_will_be(arms: 
     said = DecisionPayload(arms, probabilities, mean, bonus, ENCODER)
     assert payload_of(event) == said
     assert event.payload == msgspec.json.encode(said)
-    for of_arms in (None, by_arm(arms)):
-        answer = msgspec.json.encode(new_answer("d-1", chosen, of_arms))
-        assert answer == msgspec.json.encode(stored_answer(stored(event)))
-
-
-def test_odds_are_remembered_of_few_arms_alone():
-    for arms, are_remembered in ((ARMS, True), (MANY_ARMS, False)):
-        first, second = (odds(arms, (1 / len(arms),) * len(arms)) for _ in range(2))
-        assert (first is second) is are_remembered
-        assert first.entropy == pytest.approx(math.log(len(arms)))
-
-
-@pytest.mark.parametrize(
-    "arms", [ARMS, ("é\u2028", "class", "arm_0"), ("a b", "1", "with-dash"), ("x",)]
-)
-def test_a_type_of_the_arms_is_written_as_dictionaries_are(arms: tuple[str, ...]):
-    numbers = [1 / (number + 3) for number in range(len(arms))]
-    chosen = Chosen(arms[0], arms, odds(arms, tuple(numbers)), numbers, numbers, ENCODER)
-    fields = by_arm(arms)
-    assert fields is not None
-    quick, plain = (new_answer("d-1", chosen, each) for each in (fields, None))
-    assert not isinstance(quick.scores, dict)
-    assert msgspec.json.encode(quick) == msgspec.json.encode(plain)
-
-
-@pytest.mark.parametrize(
-    "arms", [('"', "b"), ("a\\", "b"), ("a\n",), tuple(str(number) for number in range(65))]
-)
-def test_there_is_no_type_for_names_that_are_escaped_or_too_many(arms: tuple[str, ...]):
-    assert by_arm(arms) is None
+    answer = msgspec.json.encode(decision_answer("d-1", chosen.arm, chosen.payload))
+    assert answer == msgspec.json.encode(stored_answer(stored(event)))
+    assert chosen.entropy == pytest.approx(-sum(p * math.log(p) for p in probabilities))
 
 
 def test_a_narrowed_selection_keeps_the_chosen_arm():
     side = Side(Domain.SOURCE, ("mid", "high"), SHARED.tobytes())
     (chosen,) = chosen_arms(SELECTION, [side], [[1, 2]], 3)
     assert chosen.arm == "mid"
-    assert chosen.odds is odds(("mid", "high"), (0.5, 0.25))
-    assert (chosen.mean, chosen.bonus) == ([0.5, 0.125], [0.25, 0.125])
+    assert chosen.payload == DecisionPayload(
+        ("mid", "high"), (0.5, 0.25), (0.5, 0.125), (0.25, 0.125), 3
+    )
 
 
 def test_the_context_that_the_model_learns_from_comes_back():

@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from service.deciding.reward import Owner, RecentDecisions
+from service.deciding.select import Owner, RecentDecisions
 
 OWNER = Owner("e-1", "doses")
 

@@ -10,8 +10,7 @@ from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
 from model.rounds import Domain, Round, Selection
-from service.deciding.devices import Placement
-from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Scorer
+from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Placement, Scorer
 from service.errors import Overloaded
 from tests.support.waiting import PATIENCE_SECONDS
 

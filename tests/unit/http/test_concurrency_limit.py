@@ -106,12 +106,12 @@ def test_who_waits_for_a_caller_takes_nobodys_place():
     limit = Line(most=2).limit
     for _ in range(2):
         limit.enter()
-        limit.step_aside()
+        limit.pause()
     assert limit.is_open
-    assert not limit.is_open_aside
+    assert not limit.can_pause
     limit.enter()
-    limit.step_back()
+    limit.resume()
     assert (limit.is_open, limit.is_exceeded) == (False, False)
-    limit.step_back()
+    limit.resume()
     assert limit.is_exceeded
-    assert limit.is_open_aside
+    assert limit.can_pause

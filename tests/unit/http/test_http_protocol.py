@@ -6,20 +6,27 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import httptools
 import pytest
 import uvicorn
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
+from packaging.requirements import Requirement
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
 from service.http.fast_path import Exchange
-from service.http.middleware import ALWAYS, UNLESS_SAID, encoded
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.support.http.connections import Connection
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
+ROOT = Path(__file__).parents[3]
 SHORT, LONG = 1.0, 3600.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -79,11 +86,11 @@ async def connected(
     header_seconds: float,
     excess: Excess = lambda url, headers: None,
     *,
-    lane: Any = None,
+    fast_path: Any = None,
     state: ServerState | None = None,
     keep_alive_seconds: float = 3600,
 ) -> AsyncIterator[Client]:
-    protocol = guarded_protocol(header_seconds, excess, lane)
+    protocol = guarded_protocol(header_seconds, excess, fast_path)
     # Whoever is hung up on must not owe it to uvicorn's own patience.
     config = uvicorn.Config(app, http=protocol, log_config=None)
     config.timeout_keep_alive = keep_alive_seconds  # type: ignore[assignment]  # fractions, too
@@ -250,7 +257,7 @@ async def test_a_request_behind_another_is_not_answered_before_it():
             assert b"200 OK" in await client.until(b"ok")
 
 
-class Lane:
+class FakeFastPath:
     """Takes posts, answers them with their bodies once the gate is open, and remembers them."""
 
     def __init__(self) -> None:
@@ -302,27 +309,27 @@ def echoed(body: bytes, *more: bytes) -> bytes:
     return b"\r\n".join([*lines, b"", body])
 
 
-async def test_the_lane_answers_in_place_of_the_app():
-    app, lane = App(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
+async def test_the_fast_path_answers_in_place_of_the_app():
+    app, fast_path = App(), FakeFastPath()
+    async with connected(app, LONG, fast_path=fast_path) as client:
         for body in (b"first", b"again"):
             client.say(posted(body))
             assert await client.until(body) == echoed(body)
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
-    assert (app.asked, lane.taken) == (1, [b"first", b"again"])
-    assert lane.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
+    assert (app.asked, fast_path.taken) == (1, [b"first", b"again"])
+    assert fast_path.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
 
 
-async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
-    app, lane = Reading(), Lane()
-    lane.gate.clear()
-    async with connected(app, LONG, lane=lane) as client:
+async def test_requests_behind_one_on_the_fast_path_wait_for_its_answer():
+    app, fast_path = Reading(), FakeFastPath()
+    fast_path.gate.clear()
+    async with connected(app, LONG, fast_path=fast_path) as client:
         client.say(posted(b"first") + posted(b"second") + REQUEST)
-        await eventually(lambda: bool(lane.taken))
+        await eventually(lambda: bool(fast_path.taken))
         await asyncio.sleep(SHORT)
         assert app.bodies == []
-        lane.gate.set()
+        fast_path.gate.set()
         assert await client.until(b"first") == echoed(b"first")
         for _ in range(2):
             assert b"200 OK" in await client.until(b"ok")
@@ -333,23 +340,23 @@ async def test_requests_behind_one_on_the_lane_wait_for_its_answer():
 
 @pytest.mark.parametrize("missing", [3, len(b"beginning and end")])
 async def test_a_body_that_is_not_all_there_is_for_the_app(missing: int):
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
+    app, fast_path = Reading(), FakeFastPath()
+    async with connected(app, LONG, fast_path=fast_path) as client:
         request = posted(b"beginning and end")
         client.say(request[:-missing])
-        await eventually(lambda: bool(lane.asked))
+        await eventually(lambda: bool(fast_path.asked))
         await asyncio.sleep(0)
         client.say(request[-missing:])
         await client.until(b"ok")
         client.say(posted(b"whole"))
         await client.until(b"whole")
-    assert (app.bodies, lane.taken) == ([b"beginning and end"], [b"whole"])
+    assert (app.bodies, fast_path.taken) == ([b"beginning and end"], [b"whole"])
 
 
 async def test_a_large_body_is_read_to_its_end():
-    app, lane = Reading(), Lane()
+    app, fast_path = Reading(), FakeFastPath()
     body = bytes(1 << 20)
-    async with connected(app, LONG, lane=lane) as client:
+    async with connected(app, LONG, fast_path=fast_path) as client:
         for _ in range(2):
             client.say(posted(body))
             await client.until(b"ok")
@@ -365,64 +372,64 @@ async def test_a_large_body_is_read_to_its_end():
     ],
 )
 async def test_the_last_request_of_a_connection_is_for_the_app(request_: bytes):
-    app, lane = Reading(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
+    app, fast_path = Reading(), FakeFastPath()
+    async with connected(app, LONG, fast_path=fast_path) as client:
         client.say(request_)
         assert (await client.rest()).endswith(b"ok")
-    assert (app.bodies, lane.asked) == ([b"body"], [])
+    assert (app.bodies, fast_path.asked) == ([b"body"], [])
 
 
 async def test_who_waits_to_be_asked_for_its_body_is_for_the_app():
-    app, lane = App(), Lane()
-    async with connected(app, LONG, lane=lane) as client:
+    app, fast_path = App(), FakeFastPath()
+    async with connected(app, LONG, fast_path=fast_path) as client:
         client.say(posted(b"", b"Expect: 100-continue"))
         assert b"200 OK" in await client.until(b"ok")
-    assert lane.asked == []
+    assert fast_path.asked == []
 
 
-async def test_requests_in_excess_are_not_for_the_lane():
-    lane, full = Lane(), Full()
-    async with connected(App(), LONG, full, lane=lane) as client:
+async def test_requests_in_excess_are_not_for_the_fast_path():
+    fast_path, full = FakeFastPath(), Full()
+    async with connected(App(), LONG, full, fast_path=fast_path) as client:
         client.say(posted(b"body"))
         assert b"503" in await client.until(b"full")
-    assert lane.asked == []
+    assert fast_path.asked == []
 
 
 async def test_a_last_answer_says_so_and_hangs_up():
-    lane = Lane()
-    lane.is_last = True
-    async with connected(App(), LONG, lane=lane) as client:
+    fast_path = FakeFastPath()
+    fast_path.is_last = True
+    async with connected(App(), LONG, fast_path=fast_path) as client:
         client.say(posted(b"body"))
         assert await client.rest() == echoed(b"body", b"connection: close")
 
 
-async def test_a_server_that_stops_waits_for_the_lane_and_hangs_up():
-    lane, state = Lane(), ServerState()
-    lane.gate.clear()
-    async with connected(App(), LONG, lane=lane, state=state) as client:
+async def test_a_server_that_stops_waits_for_the_fast_path_and_hangs_up():
+    fast_path, state = FakeFastPath(), ServerState()
+    fast_path.gate.clear()
+    async with connected(App(), LONG, fast_path=fast_path, state=state) as client:
         client.say(posted(b"body"))
-        await eventually(lambda: bool(lane.taken))
+        await eventually(lambda: bool(fast_path.taken))
         (protocol,) = state.connections
         protocol.shutdown()
         assert (len(state.tasks), client.is_open) == (1, True)
-        lane.gate.set()
+        fast_path.gate.set()
         assert await client.rest() == echoed(b"body", b"connection: close")
     assert state.tasks == set()
 
 
 async def test_an_answer_to_who_has_left_goes_nowhere():
-    lane = Lane()
-    lane.gate.clear()
-    connection = Connection(App(), lane)
+    fast_path = FakeFastPath()
+    fast_path.gate.clear()
+    connection = Connection(App(), fast_path)
     await connection.receive(posted(b"body"))
     connection.lose()
-    lane.gate.set()
+    fast_path.gate.set()
     assert await connection.settled() == b""  # and no error: pytest would tell
     state = connection.protocol.server_state
     assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
 
-class Insisting(Lane):
+class Insisting(FakeFastPath):
     """Answers every request twice."""
 
     async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
@@ -431,17 +438,17 @@ class Insisting(Lane):
 
 
 async def test_a_second_answer_to_a_request_is_not_sent():
-    async with connected(App(), LONG, lane=Insisting()) as client:
+    async with connected(App(), LONG, fast_path=Insisting()) as client:
         for body in (b"first", b"again"):
             client.say(posted(body))
             assert await client.until(body) == echoed(body)
 
 
-async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
+async def test_an_answer_on_the_fast_path_leaves_no_work_for_the_garbage_collector():
     gc.collect()  # what other tests left
     gc.disable()
     try:
-        async with connected(App(), LONG, lane=Lane()) as client:
+        async with connected(App(), LONG, fast_path=FakeFastPath()) as client:
             for body in (b"first", b"second", b"third"):
                 client.say(posted(body))
                 await client.until(body)
@@ -452,10 +459,10 @@ async def test_an_answer_on_the_lane_leaves_no_work_for_the_garbage_collector():
         gc.enable()
 
 
-async def test_the_lane_is_not_for_who_is_slow_to_take_answers():
-    app, lane = App(), Lane()
+async def test_the_fast_path_is_not_for_who_is_slow_to_take_answers():
+    app, fast_path = App(), FakeFastPath()
     large = bytes(60_000)  # some of them are more than the socket's buffers hold
-    async with connected(app, LONG, lane=lane) as client:
+    async with connected(app, LONG, fast_path=fast_path) as client:
         asked = 0
         while app.asked == 0:
             client.say(posted(large))
@@ -466,9 +473,9 @@ async def test_the_lane_is_not_for_who_is_slow_to_take_answers():
     assert answer.count(b"HTTP/1.1 200 OK") == asked + 1
 
 
-@pytest.mark.parametrize("lane", [None, Lane()])
-async def test_who_asks_nothing_more_is_hung_up_on(lane: Lane | None):
-    async with connected(App(), LONG, lane=lane, keep_alive_seconds=SHORT) as client:
+@pytest.mark.parametrize("fast_path", [None, FakeFastPath()])
+async def test_who_asks_nothing_more_is_hung_up_on(fast_path: FakeFastPath | None):
+    async with connected(App(), LONG, fast_path=fast_path, keep_alive_seconds=SHORT) as client:
         client.say(posted(b"ok"))
         await client.until(b"ok")
         assert await client.rest() == b""
@@ -486,19 +493,19 @@ async def test_who_asks_again_and_again_is_not_hung_up_on():
         assert await client.rest() == b""  # but when it ends
 
 
-@pytest.mark.parametrize("is_on_lane", [True, False])
-async def test_who_waits_for_long_is_not_hung_up_on(is_on_lane: bool):
-    app, lane = App(), Lane()
-    async with connected(app, LONG, lane=lane, keep_alive_seconds=SHORT / 2) as client:
+@pytest.mark.parametrize("is_on_fast_path", [True, False])
+async def test_who_waits_for_long_is_not_hung_up_on(is_on_fast_path: bool):
+    app, fast_path = App(), FakeFastPath()
+    async with connected(app, LONG, fast_path=fast_path, keep_alive_seconds=SHORT / 2) as client:
         client.say(REQUEST)
         await client.until(b"ok")
         app.gate.clear()
-        lane.gate.clear()
-        client.say(posted(b"still ok") if is_on_lane else REQUEST)
+        fast_path.gate.clear()
+        client.say(posted(b"still ok") if is_on_fast_path else REQUEST)
         await asyncio.sleep(2 * SHORT)
         assert client.is_open
         app.gate.set()
-        lane.gate.set()
+        fast_path.gate.set()
         assert b"200 OK" in await client.until(b"ok")
         assert await client.rest() == b""
 
@@ -530,15 +537,15 @@ def statuses(sent: bytes) -> list[int]:
 
 
 async def test_a_head_is_never_taken_for_a_body():
-    app, lane = Reading(), Lane()
-    connection = Connection(app, lane)
+    app, fast_path = Reading(), FakeFastPath()
+    connection = Connection(app, fast_path)
     body = b"x" * (len(posted(b"x" * 10)) - 10 - len(b"\r\n\r\n") - 2)
     request = posted(body)
     end = request.index(b"\r\n\r\n")
     assert len(body) == end - 2  # the cache of heads that there was took such a head for its body
     await connection.receive(request)
     await connection.receive(request[: end + 1], request[end + 1 :])
-    assert [*lane.taken, *app.bodies] == [body, body]
+    assert [*fast_path.taken, *app.bodies] == [body, body]
 
 
 class Recording(Reading):
@@ -559,9 +566,11 @@ CHUNKED = b"POST /chunked HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r
 CHUNKS = b"3;a=b\r\nchu\r\n4\r\nnked\r\n0\r\nX-Trailer: end\r\n\r\n"
 
 
-@pytest.mark.parametrize("has_lane", [True, False])
+@pytest.mark.parametrize("has_fast_path", [True, False])
 @pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET])
-async def test_an_upgrade_is_ignored_wherever_the_bytes_are_split(upgrade: bytes, has_lane: bool):
+async def test_an_upgrade_is_ignored_wherever_the_bytes_are_split(
+    upgrade: bytes, has_fast_path: bool
+):
     whole = b"".join(
         (
             posted(b"first", upgrade),
@@ -571,11 +580,11 @@ async def test_an_upgrade_is_ignored_wherever_the_bytes_are_split(upgrade: bytes
         )
     )
     for cut in range(len(whole)):
-        app, lane = Reading(), Lane()
-        connection = Connection(app, lane if has_lane else None)
+        app, fast_path = Reading(), FakeFastPath()
+        connection = Connection(app, fast_path if has_fast_path else None)
         await connection.receive(whole[:cut], whole[cut:])
         assert statuses(connection.transport.sent) == [200] * 4, cut
-        bodies = [*lane.taken, *app.bodies]
+        bodies = [*fast_path.taken, *app.bodies]
         assert sorted(bodies) == [b"", b"chunked", b"first", b"last"], cut
         connection.lose()
 
@@ -597,20 +606,20 @@ async def test_a_tunnel_is_refused():
 
 
 @pytest.mark.parametrize("junk", [b"junk\r\n\r\n", b"\x00", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"])
-@pytest.mark.parametrize("has_lane", [True, False])
-async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_lane: bool):
-    app, lane = Reading(), Lane()
+@pytest.mark.parametrize("has_fast_path", [True, False])
+async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_fast_path: bool):
+    app, fast_path = Reading(), FakeFastPath()
     app.gate.clear()
-    lane.gate.clear()
-    connection = Connection(app, lane if has_lane else None)
+    fast_path.gate.clear()
+    connection = Connection(app, fast_path if has_fast_path else None)
     assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
-    lane.gate.set()
+    fast_path.gate.set()
     app.gate.set()
     sent = await connection.settled()
     assert statuses(sent) == [200, 200, 400]
     assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
     assert connection.is_over
-    assert [*lane.taken, *app.bodies] == [b"first", b"second"]
+    assert [*fast_path.taken, *app.bodies] == [b"first", b"second"]
 
 
 BROKEN = CHUNKED % (b"", b"3\r\nchu\r\nno size\r\n")
@@ -645,16 +654,16 @@ async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
 
 
 async def test_nothing_is_begun_behind_the_last_answer():
-    class Prompt(Lane):
+    class Prompt(FakeFastPath):
         def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
             self.taken.append(content)
             exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
 
-    app, lane = Reading(), Prompt()
-    connection = Connection(app, lane)
+    app, fast_path = Reading(), Prompt()
+    connection = Connection(app, fast_path)
     sent = await connection.receive(posted(b"first") + posted(b"second") + REQUEST)
     assert statuses(sent) == [401]
-    assert (lane.taken, app.asked) == ([b"first"], 0)
+    assert (fast_path.taken, app.asked) == ([b"first"], 0)
 
 
 @pytest.mark.parametrize(
@@ -669,10 +678,10 @@ async def test_nothing_is_begun_behind_the_last_answer():
     ],
 )
 async def test_a_host_is_asked_for_once(head: bytes):
-    app, lane = App(), Lane()
-    connection = Connection(app, lane)
+    app, fast_path = App(), FakeFastPath()
+    connection = Connection(app, fast_path)
     assert problem(await connection.receive(head))["status"] == 400
-    assert (app.asked, lane.taken) == (0, [])
+    assert (app.asked, fast_path.taken) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -695,14 +704,14 @@ async def test_what_is_not_spoken_is_refused(request_: bytes, status: int):
 )
 async def test_no_byte_of_a_target_breaks_the_server(target: bytes):
     for byte in range(256):
-        connection = Connection(App(), Lane())
+        connection = Connection(App(), FakeFastPath())
         head = b"GET " + target % bytes([byte]) + b" HTTP/1.1\r\nHost: here\r\n\r\n"
         connection.protocol.data_received(head)
         assert statuses(await connection.answered())[0] in (200, 400, 505), byte
 
 
 async def test_a_bug_is_not_taken_for_a_bad_request():
-    class Broken(Lane):
+    class Broken(FakeFastPath):
         def find(self, *_: object) -> None:
             raise RuntimeError("a bug")
 
@@ -743,17 +752,17 @@ async def test_an_expectation_of_http_1_0_is_ignored():
     assert statuses(await Connection(app).receive(request)) == [100, 200]
 
 
-@pytest.mark.parametrize("has_lane", [True, False])
-async def test_a_client_that_has_half_closed_gets_its_answers(has_lane: bool):
-    app, lane = Reading(), Lane()
+@pytest.mark.parametrize("has_fast_path", [True, False])
+async def test_a_client_that_has_half_closed_gets_its_answers(has_fast_path: bool):
+    app, fast_path = Reading(), FakeFastPath()
     app.gate.clear()
-    lane.gate.clear()
-    connection = Connection(app, lane if has_lane else None)
+    fast_path.gate.clear()
+    connection = Connection(app, fast_path if has_fast_path else None)
     await connection.receive(posted(b"first") + posted(b"second"))
     assert await connection.receive_eof() == b""
     assert not connection.transport.is_closed
     app.gate.set()
-    lane.gate.set()
+    fast_path.gate.set()
     assert statuses(await connection.settled()) == [200, 200]
     assert connection.transport.is_closed
 
@@ -769,7 +778,7 @@ async def test_the_end_of_an_idle_connection_closes_it():
 async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_due(cut: int):
     app = Reading()
     app.gate.clear()
-    connection = Connection(app, Lane())
+    connection = Connection(app, FakeFastPath())
     await connection.receive(REQUEST + posted(b"whole")[:cut])
     await connection.receive_eof()
     app.gate.set()
@@ -810,3 +819,15 @@ async def test_the_timer_of_an_idle_connection_does_not_cut_the_last_stage_short
     connection.protocol._idle_since = -LONG
     connection.protocol.timeout_keep_alive_handler()
     assert (connection.transport.is_closed, connection.transport.has_sent_eof) == (False, True)
+
+
+def test_uvicorn_is_pinned_where_its_inner_methods_are_overridden():
+    metadata = ProjectMetadata(str(ROOT), PluginManager()).core
+    pinned = [Requirement(each) for each in metadata.dependencies if each.startswith("uvicorn")]
+    assert [str(each.specifier) for each in pinned] == ["<0.55,>=0.54"]
+    assert version("uvicorn") in pinned[0].specifier
+    protocol: Any = guarded_protocol(LONG, lambda url, headers: None)
+    for name in ("on_message_begin", "on_headers_complete", "on_body", "on_message_complete"):
+        assert getattr(protocol, name) is not getattr(HttpToolsProtocol, name)
+    for name in ("_start_asgi_task", "_unset_keepalive_if_required", "timeout_keep_alive_handler"):
+        assert hasattr(HttpToolsProtocol, name)

@@ -1,4 +1,4 @@
-"""The limits at the door, with an app and a server that the test holds in its hand."""
+"""The limits of requests, with an app and a server that the test holds in its hand."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer
 from service.http.middleware import Admission, Limits, RequestScope
 from service.http.problems import Problems
 from service.metrics import Metrics
@@ -27,15 +27,15 @@ def guarded(inner: ASGIApp, metrics: Metrics, **limits: Any) -> ASGIApp:
     return scoped(admission, metrics)
 
 
-def tally(metrics: Metrics) -> RequestTally:
-    return RequestTally(metrics, ConcurrencyLimit(LoadLimits(1, target_seconds=60)))
+def buffer(metrics: Metrics) -> MetricsBuffer:
+    return MetricsBuffer(metrics, ConcurrencyLimit(LoadLimits(1, target_seconds=60)))
 
 
 def scoped(inner: ASGIApp, metrics: Metrics, readiness: Readiness | None = None) -> RequestScope:
     return RequestScope(
         inner,
         problems=Problems(metrics),
-        tally=tally(metrics),
+        buffer=buffer(metrics),
         readiness=readiness or Readiness(),
         slow_seconds=60,
     )
@@ -95,7 +95,7 @@ async def test_another_request_id_is_made(inner: Inner, sent: str):
 async def test_unknown_routes_and_methods_share_a_label(inner: Inner):
     metrics = Metrics()
     await Caller().ask(scoped(inner, metrics), "/anything", "BREW")
-    await asyncio.sleep(0)  # metrics are told at the end of a turn
+    await asyncio.sleep(0)  # metrics are told at the end of a tick
     line = 'daband_request_seconds_count{method="other",route="unmatched",status="2xx"} 1.0'
     assert line in metrics.exposition().decode()
 
@@ -117,7 +117,7 @@ async def test_a_slow_request_is_logged(inner: Inner, caplog: pytest.LogCaptureF
     app = RequestScope(
         inner,
         problems=Problems(Metrics()),
-        tally=tally(Metrics()),
+        buffer=buffer(Metrics()),
         readiness=Readiness(),
         slow_seconds=0,
     )

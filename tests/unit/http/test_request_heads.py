@@ -5,7 +5,7 @@ from http import HTTPStatus
 import httptools
 import pytest
 
-from service.http.request_heads import (
+from service.http.rfc9112 import (
     BadHead,
     check_target,
     checked_fields,

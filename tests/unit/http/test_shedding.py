@@ -6,9 +6,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from service.errors import Overloaded
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally
-from service.http.load_shedding import Shedding
-from service.http.middleware import SecurityHeaders
+from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
+from service.http.cors import SecurityHeaders
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
 from tests.support.asgi import Caller, Inner
@@ -28,7 +27,7 @@ def shedding(
     return Shedding(
         inner,
         metrics=metrics,
-        tally=RequestTally(metrics, limit),
+        buffer=MetricsBuffer(metrics, limit),
         readiness=readiness or Readiness(),
         limit=limit,
     )

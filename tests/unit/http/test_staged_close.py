@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.http.staged_close import CloseLimits, StagedTransport
+from service.http.rfc9112 import CloseLimits, StagedTransport
 from tests.support.http.connections import RecordingTransport
 
 LIMITS = CloseLimits(seconds=5.0, max_bytes=100)

@@ -145,7 +145,7 @@ def test_labels_are_of_closed_sets():
     metrics = Metrics()
     for tell in TOLD.values():
         tell(metrics, "doses")
-    metrics.observe_requests("/select", "POST", 200, [0.1])
+    metrics.observe_request("/select", "POST", 200, 0.1)
     metrics.expect_problems(["overloaded"])
     metrics.expect_task("trainer")
     seen = {label for f in families(metrics) for s in f.samples for label in s.labels}
@@ -155,7 +155,7 @@ def test_labels_are_of_closed_sets():
 def test_requests_are_kept_by_class_of_status():
     metrics = Metrics()
     for status in (200, 201, 503, None):
-        metrics.observe_requests("/select", "POST", status, [0.1])
+        metrics.observe_request("/select", "POST", status, 0.1)
     text = metrics.exposition().decode()
     for kept, count in (("2xx", 2), ("5xx", 1), ("gone", 1)):
         labels = f'{{method="POST",route="/select",status="{kept}"}}'

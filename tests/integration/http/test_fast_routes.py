@@ -1,4 +1,4 @@
-"""A hot route answers the same whether it is called by its path or found by FastAPI's router."""
+"""A fast route answers the same whether it is called by its path or found by FastAPI's router."""
 
 import asyncio
 import json
@@ -10,19 +10,18 @@ import pytest
 from fastapi import APIRouter, Depends
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from service.errors import InvalidRequest
-from service.http.hot_routes import HotRoute
+from service.http.fast_path import FastRoute
 from service.routes import decisions, target
 from tests.support.api import CONTEXT, Api
 
-ROUTES = [*decisions.router.routes, *target.hot_router.routes]
+ROUTES = [*decisions.router.routes, *target.fast_router.routes]
 BYTES = {"Content-Type": "application/octet-stream"}
 ROUND: dict[str, Any] = {"experiment": "doses", "source": {"context": CONTEXT}}
 BODY = np.array(CONTEXT, dtype=np.float32).tobytes()
 
 
 def slow_way(api: Api) -> httpx.AsyncClient:
-    """Past the hot routes: a prefix that the proxy in front has not cut off."""
+    """Past the fast routes: a prefix that the proxy in front has not cut off."""
 
     async def prefixed(scope: Any, receive: Any, send: Any) -> None:
         inside = {**scope, "path": f"/v1{scope['path']}", "root_path": "/v1"}
@@ -49,7 +48,7 @@ def same(one: httpx.Response, other: httpx.Response) -> bool:
 
 
 def test_all_of_them_are_hot():
-    assert {route.path for route in ROUTES if isinstance(route, HotRoute)} == {
+    assert {route.path for route in ROUTES if isinstance(route, FastRoute)} == {
         "/select",
         "/select/batch",
         "/reward",
@@ -112,7 +111,7 @@ async def test_of_a_parameter_that_is_given_twice_the_last_counts(api: Api):
 
 async def test_other_methods_are_refused(api: Api):
     for route in ROUTES:
-        assert isinstance(route, HotRoute)
+        assert isinstance(route, FastRoute)
         answer = await api.http.get(route.path)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
@@ -184,15 +183,6 @@ async def test_strange_json_is_refused(api: Api, content: str):
 
 
 def test_a_hot_route_with_dependencies_is_refused():
-    router = APIRouter(route_class=HotRoute, dependencies=[Depends(lambda: None)])
+    router = APIRouter(route_class=FastRoute, dependencies=[Depends(lambda: None)])
     with pytest.raises(ValueError, match="no dependency would be solved"):
         router.post("/hot")(decisions.reward)
-
-
-def test_queries_are_kept_for_the_next_time_unless_they_are_long():
-    route = next(each for each in ROUTES if isinstance(each, HotRoute) and each.path == "/select")
-    short, long = b"experiment=doses", b"experiment=" + b"x" * 600
-    assert route._read_query(short) is route._read_query(short)
-    assert route._read_query(long) is not route._read_query(long)
-    with pytest.raises(InvalidRequest):
-        route._read_query(b"domain=elsewhere")

@@ -1,4 +1,4 @@
-"""The express lane answers as the layers of the door do, and leaves to them what is theirs."""
+"""The fast path answers as the middleware does, and leaves to it what is not plain."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,17 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from service.app import create_app
 from service.auth.keys import RateLimit
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
 from service.errors import StorageUnavailable
 from service.http import middleware
-from service.http.fast_path import ExpressLane
 from service.metrics.processes import exposition
 from service.ops import logs
-from service.settings import Settings
 from tests.support.api import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
 from tests.support.keys import bearer, make_key
 
@@ -28,13 +25,8 @@ NAMED = {"X-Request-ID": "mine-1"}
 Ask = Callable[[httpx.AsyncClient], Awaitable[httpx.Response]]
 
 
-def lane_of(api: Api) -> ExpressLane:
-    assert api.app.lane is not None
-    return api.app.lane
-
-
-def layers_of(api: Api) -> httpx.AsyncClient:
-    """The app as if it had no lane."""
+def behind_middleware(api: Api) -> httpx.AsyncClient:
+    """The app as if it had no fast path."""
     layers = httpx.ASGITransport(behind_layers(api.app, api.services))
     return httpx.AsyncClient(transport=layers, base_url="http://test")
 
@@ -72,15 +64,15 @@ async def counted(api: Api) -> list[str]:
         lambda http: http.put("/select", headers=NAMED),
     ],
 )
-async def test_the_lane_answers_and_counts_as_the_layers_do(api: Api, ask: Ask):
+async def test_the_fast_path_answers_and_counts_as_the_middleware_does(api: Api, ask: Ask):
     await ask(api.http)  # what is stored is there for both
     before = await counted(api)
-    lane = await ask(api.http)
+    fast = await ask(api.http)
     between = await counted(api)
-    async with layers_of(api) as http:
-        layers = await ask(http)
-    assert (lane.status_code, lane.content) == (layers.status_code, layers.content)
-    assert dict(lane.headers) == dict(layers.headers)
+    async with behind_middleware(api) as http:
+        slow = await ask(http)
+    assert (fast.status_code, fast.content) == (slow.status_code, slow.content)
+    assert dict(fast.headers) == dict(slow.headers)
     assert _grown(before, between) == _grown(between, await counted(api))
 
 
@@ -109,7 +101,7 @@ async def test_a_crash_of_a_decision_is_answered_so_too(api: Api, monkeypatch: p
         raise RuntimeError("secret")
 
     await api.select()  # or the first request would be the layers' handler's
-    monkeypatch.setattr(Selecting, "select", crash)
+    monkeypatch.setattr(Selecting, "write", crash)
     answer = await api.http.post("/select", json=ROUND, headers=NAMED)
     assert (answer.status_code, answer.json()["request_id"]) == (500, "mine-1")
     assert "secret" not in answer.text
@@ -127,7 +119,7 @@ async def test_an_answer_that_cannot_be_written_is_not_the_matter_of_others(
             raise RuntimeError("secret")
         return msgspec.json.encode(body)
 
-    monkeypatch.setattr("service.routes.decisions._encode", encode)
+    monkeypatch.setattr("service.deciding.batcher._encode", encode)
     answers = await asyncio.gather(*(api.select() for _ in range(3)))
     assert sorted(each.status_code for each in answers) == [200, 200, 500]
     assert "daband_requests_in_flight 0.0" in await counted(api)
@@ -140,7 +132,7 @@ async def test_a_refused_decision_is_answered_as_a_problem(
         raise StorageUnavailable
 
     await api.select()
-    monkeypatch.setattr(Selecting, "select", refuse)
+    monkeypatch.setattr(Selecting, "write", refuse)
     assert (await api.select()).json()["type"].endswith(StorageUnavailable.slug)
 
 
@@ -155,10 +147,10 @@ def taken(api: Api, body: Any = ROUND, url: bytes = b"/select") -> Exchange:
 def handed_over(
     api: Api, url: bytes, headers: list[tuple[bytes, bytes]], content: bytes
 ) -> Exchange:
-    lane, exchange = lane_of(api), Exchange()
-    request = lane.find(b"POST", url, headers, {"services": api.services})
+    fast_path, exchange = api.app.fast_path, Exchange()
+    request = fast_path.find(b"POST", url, headers, {"services": api.services})
     assert request is not None
-    lane.take(request, content, exchange)
+    fast_path.take(request, content, exchange)
     return exchange
 
 
@@ -182,7 +174,7 @@ async def test_the_end_of_a_request_is_logged_with_its_id_and_nothing_else_is(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
     seen: list[Mapping[str, Any]] = []
-    monkeypatch.setattr(lane_of(api).requests, "_slow_seconds", 0.0)
+    monkeypatch.setattr(api.app.fast_path.requests, "_slow_seconds", 0.0)
     monkeypatch.setattr(middleware.log, "warning", lambda *_, **__: seen.append(logs.context()))
     for _ in range(2):
         exchange = taken(api)
@@ -208,7 +200,7 @@ async def test_a_stranger_is_told_once_that_its_connection_is_closed(url: str):
         status, head, _ = await exchange.answered
         assert (status, exchange.is_last) == (401, True)
         assert b"connection" not in head  # the server says so
-        async with layers_of(guarded) as http:
+        async with behind_middleware(guarded) as http:
             layers = await http.post("/select", json=ROUND)
         assert (layers.status_code, layers.headers["connection"]) == (401, "close")
 
@@ -238,7 +230,7 @@ async def test_a_query_that_is_wrong_is_refused_at_once(api: Api, query: bytes):
 
 async def test_every_request_counts_for_the_rate_limit_of_its_key(url: str):
     three = RateLimit(per_second=0.001, burst=3)
-    key = await make_key(url, Realm(), rate_limit=three)
+    key = await make_key(url, TenantScope(), rate_limit=three)
     async with running_api(url, auth="required") as guarded:
         made = await guarded.http.post("/experiments", json=DOSES, headers=bearer(key))
         assert made.status_code == 201, made.text
@@ -270,37 +262,30 @@ async def test_answers_in_a_drain_are_the_last(api: Api):
         (b"POST", b"/select", b"transfer-encoding"),
     ],
 )
-async def test_the_layers_are_left_what_is_theirs(
+async def test_what_is_not_plain_passes_the_middleware(
     api: Api, method: bytes, asked_url: bytes, header: bytes
 ):
     headers = [(header, b"here")] if header else []
-    assert lane_of(api).find(method, asked_url, headers, {}) is None
-    assert lane_of(api).find(b"POST", b"/select?" + b"a" * 1000, [], {}) is not None
+    assert api.app.fast_path.find(method, asked_url, headers, {}) is None
+    assert api.app.fast_path.find(b"POST", b"/select?" + b"a" * 1000, [], {}) is not None
 
 
-@pytest.mark.parametrize(("length", "is_for_lane"), [(65_536, True), (65_537, False)])
-async def test_bodies_that_are_too_large_are_for_the_layers(
-    api: Api, length: int, is_for_lane: bool
-):
+@pytest.mark.parametrize(("length", "is_fast"), [(65_536, True), (65_537, False)])
+async def test_bodies_that_are_too_large_pass_the_middleware(api: Api, length: int, is_fast: bool):
     headers = [(b"content-length", b"%d" % length)]
-    assert (lane_of(api).find(b"POST", b"/select", headers, {}) is not None) == is_for_lane
+    assert (api.app.fast_path.find(b"POST", b"/select", headers, {}) is not None) == is_fast
     headers = [(b"content-length", b"1" * 5000)]
-    assert lane_of(api).find(b"POST", b"/select", headers, {}) is None
+    assert api.app.fast_path.find(b"POST", b"/select", headers, {}) is None
 
 
 async def test_a_process_that_is_about_to_stop_answers_the_long_way(api: Api):
     api.services.readiness.begin_drain()
-    assert lane_of(api).find(b"POST", b"/select", [], {}) is None
+    assert api.app.fast_path.find(b"POST", b"/select", [], {}) is None
 
 
-async def test_requests_in_excess_are_for_the_layers(api: Api):
-    lane = lane_of(api)
-    visits = [lane.shedding.enter() for _ in range(lane.shedding._limit.limit)]
-    assert lane.find(b"POST", b"/select", [], {}) is None
-    lane.shedding.leave(visits.pop())
-    assert lane.find(b"POST", b"/select", [], {}) is not None
-
-
-def test_there_is_no_lane_where_requests_are_traced():
-    app = create_app(Settings(otlp_endpoint="http://127.0.0.1:1"))
-    assert app.lane is None
+async def test_requests_in_excess_pass_the_middleware(api: Api):
+    fast_path = api.app.fast_path
+    entered = [fast_path.shedding.enter() for _ in range(fast_path.shedding._limit.limit)]
+    assert fast_path.find(b"POST", b"/select", [], {}) is None
+    fast_path.shedding.leave(entered.pop())
+    assert fast_path.find(b"POST", b"/select", [], {}) is not None

@@ -1,16 +1,16 @@
-"""Evaluations are found in their realm alone, on SQLite and on Postgres."""
+"""Evaluations are found in their tenant scope alone, on SQLite and on Postgres."""
 
 import pytest
 
-from service.auth.tenants import Realm
+from service.auth.tenants import TenantScope
 from service.errors import UnknownEvaluation
 from service.records import EvaluationStatus
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
 from service.storage.experiments import Experiments
 
-ACME = Realm("acme")
-STRANGERS = (Realm(), Realm("zenith"), Realm("acme", frozenset({"offers"})))
+ACME = TenantScope("acme")
+STRANGERS = (TenantScope(), TenantScope("zenith"), TenantScope("acme", frozenset({"offers"})))
 
 
 async def test_an_evaluation_is_found_and_stopped_in_its_realm_alone(
@@ -19,12 +19,12 @@ async def test_an_evaluation_is_found_and_stopped_in_its_realm_alone(
     evaluations = Evaluations(database)
     experiment = await experiments.create("acme/doses", "{}")
     job, _ = await evaluations.create(experiment.experiment_id, "{}", None)
-    for realm in STRANGERS:
-        assert await evaluations.list(10, realm) == []
+    for tenant_scope in STRANGERS:
+        assert await evaluations.list(10, tenant_scope) == []
         for attempt in (evaluations.get, evaluations.cancel):
             with pytest.raises(UnknownEvaluation):
-                await attempt(job.evaluation_id, realm)
+                await attempt(job.evaluation_id, tenant_scope)
     assert await evaluations.get(job.evaluation_id, ACME) == job
     assert await evaluations.list(10, ACME) == [job]
-    stopped = await evaluations.cancel(job.evaluation_id, Realm("acme", frozenset({"doses"})))
+    stopped = await evaluations.cancel(job.evaluation_id, TenantScope("acme", frozenset({"doses"})))
     assert stopped.status is EvaluationStatus.CANCELLED

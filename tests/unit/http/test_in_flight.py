@@ -1,12 +1,17 @@
-"""Requests that wait for their bodies, behind the door and in front of an app of the test's own."""
+"""Requests that wait for their bodies, behind the middleware and in front of an app of the test's own."""
 
 import asyncio
 from typing import Any
 
 from starlette.types import ASGIApp
 
-from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, RequestTally, Visit
-from service.http.load_shedding import Shedding
+from service.http.concurrency_limit import (
+    ConcurrencyLimit,
+    InFlight,
+    LoadLimits,
+    MetricsBuffer,
+    Shedding,
+)
 from service.http.middleware import Admission, Limits
 from service.http.problems import Problems
 from service.metrics import Metrics
@@ -47,7 +52,7 @@ class SlowCaller:
         return {name for name, _ in self.sent[0]["headers"]}
 
 
-class Door:
+class Middleware:
     """Shedding and Admission as the app has them, with room for one request."""
 
     def __init__(self, inner: ASGIApp) -> None:
@@ -58,7 +63,7 @@ class Door:
         self.app = Shedding(
             admission,
             metrics=metrics,
-            tally=RequestTally(metrics, limit),
+            buffer=MetricsBuffer(metrics, limit),
             readiness=Readiness(),
             limit=limit,
         )
@@ -70,10 +75,10 @@ class Door:
 
 
 async def test_a_slow_body_keeps_nobody_out():
-    door, slow = Door(Inner()), SlowCaller()
-    async with running(slow.ask(door.app)):
+    middleware, slow = Middleware(Inner()), SlowCaller()
+    async with running(slow.ask(middleware.app)):
         await eventually(slow.pieces.empty)
-        assert await door.answers(SlowCaller()) == 200
+        assert await middleware.answers(SlowCaller()) == 200
         slow.send_piece(b"", more_body=False)
         await eventually(lambda: slow.status == 200)
 
@@ -83,43 +88,43 @@ async def test_an_upload_that_waits_for_a_piece_keeps_nobody_out():
         while (await receive())["more_body"]:
             pass
 
-    door, slow = Door(reading), SlowCaller()
-    async with running(slow.ask(door.app, UPLOAD)):
+    middleware, slow = Middleware(reading), SlowCaller()
+    async with running(slow.ask(middleware.app, UPLOAD)):
         await eventually(slow.pieces.empty)
-        assert door.app.early_refusal(b"/select", []) is None
+        assert middleware.app.early_refusal(b"/select", []) is None
 
 
 async def test_more_slow_bodies_than_may_be_at_work_are_refused():
-    door, first, second = Door(Inner()), SlowCaller(), SlowCaller()
-    async with running(first.ask(door.app)):
+    middleware, first, second = Middleware(Inner()), SlowCaller(), SlowCaller()
+    async with running(first.ask(middleware.app)):
         await eventually(first.pieces.empty)
-        await second.ask(door.app)
+        await second.ask(middleware.app)
         assert (second.status, b"connection" in second.header_names) == (503, True)
-        assert await door.answers(SlowCaller()) == 200, "whose body is there is served"
+        assert await middleware.answers(SlowCaller()) == 200, "whose body is there is served"
 
 
 async def test_who_finds_all_places_taken_when_its_body_is_there_is_refused():
     inner, slow, quick = Inner(), SlowCaller(), SlowCaller()
-    door = Door(inner)
-    async with running(slow.ask(door.app)):
+    middleware = Middleware(inner)
+    async with running(slow.ask(middleware.app)):
         await eventually(slow.pieces.empty)
         inner.gate.clear()
-        async with running(door.answers(quick)):
+        async with running(middleware.answers(quick)):
             await eventually(lambda: len(inner.bodies) == 1)
             slow.send_piece(b"", more_body=False)
             await eventually(lambda: slow.status is not None)
             assert (slow.status, b"connection" in slow.header_names) == (503, False)
             inner.gate.set()
             await eventually(lambda: quick.status == 200)
-    assert b"daband_requests_in_flight 0.0" in door.metrics.exposition()
+    assert b"daband_requests_in_flight 0.0" in middleware.metrics.exposition()
 
 
 def test_the_time_for_a_body_is_not_taken_for_slow_work():
     time = VirtualTime()
     limit = ConcurrencyLimit(LoadLimits(100, target_seconds=0.1), time.clock)
     for _ in range(20):
-        visit = Visit(limit)
-        with visit.aside():
+        request = InFlight(limit)
+        with request.paused():
             time.advance(10.0)
-        visit.end()
+        request.end()
     assert limit.limit == 100

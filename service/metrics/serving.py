@@ -1,11 +1,13 @@
-"""Metrics of decisions, rewards and what they pass: scorer, event log, database, bus."""
+"""Metrics of serving: requests, decisions, rewards and what they pass."""
 
-from prometheus_client import Counter
+from collections.abc import Iterable
+
+from prometheus_client import Counter, Histogram
 
 from model import Domain
 from service.metrics.registered import Registered
-from service.metrics.requests import SECONDS
 
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 STORAGE_ERRORS = ("timeout", "refused", "retried")
 BUS_OPERATIONS = ("publish", "latest", "wake", "subscribe")
@@ -22,7 +24,7 @@ class EventMetrics(Registered):
         self._make_error_metrics()
 
     def _make_queue_metrics(self) -> None:
-        # Depths are histograms: between two turns of the event loop, where a scrape looks, the
+        # Depths are histograms: between two ticks of the event loop, where a scrape looks, the
         # queues are nearly always empty.
         self.scorer_queue = self._histogram(
             "daband_scorer_queue_depth", "Contexts that wait when scoring begins", SIZES
@@ -150,10 +152,11 @@ class EventMetrics(Registered):
         self.bus_failures.labels(operation).inc()
 
     def _of(self, experiment: str) -> "_Counted":
-        label = self.experiment(experiment)
-        counted = self._by_experiment.get(label)
+        counted = self._by_experiment.get(experiment)
         if counted is None:
-            counted = self._by_experiment[label] = _Counted(self, label)
+            label = self.experiment(experiment)  # the name, unless there are too many of them
+            counted = self._by_experiment.get(label) or _Counted(self, label)
+            self._by_experiment[label] = counted
         return counted
 
 
@@ -177,3 +180,66 @@ class _Counted:
 
 def _by_domain(counter: Counter, label: str) -> dict[str, Counter]:
     return {domain: counter.labels(label, domain.value) for domain in Domain}
+
+
+class RequestMetrics(Registered):
+    """What callers feel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timers: dict[tuple[str, str, int | None], Histogram] = {}
+        self.request_seconds = self._histogram(
+            "daband_request_seconds",
+            "Time to answer a request; `status` is a class, `gone` where the caller left first",
+            SECONDS,
+            *("route", "method", "status"),
+        )
+        self.requests_in_flight = self._gauge(
+            "daband_requests_in_flight", "Requests at work", "livesum"
+        )
+        self.problems = self._counter(
+            "daband_problems_total", "Problems that callers were answered, by slug", "slug"
+        )
+        self.processes = self._gauge(
+            "daband_processes", "Processes that serve, or train by themselves", "livesum"
+        )
+        self.process_starts = self._counter(
+            "daband_process_starts_total", "Starts of such processes, replacements included"
+        )
+        self.lost_devices = self._counter(
+            "daband_devices_lost_total", "Losses of the GPU, after which the CPU computes"
+        )
+        self.task_deaths = self._counter(
+            "daband_task_deaths_total", "Background tasks that died", "task"
+        )
+
+    def note_lost_device(self) -> None:
+        """The GPU is lost; the CPU computes."""
+        self.lost_devices.inc()
+
+    def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
+        """A request is over that took so long; no status if it was not answered."""
+        key = (route, method, status)
+        timer = self._timers.get(key)
+        if timer is None:  # finding a labelled histogram costs as much as to observe
+            timer = self.request_seconds.labels(route, method, _status_class(status))
+            self._timers[key] = timer
+        timer.observe(seconds)
+
+    def expect_problems(self, slugs: Iterable[str]) -> None:
+        """Show these from the start: a rate cannot see the step from nothing to the first."""
+        for slug in slugs:
+            self.problems.labels(slug)
+
+    def expect_task(self, task: str) -> None:
+        """A background task begins; that it dies would be its first count."""
+        self.task_deaths.labels(task)
+
+    def count_start(self) -> None:
+        """This process has begun to serve."""
+        self.processes.set(1)
+        self.process_starts.inc()
+
+
+def _status_class(status: int | None) -> str:
+    return "gone" if status is None else f"{status // 100}xx"

@@ -1,27 +1,30 @@
 import pytest
 
-from service.auth.tenants import Realm, is_tenant, public_name, split
+from service.auth.tenants import TenantScope, is_tenant, public_name, split
 from service.errors import NotGranted, UnknownExperiment
 
-ACME = Realm("acme")
+ACME = TenantScope("acme")
 
 
 def test_tenants_use_the_same_names_apart():
-    names = [realm.full_name("doses") for realm in (Realm(), ACME, Realm("Acme"))]
+    names = [
+        tenant_scope.full_name("doses")
+        for tenant_scope in (TenantScope(), ACME, TenantScope("Acme"))
+    ]
     assert names == ["doses", "acme/doses", "Acme/doses"]
     assert {public_name(each) for each in names} == {"doses"}
     assert [ACME.holds(each) for each in names] == [False, True, False]
 
 
-@pytest.mark.parametrize("realm", [Realm(), Realm("zenith"), ACME])
+@pytest.mark.parametrize("tenant_scope", [TenantScope(), TenantScope("zenith"), ACME])
 @pytest.mark.parametrize("name", ["acme/doses", "/doses", "zenith/acme/doses"])
-def test_nobody_reaches_another_realm_by_a_name(realm: Realm, name: str):
+def test_nobody_reaches_another_realm_by_a_name(tenant_scope: TenantScope, name: str):
     with pytest.raises(UnknownExperiment):
-        realm.full_name(name)
+        tenant_scope.full_name(name)
 
 
 def test_a_realm_of_some_names_ends_there():
-    some = Realm("acme", frozenset({"doses"}))
+    some = TenantScope("acme", frozenset({"doses"}))
     assert some.full_name("doses") == some.new_full_name("doses") == "acme/doses"
     assert (some.holds("acme/doses"), some.holds("acme/offers"), some.holds("doses")) == (1, 0, 0)
     with pytest.raises(UnknownExperiment):
@@ -32,8 +35,8 @@ def test_a_realm_of_some_names_ends_there():
 
 @pytest.mark.parametrize("full_name", ["doses", "acme/doses"])
 def test_a_full_name_is_taken_apart_and_put_together(full_name: str):
-    realm, name = split(full_name)
-    assert realm.full_name(name) == full_name
+    tenant_scope, name = split(full_name)
+    assert tenant_scope.full_name(name) == full_name
 
 
 def test_a_tenants_name_is_plain():
