@@ -32,9 +32,9 @@ from service.http.middleware import (
     Unguarded,
 )
 from service.http.problems import Problems
-from service.learning.job_queue import JobQueue, QueueOptions
-from service.learning.jobs import JobRunner, ThreadRunner
-from service.learning.process_runner import ProcessRunner
+from service.learning.jobs.job import JobRunner, ThreadRunner
+from service.learning.jobs.process_runner import ProcessRunner
+from service.learning.jobs.queue import JobQueue, QueueOptions
 from service.learning.resources import TrainerOptions, TrainerStores
 from service.learning.trainer import Trainer
 from service.metrics import Metrics

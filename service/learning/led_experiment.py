@@ -12,7 +12,7 @@ from service.errors import (
     VersionConflict,
 )
 from service.experiment_spec import ExperimentSpec
-from service.learning.jobs import RunnerClosed
+from service.learning.jobs.job import RunnerClosed
 from service.learning.resources import TrainerResources
 from service.learning.training_loop import TrainingLoop
 from service.records import Experiment, FailureStage, Lease

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from service.bus.bus import SnapshotBus
-from service.learning.job_queue import JobQueue
+from service.learning.jobs.queue import JobQueue
 from service.metrics import Metrics
 from service.storage.candidates import Candidates
 from service.storage.events.log import EventLog

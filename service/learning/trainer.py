@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from service.bus.bus import Topic
 from service.errors import ServiceError, StorageUnavailable
-from service.learning.job_queue import JobQueue
+from service.learning.jobs.queue import JobQueue
 from service.learning.led_experiment import LedExperiment
 from service.learning.resources import (
     PublishingPace,

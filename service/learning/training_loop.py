@@ -11,7 +11,7 @@ from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
 from service.learning.fold import CONCLUSIONS, Folder, conclusion, refold_event
-from service.learning.jobs import JobFailed, JobRunner
+from service.learning.jobs.job import JobFailed, JobRunner
 from service.learning.publisher import Publisher
 from service.learning.resources import TrainerResources
 from service.learning.restore import LearnerStore

@@ -25,7 +25,7 @@ DEATHS = "daband_training_process_deaths_total"
 def trainers(server: Server) -> list[psutil.Process]:
     """The training processes of a server."""
     found = psutil.Process(server.pid).children()
-    return [each for each in found if "service.learning.training_process" in each.cmdline()]
+    return [each for each in found if "service.learning.jobs.training_process" in each.cmdline()]
 
 
 def cpu_seconds(process: psutil.Process) -> float:

@@ -16,9 +16,9 @@ from model.config import system_config
 from model.learner import Learner, TrainingJob
 from model.state.jobs import Message
 from model.state.snapshot import state_hash
-from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
-from service.learning.pipe import receive, send
-from service.learning.process_runner import ATTEMPTS, ProcessRunner
+from service.learning.jobs.job import JobFailed, JobOverran, RunnerClosed
+from service.learning.jobs.pipe import receive, send
+from service.learning.jobs.process_runner import ATTEMPTS, ProcessRunner
 from tests.support.builders import make_rounds, small_config, teach
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -82,7 +82,7 @@ def processes() -> list[psutil.Process]:
     return [
         each
         for each in psutil.Process().children()
-        if "service.learning.training_process" in each.cmdline()
+        if "service.learning.jobs.training_process" in each.cmdline()
     ]
 
 
@@ -195,7 +195,7 @@ def test_a_job_gets_by_with_what_was_estimated(method: str, shape: tuple[int, ..
 
 def test_a_job_that_fails_is_answered_and_logged_without_its_values():
     answers, theirs = os.pipe()
-    module = "service.learning.training_process"
+    module = "service.learning.jobs.training_process"
     command = [sys.executable, "-m", module, "cpu", str(MEMORY), str(theirs)]
     with subprocess.Popen(
         command,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.learning.job_queue import JobQueue, QueueOptions
-from service.learning.jobs import JobFailed, JobOverran, JobRunner, RunnerClosed
+from service.learning.jobs.job import JobFailed, JobOverran, JobRunner, RunnerClosed
+from service.learning.jobs.queue import JobQueue, QueueOptions
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 OPTIONS = QueueOptions(deadline_seconds=900, short_seconds=10, grace=6)

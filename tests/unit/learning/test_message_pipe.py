@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from model.state.jobs import Message
-from service.learning.pipe import PipeClosed, receive, send
+from service.learning.jobs.pipe import PipeClosed, receive, send
 
 ARRAYS = {
     "floats": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -5,9 +5,9 @@ import io
 import pytest
 
 from model.state.jobs import Message
-from service.learning.jobs import failure_reason
-from service.learning.pipe import receive
-from service.learning.training_process import answer_jobs
+from service.learning.jobs.job import failure_reason
+from service.learning.jobs.pipe import receive
+from service.learning.jobs.training_process import answer_jobs
 
 
 def test_memory_is_given_back_once_a_job_is_answered():

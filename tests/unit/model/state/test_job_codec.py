@@ -17,7 +17,7 @@ from model.state.jobs import (
     training_message,
 )
 from model.state.snapshot import state_hash
-from service.learning.pipe import receive, send
+from service.learning.jobs.pipe import receive, send
 from tests.support.builders import make_rounds, small_config, teach
 
 KINDS: dict[str, dict[str, Any]] = {

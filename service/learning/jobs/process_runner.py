@@ -27,12 +27,12 @@ from model import (
     outcome_of,
     training_message,
 )
-from service.learning.jobs import JobFailed, JobOverran, RunnerClosed
-from service.learning.pipe import PipeClosed, receive, send
+from service.learning.jobs.job import JobFailed, JobOverran, RunnerClosed
+from service.learning.jobs.pipe import PipeClosed, receive, send
 
 ATTEMPTS = 2  # deaths at the same job before it has failed
 PAUSE_SECONDS = 0.5  # before another process is started in place of a dead one
-CODE = Path(__file__).parents[2]
+CODE = Path(__file__).parents[3]
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ProcessRunner:
         on_death: Callable[[], None],
         python: str = sys.executable,
     ) -> None:
-        module = "service.learning.training_process"
+        module = "service.learning.jobs.training_process"
         self._command = (python, "-P", "-m", module, device, str(memory_bytes))
         self._on_death = on_death
         self._child: _Child | None = None

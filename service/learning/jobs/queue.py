@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
-from service.learning.jobs import JobOverran, JobRunner
+from service.learning.jobs.job import JobOverran, JobRunner
 
 Work = Callable[[JobRunner, float], Any]  # takes a runner and a deadline in seconds
 

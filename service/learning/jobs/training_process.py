@@ -1,6 +1,6 @@
 """The process that trains: takes jobs at its standard input and answers them, one by one.
 
-Run by `process_runner` as `python -m service.learning.training_process DEVICE MEMORY ANSWERS`: MEMORY
+Run by `process_runner` as `python -m service.learning.jobs.training_process DEVICE MEMORY ANSWERS`: MEMORY
 is its limit in bytes, ANSWERS a file descriptor. It lives as long as its standard input: when the
 process that started it is gone, however that ended, so is this one, in the middle of a job too.
 """
@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import IO
 
 from model import Message, Recordings, answered
-from service.learning.jobs import failure_reason
-from service.learning.pipe import PipeClosed, receive, send
+from service.learning.jobs.job import failure_reason
+from service.learning.jobs.pipe import PipeClosed, receive, send
 from service.ops import logs
 from service.ops.process_tuning import give_back
 

@@ -1,0 +1,1 @@
+"""Training jobs: their queue, and the processes that run them."""
