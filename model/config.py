@@ -74,6 +74,9 @@ class BanditConfig:
     context_kind: ContextKind = _field(
         ContextKind.SHARED, "one shared context, or one for each arm"
     )
+    slot_kinds: str = _field(
+        "", "kind of each number of a vector, m = measured, b = binary; empty = told by its values"
+    )
     exclusive_rewards: bool = _field(False, "exactly one arm pays 1 in a round, all others 0")
 
     ridge: float = _field(1.0, "A starts as ridge · I", symbol="γ", above=0.0)
@@ -178,8 +181,15 @@ class BanditConfig:
             _check_bounds(field.name, getattr(self, field.name), field.metadata)
         if not self.context_shape or any(size < 1 for size in self.context_shape):
             raise ValueError("context_shape: needs at least one dimension, each at least 1")
+        if self.slot_kinds and not self._is_kind_of_each_slot():
+            raise ValueError("slot_kinds: needs one letter, m or b, for each number of a context")
         if any(size < 1 for size in self.hidden_sizes):
             raise ValueError("hidden_sizes: each must be at least 1")
+
+    def _is_kind_of_each_slot(self) -> bool:
+        return len(self.slot_kinds) == math.prod(self.context_shape) and set(self.slot_kinds) <= {
+            *"mb"
+        }
 
     @property
     def is_joint(self) -> bool:
@@ -373,7 +383,7 @@ def _convolved(values: Values) -> bool:
 # Raise the version with every change of what a method means, in the tables above or in what training
 # does with them. Add to `retired` what no code does any more: experiments keep what they began with.
 RECIPE = Recipe(
-    2,
+    3,
     SYSTEMS,
     _ON_VECTORS,
     _ON_IMAGES,

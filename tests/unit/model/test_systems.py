@@ -13,6 +13,7 @@ from tests.support.builders import SMALL, make_rounds, play, teach
 RECIPES = {
     1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e",
     2: "9dd1a536788ee8f384dcd4fcdba450797045973236670bc3eee151a98f2b99ff",
+    3: "61106f00b03536cdf6c7ef0310f152abaa433f66f666fbfa4801b16d653bf71d",
 }
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
