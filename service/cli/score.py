@@ -15,7 +15,7 @@ from model import ContextKind, ExportedPolicy
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.deciding.target import TargetDecision, decided, selected
-from service.experiment_spec import ExperimentSpec
+from service.experiment_spec import ExperimentSpec, table_of
 
 
 def scored(
@@ -36,6 +36,7 @@ def _spec(found: ExportedPolicy) -> ExperimentSpec:
         context_kind=ContextKind(said["context"]["kind"]),
         context_shape=tuple(said["context"]["shape"]),
         fallback_arm=said["fallback_arm"],
+        table=table_of(said["context"]),
     )
 
 

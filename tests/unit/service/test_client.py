@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from service.client import AsyncClient, Client, ProblemError, Retries, Round
+from service.client.calls import is_as_wanted
+from service.codec import answers
+from service.codec.requests import ExperimentRequest
 
 REWARDED = {"decision_id": "d", "status": "created", "offset": 1}
 DECLARED: dict[str, Any] = {
@@ -141,6 +144,23 @@ def test_an_experiment_that_is_there_otherwise_is_an_error():
     other = httpx.Response(200, json={**EXPERIMENT, "declared": {**DECLARED, "seed": 1}})
     with pytest.raises(ProblemError, match="experiment-exists"):
         created(Client, problem(409, "experiment-exists"), other)
+
+
+@pytest.mark.parametrize(
+    ("column", "is_there"),
+    [
+        ({"name": "site", "type": "categorical", "values": [1, "2"]}, True),
+        ({"name": "site"}, True),
+        ({"name": "site", "missing": False}, False),
+        ({"name": "site", "values": ["1"]}, False),
+    ],
+)
+def test_a_table_is_there_as_wanted_where_all_that_was_declared_is(column, is_there):
+    shown = {"name": "site", "type": "categorical", "values": ["1", "2"], "missing": True}
+    there = {"kind": "table", "shape": [4], "columns": [shown], "per_arm": False}
+    found = answers.Experiment(**{**EXPERIMENT, "declared": {**DECLARED, "context": there}})
+    wanted = {"kind": "table", "columns": [column], "sample": [{"site": "1"}]}
+    assert is_as_wanted(ExperimentRequest(**{**DECLARED, "context": wanted}), found) is is_there
 
 
 def test_a_round_keeps_its_id_and_arrays_travel_as_float32():
