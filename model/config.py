@@ -85,7 +85,7 @@ class BanditConfig:
 
     encoder: str = _field("auto", "kind of φ; auto = conv for images, mlp for vectors", symbol="φ")
     latent_size: int = _field(
-        64, "dimension of φ(x); identity keeps the context's", symbol="d", bounds=(1, 65_536)
+        64, "dimension of φ(x) where it is learned", symbol="d", bounds=(1, 65_536)
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
@@ -303,7 +303,10 @@ _ENSEMBLE: Values = {
     "view_dropout": 0.5,
     "distil_head": True,
 }
+# Where nothing is learned, a column of large numbers drowns the others unless all are on one scale.
 _ON_VECTORS: Mapping[str, Values] = {
+    "linucb": {"encoder": "scaled"},
+    "linucb-p": {"encoder": "scaled-pca"},
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
     "daband": _ENSEMBLE,

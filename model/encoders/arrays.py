@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 # A numpy array or a torch tensor.
 Array = Any
@@ -40,6 +41,10 @@ class Arrays(Protocol):
         """Vectors scaled to norm 1; zero vectors stay zero."""
         ...
 
+    def after_one(self, vectors: Array) -> Array:
+        """Vectors (n, d) with a leading 1, (n, d + 1)."""
+        ...
+
 
 class _Numpy:
     def copied(self, values: Array) -> Array:
@@ -57,6 +62,11 @@ class _Numpy:
     def unit(self, vectors: Array) -> Array:
         return vectors / (self.norms(vectors) + TINY)[..., None]
 
+    def after_one(self, vectors: Array) -> Array:
+        joined = np.ones((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
+        joined[:, 1:] = vectors
+        return joined
+
 
 class _Torch:
     def copied(self, values: Array) -> Array:
@@ -73,6 +83,9 @@ class _Torch:
 
     def unit(self, vectors: Array) -> Array:
         return vectors / (self.norms(vectors) + TINY)[..., None]
+
+    def after_one(self, vectors: Array) -> Array:
+        return functional.pad(vectors, (1, 0), value=1.0)
 
 
 def arrays_on(device: torch.device) -> Arrays:

@@ -23,7 +23,7 @@ from model.rounds import Domain, Floats
 from tests.support.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
-VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]
+VECTOR_KINDS = ["identity", "scaled", "pca", "scaled-pca", "mlp", "pca-mlp"]
 IMAGE_KINDS = ["conv", "strided-conv"]
 CASES: list[tuple[str, tuple[int, ...]]] = [(kind, (4,)) for kind in VECTOR_KINDS]
 CASES += [(kind, (3, 8, 8)) for kind in [*VECTOR_KINDS, *IMAGE_KINDS]]
@@ -82,7 +82,7 @@ def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", *IMAGE_KINDS])
+@pytest.mark.parametrize("kind", ["scaled", "pca", "scaled-pca", "mlp", "pca-mlp", *IMAGE_KINDS])
 def test_frozen_function_does_not_follow_the_network(kind):
     encoder, contexts = built(kind, (3, 8, 8)), contexts_of((3, 8, 8))
     frozen = FrozenEncoder.of(encoder, CPU)
