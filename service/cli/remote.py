@@ -1,12 +1,11 @@
 """The commands that talk to a running service."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import httpx
-import msgspec
 import numpy as np
 import typer
 from pydantic import ValidationError
@@ -264,29 +263,39 @@ def export(
 
 def score(
     policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
-    contexts: Annotated[Path, typer.Option(help="target contexts: npy, or JSON lines")],
+    contexts: Annotated[
+        Path, typer.Option(help="target contexts: npy, JSON lines, or a table as CSV or Parquet")
+    ],
     confidence_floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="JSON lines; standard output if left out")
+        Path | None, typer.Option(help="JSON lines, or *.csv; standard output if left out")
     ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="the column of a table that names its rows")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="a column of a table to leave out; once for each")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="of a CSV file; found out")] = None,
+    decimal: Annotated[str | None, typer.Option(help="point or comma; found out")] = None,
+    encoding: Annotated[str, typer.Option(help="of a CSV file")] = "utf-8",
 ) -> None:
     """Score target contexts with a policy file, without any service, as `/target/select` does."""
-    from service.cli.score import scored  # no other command needs it
+    from service.cli.score import TableOptions, csv_lines, json_lines, scored  # nobody else's
+    from service.formats.tables import CsvOptions
 
+    options = TableOptions(id_column, drop or (), CsvOptions(separator, decimal, encoding))
     try:
         found = open_exported(policy.read_bytes())
-        lines = (
-            msgspec.json.encode(each) + b"\n" for each in scored(found, contexts, confidence_floor)
-        )
+        batches = scored(found, contexts, confidence_floor, options)
         if out is None:
-            for line in lines:
-                typer.echo(line, nl=False)
+            for lines in json_lines(batches):
+                typer.echo(lines, nl=False)
         else:
-            with out.open("wb") as stream:
-                stream.writelines(lines)
-    except (SnapshotError, OSError, ValueError) as error:
+            _write_whole(out, csv_lines(batches) if out.suffix == ".csv" else json_lines(batches))
+    except (SnapshotError, OSError, ValueError, LookupError) as error:
         fail(str(error))
     except InvalidRequest as refusal:
         fail("; ".join(f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"]))
@@ -345,6 +354,17 @@ def _write(path: Path, content: bytes) -> None:
     except OSError as error:
         fail(f"{path}: {error.strerror}")
     typer.echo(f"{path}: {len(content):,} bytes")
+
+
+def _write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write all of a file or nothing."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as stream:
+            stream.writelines(pieces)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _json(text: str) -> Any:
