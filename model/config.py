@@ -308,7 +308,7 @@ _ON_IMAGES: Mapping[str, Values] = {
     "daband": {**_IMAGES, "divergence_ramp": 300},
     "daband-plus": {
         **_IMAGES,
-        # With a teacher, seeds agree more by strides in place of pools, and by its head (decision 0051).
+        # With a teacher, seeds agree more by strides in place of pools, and by its head (decision 0062).
         "encoder": "strided-conv",
         "batch_size": 112,
         "distil_head": True,
