@@ -19,6 +19,9 @@ ROUNDS = 48
 ONCE = {Failpoint.BEFORE_CONCLUSION, Failpoint.AFTER_CONCLUSION}
 
 
+COMMITS = {Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT}
+
+
 async def check_death_at(point: Failpoint, server: Server, database_url: str) -> None:
     """Play until it dies there, start it again, play to the end."""
     server.start(FAIL_AT=f"{point}:{1 if point in ONCE else 2}")
@@ -35,7 +38,13 @@ async def check_death_at(point: Failpoint, server: Server, database_url: str) ->
     assert sum(event.kind is EventKind.REWARD for event in events) == ROUNDS
 
 
-@pytest.mark.parametrize("point", Failpoint)
+@pytest.mark.parametrize(
+    "point",
+    [
+        point if point in COMMITS else pytest.param(point, marks=pytest.mark.slow)
+        for point in Failpoint
+    ],
+)
 async def test_a_death_on_sqlite_loses_and_doubles_nothing(
     point: Failpoint, folder: Path, adopt: Adopt[Daband]
 ):
@@ -44,7 +53,10 @@ async def test_a_death_on_sqlite_loses_and_doubles_nothing(
     await check_death_at(point, server, sqlite_url(folder / "data" / "daband.db"))
 
 
-@pytest.mark.parametrize("point", [Failpoint.AFTER_COMMIT, Failpoint.AFTER_SNAPSHOT])
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.AFTER_COMMIT, pytest.param(Failpoint.AFTER_SNAPSHOT, marks=pytest.mark.slow)],
+)
 async def test_a_death_on_postgres_loses_and_doubles_nothing(
     point: Failpoint, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):

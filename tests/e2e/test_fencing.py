@@ -72,7 +72,9 @@ async def stop_anywhere(trainers: Trainers) -> None:
     trainers.old.send(signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("stop", [stop_before_publish, stop_anywhere])
+@pytest.mark.parametrize(
+    "stop", [stop_before_publish, pytest.param(stop_anywhere, marks=pytest.mark.slow)]
+)
 async def test_a_leader_that_wakes_up_late_is_refused(
     stop, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):

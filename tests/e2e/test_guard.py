@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.processes.service import ROOT, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS
 
 
+@pytest.mark.slow
 async def test_what_a_killed_test_run_had_started_ends_with_it(folder: Path, postgres_url: str):
     command = (
         sys.executable,

@@ -61,6 +61,7 @@ def test_there_is_no_such_profile(capsys: pytest.CaptureFixture[str]):
     assert "invalid choice" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_relaxed_decisions_are_compared_with_the_log(capsys: pytest.CaptureFixture[str]):
     assert relaxed_losses.main(["--runs", "1", "--outages", "0.1", "--callers", "4"]) == 0
     _, _, outage, kill = capsys.readouterr().out.strip().split("\n")

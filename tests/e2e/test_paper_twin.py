@@ -160,7 +160,7 @@ def accuracies(policy: Policy) -> dict[Domain, float]:
 @pytest.mark.parametrize(
     ("rounds", "is_batch"),
     [
-        pytest.param(1024, True, id="1024-rounds-in-batches"),
+        pytest.param(448, True, id="448-rounds-in-batches"),
         pytest.param(3008, False, id="3008-rounds-one-by-one", marks=pytest.mark.slow),
     ],
 )

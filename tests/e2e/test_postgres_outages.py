@@ -107,9 +107,8 @@ def hang(postgres: PostgresServer) -> Callable[[], None]:
     return postgres.resume
 
 
-@pytest.mark.parametrize(
-    ("outage", "probes"), [(stop, 10), pytest.param(kill, 10, marks=pytest.mark.slow), (hang, 1)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("outage", "probes"), [(stop, 10), (kill, 10), (hang, 1)])
 async def test_without_postgres_calls_are_refused_and_recover_without_a_restart(
     folder: Path,
     adopt: Adopt[Daband],

@@ -53,9 +53,10 @@ def replayed(seed: int, is_uniform: bool) -> float:
     raise AssertionError("the log was too short")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "is_uniform",
-    [True, pytest.param(False, marks=pytest.mark.slow)],
+    [True, False],
     ids=["uniform log", "learner's log"],
 )
 def test_replay_and_life_agree(is_uniform: bool):

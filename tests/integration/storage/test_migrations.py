@@ -133,6 +133,7 @@ async def test_the_command_line_finds_its_configuration(empty_url: str):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 async def test_processes_that_migrate_at_once_wait_for_each_other(
     postgres_databases: PostgresDatabases,
 ):

@@ -102,16 +102,17 @@ class Clients:
         await asyncio.gather(*(client() for _ in range(clients)))
 
     async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
-        """Rounds at a fixed rate, whether or not they are answered; the rate that was kept.
+        """Rounds at a fixed rate at most; the rate that was kept.
 
-        What the clients do not get to waits for them; in the end all of it has been played.
+        No more than two rounds a client wait to be played: on a slow machine the rate falls, and the
+        end does not wait for a long queue.
         """
-        due: asyncio.Queue[None] = asyncio.Queue()
+        due: asyncio.Queue[None] = asyncio.Queue(2 * CLIENTS)
         began, count = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(self._play_what_is_due(due)) for _ in range(CLIENTS)]
             while not until.is_set():
-                while count < (time.monotonic() - began) * rounds_a_second:
+                while not due.full() and count < (time.monotonic() - began) * rounds_a_second:
                     due.put_nowait(None)
                     count += 1
                 await asyncio.sleep(0.02)
