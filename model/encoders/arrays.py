@@ -1,7 +1,7 @@
-"""The few array operations that serving needs, for numpy on the CPU and torch on a GPU.
+"""The array operations that serving needs, for numpy on the CPU and torch on a GPU.
 
-Everything else is written with operators that both kinds of array share. On one row the cost of
-a numpy call is the cost of serving: these are the cheapest forms.
+Everything else uses operators that both kinds of array share. For one row, numpy's call overhead
+dominates, so these are the cheapest forms.
 """
 
 from typing import Any, Protocol

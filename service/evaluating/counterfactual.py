@@ -11,7 +11,7 @@ from model.ope import (
     LoggedRounds,
     RejectionReplay,
     RidgeRewards,
-    Tally,
+    ValueEstimator,
 )
 from service.evaluating.candidates import fresh_learner
 from service.evaluating.evaluation import Curve
@@ -52,7 +52,7 @@ class CounterfactualReplay:
         self._candidate = LearningCandidate(self._learner)
         self._is_rejection = wanted.correction == "rejection"
         self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=spec.seed)
-        self._tally = Tally(EvaluationOptions(wanted.confidence, bound, spec.seed))
+        self._estimator = ValueEstimator(EvaluationOptions(wanted.confidence, bound, spec.seed))
         self._curve = Curve()
         self._reward_sum = 0.0
 
@@ -62,17 +62,17 @@ class CounterfactualReplay:
         predicted = self._model.predict_then_learn(rounds)
         if self._is_rejection:
             policy, weights = self._rejection.play(rounds)
-            self._tally.add(rounds, policy, predicted, weights)
+            self._estimator.add(rounds, policy, predicted, weights)
         else:
-            self._tally.add(rounds, self._candidate.probabilities(rounds), predicted)
+            self._estimator.add(rounds, self._candidate.probabilities(rounds), predicted)
         if len(rounds):
-            ends = self._tally.sequence.interval
-            self._curve.add((self._tally.support().rounds, self._tally.robust_value, *ends))
+            ends = self._estimator.sequence.interval
+            self._curve.add((self._estimator.support().rounds, self._estimator.robust_value, *ends))
         self._reward_sum += float(rounds.rewards.sum())
 
     def result(self) -> dict[str, Any]:
         """What would have been earned, beside what was."""
-        found = self._tally.valuation().as_dict()
+        found = self._estimator.valuation().as_dict()
         rounds = found["support"]["rounds"]
         return {
             "rounds": rounds,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from model import Domain
-from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, Tally, clopper_pearson
+from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, ValueEstimator, clopper_pearson
 from service.evaluating.candidates import Made
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogHeader
@@ -40,7 +40,7 @@ class Entrant:
 
     name: str
     made: Made
-    tally: Tally
+    estimator: ValueEstimator
     curve: Curve = field(default_factory=Curve)
     trained_on: int = 0
 
@@ -51,17 +51,19 @@ class Entrant:
         size = FIRST_PARTS if not self.curve.points else max(1, len(rounds))
         for number, part in enumerate(rounds.parts(size)):
             rows = slice(number * size, number * size + len(part))
-            self.tally.add(part, policy[rows], predicted[rows])
+            self.estimator.add(part, policy[rows], predicted[rows])
             if len(part):
-                ends = self.tally.sequence.interval
-                self.curve.add((self.tally.support().rounds, self.tally.robust_value, *ends))
+                ends = self.estimator.sequence.interval
+                self.curve.add(
+                    (self.estimator.support().rounds, self.estimator.robust_value, *ends)
+                )
         if self.made.trained_offset is not None:
             self.trained_on += int((rounds.references <= self.made.trained_offset).sum())
 
     def result(self, target: dict[str, Any] | None) -> dict[str, Any]:
         """The valuation with what stands beside it in reports."""
-        found = self.tally.valuation().as_dict()
-        bootstrap = self.tally.bootstrap()
+        found = self.estimator.valuation().as_dict()
+        bootstrap = self.estimator.bootstrap()
         if self.trained_on:
             found["warnings"] = (
                 *found["warnings"],
@@ -96,7 +98,9 @@ class Evaluation:
         self._sample = sample
         self._reward_sum = 0.0
         self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=options.seed)
-        self._entrants = [Entrant(name, made, Tally(options)) for name, made in candidates.items()]
+        self._entrants = [
+            Entrant(name, made, ValueEstimator(options)) for name, made in candidates.items()
+        ]
 
     def add(self, rounds: LoggedRounds) -> None:
         """Take rounds in; `ValueError` where they cannot be weighted."""

@@ -5,7 +5,7 @@ import pytest
 
 from model.ope.density_ratio import discriminator_ratio, logistic_ratio
 from model.ope.intervals import Interval
-from model.ope.target import SourceRounds, TargetValue, _doubt, target_value
+from model.ope.target import SourceRounds, TargetValue, _why_not_identifiable, target_value
 
 THETA = np.random.default_rng(0).standard_normal((3, 4))
 
@@ -93,8 +93,8 @@ def test_too_few_rounds_are_said():
 
 def test_ratios_that_disagree_identify_nothing():
     ends = Interval(0.4, 0.5)
-    assert _doubt(100.0, 0.6, (0.45, 0.54), ends) is None
-    assert "disagree" in (_doubt(100.0, 0.6, (0.45, 0.56), ends) or "")
+    assert _why_not_identifiable(100.0, 0.6, (0.45, 0.54), ends) is None
+    assert "disagree" in (_why_not_identifiable(100.0, 0.6, (0.45, 0.56), ends) or "")
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])
