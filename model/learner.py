@@ -24,7 +24,7 @@ from model.rounds import (
     Floats,
     Integers,
     Phase,
-    Round,
+    RewardedRound,
     RoundBlock,
     checked_contexts,
     checked_domain,
@@ -156,12 +156,12 @@ class Learner:
         length = self.config.episode_length
         return length - sum(self.reward_counts.values()) % length
 
-    def observe(self, round_: Round) -> None:
+    def observe(self, round_: RewardedRound) -> None:
         """Fold one reward under the current encoder; invalid input changes nothing."""
         block = _block_of(self._checked(round_))
         self._fold(block, self._encoded(block))
 
-    def observe_many(self, rounds: Iterable[Round]) -> None:
+    def observe_many(self, rounds: Iterable[RewardedRound]) -> None:
         """`observe` each round in order."""
         for round_ in rounds:
             self.observe(round_)
@@ -346,7 +346,7 @@ class Learner:
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
 
-    def _checked(self, round_: Round) -> Round:
+    def _checked(self, round_: RewardedRound) -> RewardedRound:
         config, domain = self.config, checked_domain(round_.domain)
         if domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
@@ -357,7 +357,9 @@ class Learner:
             raise ValueError(f"context: expected shape {config.context_shape}")
         arm = 0 if config.is_joint else _checked_arm(round_.arm, config.arm_count)
         reward = checked_reward(round_.reward)
-        return Round(round_.reference, domain, context, arm, reward, float(round_.propensity))
+        return RewardedRound(
+            round_.reference, domain, context, arm, reward, float(round_.propensity)
+        )
 
     def _checked_block(self, block: RoundBlock) -> RoundBlock:
         config = self.config
@@ -384,7 +386,7 @@ class Learner:
             raise ValueError(f"contexts: expected {count} of {self.config.context_shape}")
 
 
-def _block_of(round_: Round) -> RoundBlock:
+def _block_of(round_: RewardedRound) -> RoundBlock:
     return RoundBlock(
         references=np.array([round_.reference]),
         is_target=np.array([round_.domain is Domain.TARGET]),

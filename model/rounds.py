@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RewardedRound:
     """One decision with its reward, as the learner folds it.
 
     `reference` names the round's context in the event log (any integer that grows with the log).
@@ -52,7 +52,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundBlock:
-    """Rounds in log order as columns: `contexts` (n, *shape), everything else (n,); see `Round`."""
+    """Rounds in log order as columns: `contexts` (n, *shape), everything else (n,); see `RewardedRound`."""
 
     references: Integers
     is_target: Booleans
@@ -117,7 +117,7 @@ def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
     # One product is enough in nearly every case; only an overflow of the squares needs a full check.
     if not math.isfinite(_sum_of_squares(array)):
         if not np.isfinite(array).all():
-            raise ValueError("context: holds NaN, infinity or a value beyond float32")
+            raise ValueError("context: contains NaN, infinity or a value beyond float32")
         array = array.clip(-HUGE, HUGE)
     return array
 

@@ -11,7 +11,7 @@ import numpy as np
 from model.bandit.policy import Policy
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.rounds import Domain, Doubles, Floats, Round
+from model.rounds import Domain, Doubles, Floats, RewardedRound
 
 
 class EvaluationPolicy(Protocol):
@@ -115,7 +115,7 @@ def learn(learner: Learner, rounds: LoggedRounds) -> None:
         context = rounds.contexts[row, arm] if is_joint else rounds.contexts[row]
         learner.observe_context(reference, Domain.SOURCE, context)
         reward, propensity = float(rounds.rewards[row]), float(rounds.propensities[row])
-        learner.observe(Round(reference, Domain.SOURCE, context, arm, reward, propensity))
+        learner.observe(RewardedRound(reference, Domain.SOURCE, context, arm, reward, propensity))
         learner.train()
     for left in unlabeled.values():
         _observe_unlabeled(learner, learner.offset, left)

@@ -19,7 +19,7 @@ from benchmarks.lab import accuracy
 from model.bandit.policy import Policy
 from model.config import system_config
 from model.learner import Learner
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from model.simulate import ClusterWorld
 from model.state.export import open_exported
 from model.state.snapshot import state_hash
@@ -122,7 +122,7 @@ class Laboratory:
             decision = episode.selected[index].source
             assert decision is not None
             self.learner.observe(
-                Round(
+                RewardedRound(
                     episode.first_offset + 2 * index,
                     Domain.SOURCE,
                     self.draws[Domain.SOURCE].contexts[t],

@@ -131,7 +131,7 @@ async def test_a_log_whose_recipe_is_gone_is_folded_again_once_and_backed_up(
         assert await is_replayed(api, name)
         entries = (await api.http.get(f"/experiments/{name}/audit")).json()["entries"]
     (told,) = [each["details"] for each in entries if each["what"] == "log_folded_again"]
-    assert told["reasons"][-1] == "no code does this any more: old_trick"
+    assert told["reasons"][-1] == "this feature was removed: old_trick"
     assert (told["recipe_before"], told["recipe"]) == (0, RECIPE.version)
 
 

@@ -183,7 +183,7 @@ async def change_stored(api: Api, recipe: int, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("recipe", "values", "reason"),
     [
-        (0, {"old_trick": True}, "no code does this any more: old_trick"),
+        (0, {"old_trick": True}, "this feature was removed: old_trick"),
         (RECIPE.version, {"view_dropout": 0.25}, "was learned under another configuration"),
         (0, {}, f"was learned by recipe {RECIPE.version}"),
     ],
@@ -236,7 +236,7 @@ async def test_a_refold_that_broke_off_is_begun_again_and_told_once(url):
         spec = ExperimentSpec.of(experiment)
         store = LearnerStore(api.services.event_log, api.services.snapshots)
         loaded = await store.load(experiment, spec)
-        reasons = loaded.reasons_to_begin_again(spec)
+        reasons = loaded.refold_reasons(spec)
         event = refold_event(experiment.experiment_id, spec, reasons, loaded.version)
         await api.services.event_log.append([event])
         text, recipe = spec.bandit_config().to_json(), RECIPE.version + 1  # not the snapshot's

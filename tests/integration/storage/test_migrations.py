@@ -152,7 +152,7 @@ async def its_turn(url: str) -> AsyncIterator[None]:
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.TURN)
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.MIGRATION_LOCK)
             yield
     finally:
         await connection.close()

@@ -9,7 +9,7 @@ import pytest
 from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
-from model.rounds import Domain, Round, Selection
+from model.rounds import Domain, RewardedRound, Selection
 from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Placement, Scorer
 from service.errors import Overloaded
 from tests.support.waiting import PATIENCE_SECONDS
@@ -35,7 +35,9 @@ def learned_policy(seed: int) -> Any:
     config = BanditConfig(arm_count=3, context_shape=(4,), encoder="identity", epsilon=0.5)
     learner = Learner(config, seed)
     for number, context in enumerate(contexts(12, seed)):
-        learner.observe(Round(number, Domain.SOURCE, context, number % 3, reward=float(number % 2)))
+        learner.observe(
+            RewardedRound(number, Domain.SOURCE, context, number % 3, reward=float(number % 2))
+        )
     return CountingPolicy(learner.policy())
 
 

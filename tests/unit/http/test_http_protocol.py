@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
+from service.codec.wire import ALWAYS, OVERRIDABLE, encoded
 from service.http.fast_path import Exchange
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.support.http.connections import Connection
@@ -111,7 +111,7 @@ async def connected(
 def problem(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
-    assert encoded(ALWAYS) + encoded(UNLESS_SAID) in head + b"\r\n"
+    assert encoded(ALWAYS) + encoded(OVERRIDABLE) in head + b"\r\n"
     assert head.endswith(b"connection: close") or b"connection: close\r\n" in head
     found: dict[str, Any] = json.loads(body)
     assert found["request_id"].encode() in head

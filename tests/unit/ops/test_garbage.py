@@ -5,10 +5,10 @@ import sys
 
 SCRIPT = """
 import gc
-from service.ops.process_tuning import leave_the_past_alone
+from service.ops.process_tuning import freeze_gc
 
 past = [[] for _ in range(800_000)]
-leave_the_past_alone()
+freeze_gc()
 before = gc.get_stats()[2]["collections"]
 present = [[] for _ in range(100_000)]
 print(gc.get_freeze_count() > len(past), gc.get_stats()[2]["collections"] - before)

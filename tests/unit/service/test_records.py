@@ -60,7 +60,7 @@ def test_the_clock_knows_its_zone():
 def test_a_phase_moves_one_way():
     event = phase_event("e-1", Phase.CONTINUED)
     assert (event.kind, event.event_key) == (EventKind.PHASE, "e-1:continued")
-    with pytest.raises(ValueError, match="one way"):
+    with pytest.raises(ValueError, match="only change to continued"):
         phase_event("e-1", Phase.ZERO_SHOT)
 
 

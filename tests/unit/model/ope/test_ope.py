@@ -233,7 +233,7 @@ def test_candidates_give_eligible_arms_all_the_probability():
 def test_a_table_must_fit_the_log():
     with pytest.raises(ValueError, match="no row"):
         TableCandidate({1: np.ones(4)}).probabilities(uniform_log(3))
-    with pytest.raises(ValueError, match="no probability"):
+    with pytest.raises(ValueError, match="have probability 0"):
         TableCandidate({0: np.zeros(4)}).probabilities(uniform_log(3))
 
 

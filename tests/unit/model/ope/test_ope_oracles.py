@@ -103,8 +103,8 @@ def test_a_random_log_gives_what_vw_estimators_give(seed: int):
     rounds = logged_rounds(arms, rewards, logger)
     estimator.add(rounds, policy, np.zeros_like(policy))
     found = estimator.valuation().estimates
-    for name, estimator in zip(("ips", "snips"), theirs, strict=True):
-        assert found[name].value == pytest.approx(estimator.get(), abs=1e-9)
+    for name, their in zip(("ips", "snips"), theirs, strict=True):
+        assert found[name].value == pytest.approx(their.get(), abs=1e-9)
     if estimator.support().effective_rounds >= 30:
         stated = found["snips"].interval
         assert stated is not None

@@ -78,7 +78,7 @@ def test_the_ratio_corrects_a_reward_model_that_is_wrong():
 def test_no_overlap_is_said_not_guessed():
     found = valued(1, 6.0)
     assert not found.is_identifiable
-    assert "told apart" in (found.reason or "")
+    assert "separates the domains" in (found.reason or "")
     assert (found.value, found.interval, found.checked) == (None, None, None)
     assert found.as_dict()["interval"] is None
 
