@@ -123,9 +123,9 @@ async def _posted(api: Api, path: str, content: bytes, accept: str) -> int:
     fast_path, exchange = api.app.fast_path, Exchange()
 
     url, state = path.encode() + b"?experiment=speed", {"services": api.services}
-    hot = fast_path.find(b"POST", url, headers, state)
-    assert hot is not None
-    fast_path.take(hot, content, exchange)
+    request = fast_path.find(b"POST", url, headers, state)
+    assert request is not None
+    fast_path.take(request, content, exchange)
     return (await exchange.answered)[0]
 
 

@@ -15,8 +15,8 @@ from loadtest.bench import Bench, Stage
 from loadtest.checks import Check
 from loadtest.histogram import merged
 from loadtest.plots import draw
+from loadtest.request_counts import outcome_counts
 from loadtest.sampling import MEBIBYTE
-from loadtest.tally import outcome_counts
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9", "max")
 PACKAGES = ("uvicorn", "uvloop", "fastapi", "numpy", "torch", "sqlalchemy")
@@ -47,7 +47,7 @@ def facts(profile: str, bench: Bench, verdict: Verdict) -> dict[str, Any]:
         "service": bench.service.about,
         "workload": asdict(bench.workload),
         "machine": _machine(),
-        "lag_ms": merged(played.tally.lag for played in bench.runs).summary(),
+        "lag_ms": merged(played.counts.lag for played in bench.runs).summary(),
         "generator_cpu": max((max(played.cpu_shares) for played in bench.runs), default=0.0),
         "generators": max((len(played.cpu_shares) for played in bench.runs), default=0),
         "stages": [_stage(bench, stage) for stage in bench.stages],

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.methods import Method
-from benchmarks.paper.playing import OnRounds, strides, visits
+from benchmarks.paper.playing import OnRounds, sampled_rows, strides
 from benchmarks.paper.scoring import by_policy, scores
 from model.rounds import Doubles, Floats
 from model.state.export import open_exported
@@ -94,8 +94,8 @@ def play_over_http(
     """The record of a zero-shot run against the service at `url`."""
     started = time.perf_counter()
     config = method.config(task)
-    source = visits(seed, "source", len(task.source_contexts), rounds)
-    target = visits(seed, "target", len(task.target_contexts), rounds)
+    source = sampled_rows(seed, "source", len(task.source_contexts), rounds)
+    target = sampled_rows(seed, "target", len(task.target_contexts), rounds)
     regret = np.zeros(0)
     with Client(url) as client, httpx.Client(base_url=url, timeout=60) as http:
         session = Session(client, http, f"paper-{uuid7()}", task.arms, config.episode_length)

@@ -271,9 +271,9 @@ class FakeFastPath:
         self.asked.append(url)
         return url if method == b"POST" else None
 
-    def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+    def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
         self.taken.append(content)
-        exchange.run(self._answer(hot, content, exchange))
+        exchange.run(self._answer(request, content, exchange))
 
     async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
         await self.gate.wait()
@@ -655,7 +655,7 @@ async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
 
 async def test_nothing_is_begun_behind_the_last_answer():
     class Prompt(FakeFastPath):
-        def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+        def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
             self.taken.append(content)
             exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
 
