@@ -16,12 +16,13 @@ from model.ope.candidates import (
 )
 from model.ope.estimates import EvaluationOptions, ValueEstimator
 from model.ope.intervals import clopper_pearson
-from model.ope.logged import LoggedRounds
+from model.ope.logged import COLUMNS, LoggedRounds
 from model.ope.rejection import RejectionReplay
 from model.ope.reward_model import RidgeRewards
 from model.ope.target import SourceRounds, target_value
 
 __all__ = [
+    "COLUMNS",
     "EvaluationOptions",
     "EvaluationPolicy",
     "FixedArmCandidate",

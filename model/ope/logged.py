@@ -7,6 +7,12 @@ import numpy as np
 
 from model.rounds import Booleans, Doubles, Floats, Integers, Keys
 
+# The columns with an entry for each round, except the optional `probabilities`.
+COLUMNS = (
+    *("contexts", "arms", "rewards", "propensities", "eligible"),
+    *("versions", "references", "keys", "segments"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedRounds:
@@ -55,21 +61,21 @@ class LoggedRounds:
 
     def rows(self, start: int, stop: int) -> "LoggedRounds":
         """The rounds from `start` on, before `stop`, with the target contexts seen among them."""
-        part = slice(start, stop)
         seen = (self.unlabeled_before >= start) & (self.unlabeled_before < stop)
+        before = self.unlabeled_before[seen] - start
+        return self.taken(slice(start, stop), self.unlabeled[seen], before)
+
+    def taken(
+        self, rows: slice | Booleans, unlabeled: Floats, unlabeled_before: Integers
+    ) -> "LoggedRounds":
+        """These rounds, with other unlabeled contexts."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        probabilities = None if self.probabilities is None else self.probabilities[rows]
         return LoggedRounds(
-            self.contexts[part],
-            self.arms[part],
-            self.rewards[part],
-            self.propensities[part],
-            self.eligible[part],
-            None if self.probabilities is None else self.probabilities[part],
-            self.versions[part],
-            self.references[part],
-            self.keys[part],
-            self.segments[part],
-            self.unlabeled[seen],
-            self.unlabeled_before[seen] - start,
+            **columns,
+            probabilities=probabilities,
+            unlabeled=unlabeled,
+            unlabeled_before=unlabeled_before,
         )
 
     def parts(self, size: int) -> Iterator["LoggedRounds"]:

@@ -57,17 +57,4 @@ class RejectionReplay:
 def kept_rounds(rounds: LoggedRounds, kept: Booleans) -> LoggedRounds:
     """Only the kept rounds; target contexts are seen before the next of them."""
     position = np.concatenate([[0], kept.cumsum()])
-    return LoggedRounds(
-        rounds.contexts[kept],
-        rounds.arms[kept],
-        rounds.rewards[kept],
-        rounds.propensities[kept],
-        rounds.eligible[kept],
-        None if rounds.probabilities is None else rounds.probabilities[kept],
-        rounds.versions[kept],
-        rounds.references[kept],
-        rounds.keys[kept],
-        rounds.segments[kept],
-        rounds.unlabeled,
-        position[rounds.unlabeled_before],
-    )
+    return rounds.taken(kept, rounds.unlabeled, position[rounds.unlabeled_before])

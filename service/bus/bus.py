@@ -110,10 +110,6 @@ class RedisOptions:
     heartbeat_seconds: float = 1.0
 
 
-def _ignore(operation: str) -> None:
-    """Count nothing."""
-
-
 class RedisBus:
     """The bus of many processes, over Redis.
 
@@ -125,7 +121,7 @@ class RedisBus:
         self,
         url: str,
         options: RedisOptions | None = None,
-        on_failure: Callable[[str], None] = _ignore,
+        on_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
         self._options = options or RedisOptions()
         self._on_failure = on_failure

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from service.codec import answers, requests
 from service.records import uuid7
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel | bytes)
 # Numbers in the experiment's shape, or a mapping from arms to such numbers.
 Context = Any
 MEDIA_TYPE = "application/msgpack"
@@ -31,38 +31,16 @@ class ProblemError(Exception):
         super().__init__(f"{status} {self.slug}: {problem.get('detail', '')}")
 
 
-Result = TypeVar("Result", covariant=True)
-
-
-class Sendable(Protocol[Result]):
-    """A request that can be sent and retried, with a decoder of its answer."""
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def content(self) -> bytes | None: ...
-
-    @property
-    def media(self) -> str: ...
-
-    @property
-    def timeout_seconds(self) -> float | None: ...
-
-    def read(self, response: httpx.Response) -> Result:
-        """The answer; raises `ProblemError`."""
-
-
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One request and the type of its answer; `timeout_seconds` overrides the client's."""
+class Call(Generic[Result]):
+    """One request and the type of its answer: a model, or bytes for a file.
+
+    `timeout_seconds` overrides the client's.
+    """
 
     method: str
     path: str
-    answer: type[Answer]
+    answer: type[Result]
     body: Any = None
     timeout_seconds: float | None = None
 
@@ -78,26 +56,13 @@ class Call(Generic[Answer]):
             return self.body
         return msgspec.msgpack.encode(self.body)
 
-    def read(self, response: httpx.Response) -> Answer:
+    def read(self, response: httpx.Response) -> Result:
         """The answer; raises `ProblemError`."""
         raise_for_problem(response)
-        return self.answer.model_validate_json(response.content)
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A request whose answer is a file."""
-
-    path: str
-    method: str = "GET"
-    content: bytes | None = None
-    media: str = MEDIA_TYPE
-    timeout_seconds: float | None = LONG_SECONDS
-
-    def read(self, response: httpx.Response) -> bytes:
-        """The file; raises `ProblemError`."""
-        raise_for_problem(response)
-        return response.content
+        kind: Any = self.answer
+        decode = kind.model_validate_json if issubclass(kind, BaseModel) else kind
+        found: Result = decode(response.content)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,14 +236,15 @@ def promote(
     return Call("POST", path, answers.Promoted, body)
 
 
-def policy(name: str, version: int) -> Download:
+def policy(name: str, version: int) -> Call[bytes]:
     """The target policy of a version, as a file."""
-    return Download(f"/experiments/{name}/snapshots/{version}/policy")
+    path = f"/experiments/{name}/snapshots/{version}/policy"
+    return Call("GET", path, bytes, timeout_seconds=LONG_SECONDS)
 
 
-def report(name: str) -> Download:
+def report(name: str) -> Call[bytes]:
     """The transfer report, as a page."""
-    return Download(f"/experiments/{name}/report")
+    return Call("GET", f"/experiments/{name}/report", bytes, timeout_seconds=LONG_SECONDS)
 
 
 def _target_context(given: Context) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 from service.client import calls, evaluation_calls
-from service.client.calls import ProblemError, Result, Round, Sendable
+from service.client.calls import Call, ProblemError, Result, Round
 from service.codec import answers, requests
 
 __all__ = ["AsyncClient", "Client", "ProblemError", "Retries", "Round"]
@@ -49,7 +49,7 @@ def _authorisation(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
-def _request(call: Sendable[Any]) -> dict[str, Any]:
+def _request(call: Call[Any]) -> dict[str, Any]:
     headers = {} if call.content is None else {"Content-Type": call.media}
     found: dict[str, Any] = {
         "method": call.method,
@@ -227,7 +227,7 @@ class Client:
         """The transfer report, as an HTML page."""
         return (self.send(calls.report(experiment))).decode()
 
-    def send(self, call: Sendable[Result]) -> Result:
+    def send(self, call: Call[Result]) -> Result:
         """Send a call, with retries, and return its answer."""
         request = _request(call)
         for wait in self._retries.waits():
@@ -406,7 +406,7 @@ class AsyncClient:
         """The transfer report, as an HTML page."""
         return (await self.send(calls.report(experiment))).decode()
 
-    async def send(self, call: Sendable[Result]) -> Result:
+    async def send(self, call: Call[Result]) -> Result:
         """Send a call, with retries, and return its answer."""
         request = _request(call)
         for wait in self._retries.waits():

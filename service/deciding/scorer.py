@@ -95,10 +95,6 @@ class _PendingRows(NamedTuple):
         return id(self.policy), self.domain, self.eligible is None, self.contexts.shape[1:]
 
 
-def _ignore(batches: list[int]) -> None:
-    """Observe nothing."""
-
-
 Group = list[_PendingRows]
 Result = Selection | Exception
 
@@ -113,7 +109,7 @@ class Scorer:
         self,
         device: str = "cpu",
         max_waiting: int = 4096,
-        on_scoring: Callable[[list[int]], None] = _ignore,
+        on_scoring: Callable[[list[int]], None] = lambda batches: None,
         placement: Placement | None = None,
     ) -> None:
         self._on_scoring = on_scoring

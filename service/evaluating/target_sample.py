@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 
 from model import Domain, Doubles, restore_policy
-from model.ope import EvaluationOptions, FrozenCandidate, LoggedRounds, SourceRounds, target_value
+from model.ope import (
+    COLUMNS,
+    EvaluationOptions,
+    FrozenCandidate,
+    LoggedRounds,
+    SourceRounds,
+    target_value,
+)
 from service.evaluating.candidates import Made
 
 MOST = 4096  # newest rounds and contexts that are kept
@@ -67,18 +74,7 @@ class TargetSample:
 def joined(first: LoggedRounds, second: LoggedRounds) -> LoggedRounds:
     """Rounds one after the other, without unlabeled contexts."""
     columns = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)])
-        for name in (
-            "contexts",
-            "arms",
-            "rewards",
-            "propensities",
-            "eligible",
-            "versions",
-            "references",
-            "keys",
-            "segments",
-        )
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in COLUMNS
     }
     return replace(
         first,

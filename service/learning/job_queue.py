@@ -45,10 +45,6 @@ class _Slot:
     is_free: bool = True
 
 
-def _ignore(waiting: int) -> None:
-    """Observe nothing."""
-
-
 class _VirtualTime:
     """The training time that each experiment has used since the queue was last empty."""
 
@@ -82,7 +78,7 @@ class JobQueue:
         self,
         runners: Sequence[JobRunner],
         options: QueueOptions | None = None,
-        on_change: Callable[[int], None] = _ignore,
+        on_change: Callable[[int], None] = lambda waiting: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options or QueueOptions()

@@ -10,10 +10,6 @@ LONGEST_PAUSE_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
-def _ignore(task: str) -> None:
-    """Do nothing."""
-
-
 class Supervisor:
     """Runs background tasks that must not end before they are stopped.
 
@@ -23,8 +19,8 @@ class Supervisor:
     def __init__(
         self,
         on_death: Callable[[str], None],
-        on_start: Callable[[str], None] = _ignore,
-        on_restart: Callable[[str], None] = _ignore,
+        on_start: Callable[[str], None] = lambda task: None,
+        on_restart: Callable[[str], None] = lambda task: None,
         pause_seconds: float = 1.0,
     ) -> None:
         self._on_death = on_death
@@ -81,10 +77,6 @@ class Supervisor:
         self._on_death(task.get_name())
 
 
-def _do_nothing() -> None:
-    """Do nothing."""
-
-
 class Readiness:
     """Ready until the process drains or a background task dies, and never again.
 
@@ -95,7 +87,7 @@ class Readiness:
         self.is_ready = True
         self.is_draining = False
         self.dead_task: str | None = None
-        self.on_failure: Callable[[], None] = _do_nothing
+        self.on_failure: Callable[[], None] = lambda: None
 
     def begin_drain(self) -> None:
         """The process is about to stop."""

@@ -1,5 +1,6 @@
 """Candidates: encoders that the gate refused or that wait for promotion."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -64,11 +65,6 @@ async def download_candidate(
 
 
 def _answer(candidate: CandidateEncoder) -> dict[str, Any]:
-    return {
-        "episode": candidate.episode,
-        "sha256": candidate.sha256,
-        "size_bytes": candidate.size_bytes,
-        "is_pinned": candidate.is_pinned,
-        "created_at": candidate.created_at,
-        "verdict": dict(candidate.verdict),
-    }
+    found = asdict(candidate)
+    del found["experiment_id"], found["blob"]
+    return found

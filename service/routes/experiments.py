@@ -139,24 +139,24 @@ def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str,
     }
 
 
-def _declared(told: ExperimentBody) -> ExperimentSpec:
+def _declared(body: ExperimentBody) -> ExperimentSpec:
     try:
-        kind = ContextKind(told.context.kind)
+        kind = ContextKind(body.context.kind)
     except ValueError:
         refuse(f"Must be one of {', '.join(ContextKind)}.", "#/context/kind")
     try:
-        durability = Durability(told.durability)
+        durability = Durability(body.durability)
     except ValueError:
         refuse(f"Must be one of {', '.join(Durability)}.", "#/durability")
     return ExperimentSpec(
-        name=told.name,
-        arms=tuple(told.arms),
+        name=body.name,
+        arms=tuple(body.arms),
         context_kind=kind,
-        context_shape=tuple(told.context.shape),
-        method=told.method,
-        seed=told.seed,
-        config=told.config,
-        fallback_arm=told.fallback_arm,
+        context_shape=tuple(body.context.shape),
+        method=body.method,
+        seed=body.seed,
+        config=body.config,
+        fallback_arm=body.fallback_arm,
         durability=durability,
     )
 

@@ -1,5 +1,6 @@
 """Snapshots: list, restore, download."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -71,15 +72,6 @@ async def download_policy(
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:
-    return {
-        "version": record.version,
-        "offset": record.offset,
-        "encoder_version": record.encoder_version,
-        "epoch": record.epoch,
-        "state_hash": record.state_hash,
-        "sha256": record.sha256,
-        "size_bytes": record.size_bytes,
-        "is_pinned": record.is_pinned,
-        "created_at": record.created_at,
-        "note": dict(record.note),
-    }
+    found = asdict(record)
+    del found["experiment_id"]
+    return found

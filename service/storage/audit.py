@@ -8,18 +8,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.auth.tenants import TenantScope
 from service.records import Actor, AuditRecord, Experiment, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, audit
+from service.storage.tables import DatabaseNow, audit, columns_without
 from service.storage.tenants import is_within
 
-COLUMNS = (
-    audit.c.experiment_id,
-    audit.c.name,
-    audit.c.act,
-    audit.c.made_by,
-    audit.c.reason,
-    audit.c.key_id,
-    audit.c.created_at,
-)
+COLUMNS = columns_without(audit, "audit_id")
 
 
 async def write_act(

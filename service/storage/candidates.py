@@ -14,17 +14,9 @@ from service.records import CandidateEncoder
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
 from service.storage.snapshots import drop_unused, sha256_of, whole, write_parts
-from service.storage.tables import DatabaseNow, candidates, experiments
+from service.storage.tables import DatabaseNow, candidates, columns_without, experiments
 
-COLUMNS = (
-    candidates.c.experiment_id,
-    candidates.c.episode,
-    candidates.c.sha256,
-    candidates.c.size_bytes,
-    candidates.c.is_pinned,
-    candidates.c.created_at,
-    candidates.c.verdict,
-)
+COLUMNS = columns_without(candidates, "blob")
 
 
 class Candidates:

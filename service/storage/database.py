@@ -36,10 +36,6 @@ CLOSE_SECONDS = 3.0
 log = logging.getLogger(__name__)
 
 
-def _ignore(kind: str) -> None:
-    """Count nothing."""
-
-
 class Database:
     """Runs work in transactions; raises only `ServiceError`s.
 
@@ -52,7 +48,7 @@ class Database:
         self,
         engine: AsyncEngine,
         options: DatabaseOptions,
-        on_error: Callable[[str], None] = _ignore,
+        on_error: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self.options = options
         self._on_error = on_error
@@ -76,7 +72,7 @@ class Database:
         cls,
         url: str,
         options: DatabaseOptions | None = None,
-        on_error: Callable[[str], None] = _ignore,
+        on_error: Callable[[str], None] = lambda kind: None,
     ) -> "Database":
         """A database that connects when it is first used."""
         options = options or DatabaseOptions()

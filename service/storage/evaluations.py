@@ -14,22 +14,10 @@ from service.auth.tenants import TenantScope
 from service.errors import RequestConflict, UnknownEvaluation
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, evaluations, experiments
+from service.storage.tables import DatabaseNow, columns_without, evaluations, experiments
 from service.storage.tenants import is_within
 
-COLUMNS = (
-    evaluations.c.evaluation_id,
-    evaluations.c.experiment_id,
-    evaluations.c.request_id,
-    evaluations.c.request,
-    evaluations.c.status,
-    evaluations.c.done,
-    evaluations.c.total,
-    evaluations.c.created_at,
-    evaluations.c.ended_at,
-    evaluations.c.problem,
-    evaluations.c.result,
-)
+COLUMNS = columns_without(evaluations, "holder", "expires_at")
 OPEN = (EvaluationStatus.QUEUED.value, EvaluationStatus.RUNNING.value)
 RESULT_TIMEOUT_SECONDS = 10.0
 

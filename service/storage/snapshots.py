@@ -13,21 +13,16 @@ from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
 from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
 from service.storage.database import Database
 from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, blob_parts, candidates, experiments, snapshots
-
-RECORD_COLUMNS = (
-    snapshots.c.experiment_id,
-    snapshots.c.version,
-    snapshots.c.event_offset,
-    snapshots.c.encoder_version,
-    snapshots.c.epoch,
-    snapshots.c.state_hash,
-    snapshots.c.sha256,
-    snapshots.c.size_bytes,
-    snapshots.c.is_pinned,
-    snapshots.c.created_at,
-    snapshots.c.note,
+from service.storage.tables import (
+    DatabaseNow,
+    blob_parts,
+    candidates,
+    columns_without,
+    experiments,
+    snapshots,
 )
+
+RECORD_COLUMNS = columns_without(snapshots, "blob")
 
 
 class Snapshots:

@@ -294,6 +294,11 @@ key_changes = sa.Table(
 )
 
 
+def columns_without(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
+    """The columns of a table in order, without those of these names."""
+    return tuple(column for column in table.columns if column.name not in names)
+
+
 def padded(values: Sequence[Value]) -> list[Value]:
     """The distinct values, padded by repetition to a power of two.
 

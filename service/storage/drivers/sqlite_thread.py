@@ -11,10 +11,6 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def _ignore() -> None:
-    """Do nothing."""
-
-
 class SqliteThread:
     """Runs work in transactions of the blocking sqlite3 driver.
 
@@ -30,7 +26,7 @@ class SqliteThread:
         self._thread: Thread | None = None
 
     def transact(
-        self, work: Callable[[sqlite3.Connection], T], on_end: Callable[[], None] = _ignore
+        self, work: Callable[[sqlite3.Connection], T], on_end: Callable[[], None] = lambda: None
     ) -> asyncio.Future[T]:
         """The result of `work` after its transaction is durable.
 
@@ -42,7 +38,7 @@ class SqliteThread:
         """Close the connection after the running transaction, and end the thread."""
         if self._thread is None:
             return
-        closed = self._submit(self._disconnect, _ignore)
+        closed = self._submit(self._disconnect, lambda: None)
         self._jobs.put(None)
         self._thread = None
         await closed
