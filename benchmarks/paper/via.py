@@ -46,13 +46,13 @@ class Session:
         """Some rounds under one policy; the regret of each."""
         rounds = [Round(source=a, target=b) for a, b in zip(source, target, strict=True)]
         decisions = [each.source for each in self.client.select_many(self.experiment, rounds)]
-        told, regret = {}, np.zeros(len(rounds))
+        sent, regret = {}, np.zeros(len(rounds))
         for t, (decision, paid) in enumerate(zip(decisions, rewards, strict=True)):
             assert decision is not None
             reward = float(paid[self.arms.index(decision.arm)])
-            told[decision.decision_id] = reward
+            sent[decision.decision_id] = reward
             regret[t] = float(paid.max()) - reward
-        refused = [each for each in self.client.reward_many(told) if each.status != "created"]
+        refused = [each for each in self.client.reward_many(sent) if each.status != "created"]
         if refused:
             raise RuntimeError(f"rewards were not taken: {refused[0]}")
         self.played += len(rounds)

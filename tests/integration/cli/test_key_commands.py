@@ -85,9 +85,9 @@ def test_every_change_tells_who_made_it(folder: Path, monkeypatch: pytest.Monkey
     keys(folder, "rotate", key_id)
     monkeypatch.setenv("LOGNAME", "bob")
     keys(folder, "revoke", key_id)
-    told = [(each["key_id"], each["what"], each["by"]) for each in listed(folder, "history")]
+    received = [(each["key_id"], each["what"], each["by"]) for each in listed(folder, "history")]
     acts = (("created", "alice"), ("rotated", "alice"), ("revoked", "bob"))
-    assert told == [(key_id, *act) for act in acts]
+    assert received == [(key_id, *act) for act in acts]
     assert listed(folder)[0]["revoked_at"] is not None
 
 

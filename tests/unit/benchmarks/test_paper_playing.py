@@ -96,14 +96,14 @@ def test_an_update_never_falls_within_the_rounds_that_are_encoded_at_once():
 
 
 def test_a_run_folds_every_round_and_trains_after_each_episode(task):
-    told: list[int] = []
-    run = play(task, config_on(task), seed=1, rounds=40, on_rounds=told.append)
+    received: list[int] = []
+    run = play(task, config_on(task), seed=1, rounds=40, on_rounds=received.append)
     assert run.learner.reward_counts == {Domain.SOURCE: 40, Domain.TARGET: 0}
     assert [run.learner.contexts[domain].count for domain in Domain] == [40, 40]
     assert len(run.verdicts) == 2
     assert run.regret.shape == (40,)
     assert set(run.regret.tolist()) == {0.0, 1.0}
-    assert sum(told) == 40
+    assert sum(received) == 40
 
 
 def test_summing_up_long_latents_at_the_end_changes_nothing(task, monkeypatch):

@@ -424,7 +424,7 @@ async def test_an_answer_to_who_has_left_goes_nowhere():
     await connection.receive(posted(b"body"))
     connection.lose()
     fast_path.gate.set()
-    assert await connection.settled() == b""  # and no error: pytest would tell
+    assert await connection.after_ticks() == b""  # and no error: pytest would tell
     state = connection.protocol.server_state
     assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
@@ -594,7 +594,7 @@ async def test_many_upgrades_in_one_segment_are_answered_each():
     request = REQUEST[:-2] + H2C + b"\r\n\r\n"
     connection.protocol.data_received(request * 2000)
     for _ in range(100):
-        await connection.settled()
+        await connection.after_ticks()
     assert statuses(connection.transport.sent) == [200] * 2000
 
 
@@ -615,7 +615,7 @@ async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_f
     assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
     fast_path.gate.set()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 200, 400]
     assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
     assert connection.is_over
@@ -631,7 +631,7 @@ async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
     connection = Connection(app)
     await connection.receive(posted(b"first") + BROKEN + REQUEST)
     app.gate.set()
-    assert statuses(await connection.settled()) == [200, 400]
+    assert statuses(await connection.after_ticks()) == [200, 400]
     assert app.bodies == [b"first"]
     assert connection.is_over
 
@@ -763,7 +763,7 @@ async def test_a_client_that_has_half_closed_gets_its_answers(has_fast_path: boo
     assert not connection.transport.is_closed
     app.gate.set()
     fast_path.gate.set()
-    assert statuses(await connection.settled()) == [200, 200]
+    assert statuses(await connection.after_ticks()) == [200, 200]
     assert connection.transport.is_closed
 
 
@@ -782,7 +782,7 @@ async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_du
     await connection.receive(REQUEST + posted(b"whole")[:cut])
     await connection.receive_eof()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 400]
     assert connection.transport.is_closed
 

@@ -59,13 +59,13 @@ CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "change"), CHANGES.items(), ids=CHANGES)
+@pytest.mark.parametrize(("payload", "change"), CHANGES.items(), ids=CHANGES)
 def test_a_file_that_was_changed_is_refused(
-    tmp_path: Path, said: str, change: Callable[[list[bytes]], list[bytes]]
+    tmp_path: Path, payload: str, change: Callable[[list[bytes]], list[bytes]]
 ):
     path = tmp_path / "backup.gz"
     written(path)
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
     path.write_bytes(gzip.compress(b"".join(change(lines))))
-    with pytest.raises(BackupError, match=said):
+    with pytest.raises(BackupError, match=payload):
         verified(path)

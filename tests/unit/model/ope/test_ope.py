@@ -249,13 +249,13 @@ def test_a_learning_candidate_never_sees_a_reward_before_it_is_asked():
 
 def test_a_learning_candidate_is_the_learner_itself():
     config = small_config(steps_per_episode=2, divergence_weight=1.0)
-    told = make_rounds(config, 40)
+    received = make_rounds(config, 40)
     live = Learner(config, 7)
-    teach(live, told)
-    contexts = np.stack([each.context for each in told])
+    teach(live, received)
+    contexts = np.stack([each.context for each in received])
     rounds = logged_rounds(
-        [each.arm for each in told],
-        [each.reward for each in told],
+        [each.arm for each in received],
+        [each.reward for each in received],
         np.full((40, 3), 1 / 3),
         contexts,
     )
