@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.policies import Served
-from service.deciding.select import Answered, Batch, Round, Selecting
+from service.deciding.select import Answered, Batch, DecisionRequest, Selecting
 from service.errors import ServiceError
 from service.ops import tracing
 
@@ -22,7 +22,7 @@ class _Waiter(Struct, frozen=True):
     """A caller's round, and the future of its answer."""
 
     served: Served
-    round: Round
+    round: DecisionRequest
     answer: asyncio.Future[Answer]
     context: Context | None  # of its own, where requests are traced
 
@@ -41,7 +41,7 @@ class RequestBatcher:
         self._waiting: list[_Waiter] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def select(self, served: Served, round_: Round) -> asyncio.Future[Answer]:
+    def select(self, served: Served, round_: DecisionRequest) -> asyncio.Future[Answer]:
         """The answer to a round; cancelled before the tick ends, the round is not decided."""
         loop = asyncio.get_running_loop()
         context = copy_context() if tracing.is_on() else None

@@ -12,7 +12,7 @@ TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max 
 
 
 def shown(result: dict[str, Any]) -> Group:
-    """The table with what must stand beside it."""
+    """The table with its summary and notes."""
     table = Table()
     for index, title in enumerate(TITLES):
         table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
@@ -22,7 +22,7 @@ def shown(result: dict[str, Any]) -> Group:
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """Print it."""
+    """Print a result."""
     Console().print(shown(result))
 
 
@@ -52,12 +52,12 @@ def _summary(result: dict[str, Any]) -> str:
 
 def _notes(result: dict[str, Any]) -> list[str]:
     notes = [
-        f"! {each['name']}: {told}" for each in result["candidates"] for told in each["warnings"]
+        f"! {each['name']}: {text}" for each in result["candidates"] for text in each["warnings"]
     ]
     targets = ((each["name"], each.get("target")) for each in result["candidates"])
-    notes += [f"  {name} in the target: {_target(told)}" for name, told in targets if told]
+    notes += [f"  {name} in the target: {_target(found)}" for name, found in targets if found]
     if result.get("bad_lines"):
-        notes.append(f"! {result['bad_lines']:,} bad lines were passed over; the first:")
+        notes.append(f"! {result['bad_lines']:,} bad lines were skipped; the first:")
         notes += [f"    line {bad['line']}: {bad['reason']}" for bad in result["first_bad_lines"]]
     return notes
 

@@ -1,4 +1,4 @@
-"""Judgements of transfer: one for each encoder version that was judged."""
+"""Judgements of transfer, one for each judged encoder version."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from service.storage.tables import DatabaseNow, experiments, transfers
 
 
 class Transfers:
-    """What was said of each encoder version's transfer, when it was said first."""
+    """The first judgement of each encoder version's transfer."""
 
     def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
         self._database = database
@@ -30,7 +30,7 @@ class Transfers:
         *,
         epoch: int,
     ) -> None:
-        """Keep the judgement of an encoder version, unless there is one."""
+        """Save the judgement of an encoder version, unless there is one."""
         row = {
             "experiment_id": experiment_id,
             "encoder_version": encoder_version,

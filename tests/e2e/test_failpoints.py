@@ -10,7 +10,7 @@ from service.ops.failpoints import Failpoint
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import Clients, History, check, settled
+from tests.support.processes.history import Clients, History, check, idle_state
 from tests.support.storage import sqlite_url
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
@@ -33,7 +33,7 @@ async def check_death_at(point: Failpoint, server: Server, database_url: str) ->
         server.start()
         await server.ready()
         await playing
-    await settled(server.url, server)
+    await idle_state(server.url, server)
     events = await check(clients.history, database_url)
     assert sum(event.kind is EventKind.REWARD for event in events) == ROUNDS
 

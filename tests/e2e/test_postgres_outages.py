@@ -15,7 +15,7 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import NAME, Clients, History, check, settled
+from tests.support.processes.history import NAME, Clients, History, check, idle_state
 from tests.support.processes.servers import PostgresServer
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -149,7 +149,7 @@ async def test_without_postgres_calls_are_refused_and_recover_without_a_restart(
     measured.at_most("seconds to a refusal", probe.slowest, REFUSAL_SECONDS)
     measured.at_most("seconds to recovery", recovered, RECOVERY_SECONDS)
     assert (server.is_running, server.starts) == (True, 1)
-    await settled(server.url, server)
+    await idle_state(server.url, server)
     events = await check(history, own_postgres.url())
     sides = Counter(event.request_id for event in events if event.kind is EventKind.DECISION)
     assert set(sides.values()) == {2}  # both sides of a round, or none

@@ -62,8 +62,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 def in_flight(service: ServiceProcess) -> float:
-    told = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
-    (line,) = (each for each in told.splitlines() if each.startswith("daband_requests_in_flight "))
+    received = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
+    (line,) = (
+        each for each in received.splitlines() if each.startswith("daband_requests_in_flight ")
+    )
     return float(line.split()[1])
 
 

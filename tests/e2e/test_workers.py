@@ -13,7 +13,7 @@ from service.codec.answers import Selected
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured, percentile
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import EXPERIMENT, NAME, Clients, History, check, settled
+from tests.support.processes.history import EXPERIMENT, NAME, Clients, History, check, idle_state
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 REWARDS = 120  # so that one may come late
@@ -93,7 +93,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
         await clients.play(50)
         await started(parent, 3)
         await clients.play(50)
-    await settled(parent.url, parent, trainer)
+    await idle_state(parent.url, parent, trainer)
     await check(clients.history, postgres_url)
     orphans = parent.workers()
     parent.send_to_parent(signal.SIGKILL)

@@ -311,9 +311,9 @@ async def test_acts_by_hand_tell_which_key_they_came_with(laboratory: Laboratory
     await http.post("/experiments/doses/candidates/1/promote", headers=owner)
     entries = (await http.get("/experiments/doses/audit", headers=owner)).json()["entries"]
     key_id = laboratory.furniture.owner.split("_")[1]
-    told = [(each["what"], each["details"]["key_id"]) for each in entries]
+    received = [(each["what"], each["details"]["key_id"]) for each in entries]
     acts = ("phase_changed", "version_restored", "encoder_promoted")
-    assert told == [(act, key_id) for act in acts]
+    assert received == [(act, key_id) for act in acts]
 
 
 async def test_the_audit_trail_holds_the_callers_acts_alone(laboratory: Laboratory):

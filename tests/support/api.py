@@ -92,7 +92,7 @@ class Exchange:
 
 
 def asgi(app: ServiceApp, services: Services) -> Any:
-    """The app as our server calls it: plain requests to hot routes take the fast path."""
+    """The app as our server calls it: plain requests to fast routes take the fast path."""
     layers = behind_layers(app, services)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:

@@ -247,20 +247,23 @@ async def test_many_rounds_are_answered_as_they_are_written(api: Api):
     body = {"experiment": "doses", "rounds": MANY_ROUNDS}
     answer = (await api.http.post("/select/batch", json=body)).json()
     events = await stored(api)
-    told = [
+    received = [
         (side, round_["request_id"], round_[side]["decision_id"], round_[side]["arm"])
         for round_ in answer["rounds"]
         for side in ("source", "target")
         if side in round_
     ]
     written = [(each.domain, each.request_id, each.event_key, each.arm) for each in events]
-    assert told == written
+    assert received == written
     assert len(answer["rounds"]) == len(MANY_ROUNDS)
-    last = api.services.selecting._recent.owner(told[-1][2])  # earlier ones may be forgotten
+    last = api.services.selecting._recent.owner(received[-1][2])  # earlier ones may be forgotten
     assert last is not None
     assert last.experiment == "doses"
     lines = exposition(api.services.metrics.registry).decode().splitlines()
-    for domain, count in (("source", len(MANY_ROUNDS)), ("target", len(told) - len(MANY_ROUNDS))):
+    for domain, count in (
+        ("source", len(MANY_ROUNDS)),
+        ("target", len(received) - len(MANY_ROUNDS)),
+    ):
         name = f'daband_decisions_total{{domain="{domain}",experiment="doses"}}'
         assert f"{name} {count:.1f}" in lines
     named = [

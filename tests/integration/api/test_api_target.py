@@ -86,15 +86,15 @@ async def test_all_bodies_say_the_same(api: Api):
 )
 async def test_a_table_says_what_the_json_says(api: Api, fields: dict[str, Any]):
     body = {"experiment": "doses", "contexts": ROWS.tolist(), **fields}
-    said = (await api.http.post("/target/select", json=body)).json()
+    payload = (await api.http.post("/target/select", json=body)).json()
     answer = await api.http.post(
         "/target/select", json=body, headers={"Accept": "application/x-npy"}
     )
     assert answer.headers["content-type"] == "application/x-npy"
-    assert answer.headers["x-policy-version"] == str(said["policy_version"])
+    assert answer.headers["x-policy-version"] == str(payload["policy_version"])
     table = np.load(io.BytesIO(answer.content), allow_pickle=False)
     arms = ("low", "mid", "high")
-    for row, decision in zip(table, said["decisions"], strict=True):
+    for row, decision in zip(table, payload["decisions"], strict=True):
         assert (arms[row["arm"]] if row["arm"] >= 0 else None) == decision["arm"]
         assert row["abstained"] == decision["abstained"]
         for name in ("mean", "bonus", "transfer_confidence"):

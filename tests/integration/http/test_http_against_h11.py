@@ -14,7 +14,7 @@ import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from service.codec.wire import ALWAYS, UNLESS_SAID
+from service.codec.wire import ALWAYS, OVERRIDABLE
 from service.http.fast_path import SPECIAL, Exchange
 from service.http.protocol import Headers, guarded_protocol
 from tests.support.http.cases import (
@@ -151,7 +151,7 @@ def assert_is_problem(response: Response) -> None:
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["connection"] == "close"
     assert response.content["status"] == response.status
-    for name, value in (*ALWAYS, *UNLESS_SAID):
+    for name, value in (*ALWAYS, *OVERRIDABLE):
         assert response.headers[name.decode()] == value.decode()
 
 

@@ -75,9 +75,9 @@ async def test_many_at_once_are_read_as_they_were_appended(
     read = await event_log.read(experiment.experiment_id, after=0, limit=100)
     assert [structs.replace(each, decision=None) for each in read] == [a.event for a in appended]
     assert [event.offset for event in read] == list(range(1, len(new) + 1))
-    for event, told in zip(read[:45], new, strict=False):
+    for event, received in zip(read[:45], new, strict=False):
         fields = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
-        assert all(getattr(event, name) == getattr(told, name) for name in fields)
+        assert all(getattr(event, name) == getattr(received, name) for name in fields)
     assert {event.reward for event in read[45:]} == {0.1}
 
 
@@ -348,8 +348,8 @@ async def test_cancelled_callers_do_not_disturb_the_others(
     event_log: EventLog, experiment: Experiment
 ):
     calls = [asyncio.create_task(event_log.append([decision(experiment)])) for _ in range(60)]
-    for turn, call in enumerate(calls[::2]):
-        if turn % 5 == 0:  # some before their batch is taken, some while it is written
+    for number, call in enumerate(calls[::2]):
+        if number % 5 == 0:  # some before their batch is taken, some while it is written
             await asyncio.wait({calls[1]}, timeout=0)
         call.cancel()
     done = await asyncio.gather(*calls[1::2])

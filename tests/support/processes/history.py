@@ -137,9 +137,9 @@ class Clients:
         decision_id = decision["source"]["decision_id"]
         reward = float(decision["source"]["arm"] == "mid")
         self.history.reported[decision_id] = reward
-        told = {"decision_id": decision_id, "reward": reward}
+        received = {"decision_id": decision_id, "reward": reward}
         for _ in range(self._times()):
-            answer = await self._sent("/reward", told)
+            answer = await self._sent("/reward", received)
             assert answer.status_code in (200, 201), answer.text
             self.history.note_reward(decision_id, answer.json())
 
@@ -183,15 +183,15 @@ async def state(url: str) -> dict[str, Any]:
     return dict(answer.json()) if answer.is_success else {}
 
 
-async def settled(url: str, *involved: Daband) -> dict[str, Any]:
+async def idle_state(url: str, *involved: Daband) -> dict[str, Any]:
     """The state once all of the log is folded and published and no encoder trains."""
     found: dict[str, Any] = {}
 
-    async def is_settled() -> bool:
+    async def is_idle() -> bool:
         found.update(await state(url))
         return found.get("lag") == 0 and found.get("is_training") is False
 
-    await eventually(is_settled, *involved)
+    await eventually(is_idle, *involved)
     return found
 
 

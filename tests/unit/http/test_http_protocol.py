@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
+from service.codec.wire import ALWAYS, OVERRIDABLE, encoded
 from service.http.fast_path import Exchange
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.support.http.connections import Connection
@@ -111,7 +111,7 @@ async def connected(
 def problem(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
-    assert encoded(ALWAYS) + encoded(UNLESS_SAID) in head + b"\r\n"
+    assert encoded(ALWAYS) + encoded(OVERRIDABLE) in head + b"\r\n"
     assert head.endswith(b"connection: close") or b"connection: close\r\n" in head
     found: dict[str, Any] = json.loads(body)
     assert found["request_id"].encode() in head
@@ -271,9 +271,9 @@ class FakeFastPath:
         self.asked.append(url)
         return url if method == b"POST" else None
 
-    def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+    def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
         self.taken.append(content)
-        exchange.run(self._answer(hot, content, exchange))
+        exchange.run(self._answer(request, content, exchange))
 
     async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
         await self.gate.wait()
@@ -424,7 +424,7 @@ async def test_an_answer_to_who_has_left_goes_nowhere():
     await connection.receive(posted(b"body"))
     connection.lose()
     fast_path.gate.set()
-    assert await connection.settled() == b""  # and no error: pytest would tell
+    assert await connection.after_ticks() == b""  # and no error: pytest would tell
     state = connection.protocol.server_state
     assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
@@ -594,7 +594,7 @@ async def test_many_upgrades_in_one_segment_are_answered_each():
     request = REQUEST[:-2] + H2C + b"\r\n\r\n"
     connection.protocol.data_received(request * 2000)
     for _ in range(100):
-        await connection.settled()
+        await connection.after_ticks()
     assert statuses(connection.transport.sent) == [200] * 2000
 
 
@@ -615,7 +615,7 @@ async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_f
     assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
     fast_path.gate.set()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 200, 400]
     assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
     assert connection.is_over
@@ -631,7 +631,7 @@ async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
     connection = Connection(app)
     await connection.receive(posted(b"first") + BROKEN + REQUEST)
     app.gate.set()
-    assert statuses(await connection.settled()) == [200, 400]
+    assert statuses(await connection.after_ticks()) == [200, 400]
     assert app.bodies == [b"first"]
     assert connection.is_over
 
@@ -655,7 +655,7 @@ async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
 
 async def test_nothing_is_begun_behind_the_last_answer():
     class Prompt(FakeFastPath):
-        def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+        def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
             self.taken.append(content)
             exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
 
@@ -763,7 +763,7 @@ async def test_a_client_that_has_half_closed_gets_its_answers(has_fast_path: boo
     assert not connection.transport.is_closed
     app.gate.set()
     fast_path.gate.set()
-    assert statuses(await connection.settled()) == [200, 200]
+    assert statuses(await connection.after_ticks()) == [200, 200]
     assert connection.transport.is_closed
 
 
@@ -782,7 +782,7 @@ async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_du
     await connection.receive(REQUEST + posted(b"whole")[:cut])
     await connection.receive_eof()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 400]
     assert connection.transport.is_closed
 

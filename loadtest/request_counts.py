@@ -1,4 +1,4 @@
-"""What became of every request, second by second of the time at which it was due."""
+"""The outcomes of all requests, by the second in which they were due."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Second:
 
 
 @dataclass
-class Tally:
+class RequestCounts:
     """All requests of a run, of one generator or of several merged."""
 
     seconds: defaultdict[int, Second] = field(default_factory=lambda: defaultdict(Second))
@@ -37,16 +37,16 @@ class Tally:
     refused_without_retry_after: int = 0
 
     def note_due(self, due: float) -> None:
-        """A request has its turn."""
+        """Count a request that is due."""
         self.seconds[int(due)].due += 1
 
     def note_sent(self, lag_seconds: float) -> None:
-        """It is on its way."""
+        """Count a sent request and its lag behind the due time."""
         self.sent += 1
         self.lag.record(lag_seconds)
 
     def note_answer(self, due: float, now: float, kind: str, answer: Answer) -> None:
-        """It was answered, or will not be; times in seconds from the start."""
+        """Count the outcome of a request; times are in seconds from the start."""
         second = self.seconds[int(due)]
         second.outcomes[kind, answer.outcome] += 1
         if answer.outcome in GOOD:
@@ -55,7 +55,7 @@ class Tally:
             second.refused.record(now - due)
             self.refused_without_retry_after += not answer.has_retry_after
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "RequestCounts") -> None:
         """Add another generator's requests."""
         for number, second in other.seconds.items():
             self.seconds[number].merge(second)
