@@ -64,7 +64,7 @@ async def test_candidates_are_compared_in_a_job(lab: Api, jobs: EvaluationJobs):
     assert await jobs.run_next()
     done = await shown(lab, job)
     assert (done["status"], done["problem"]) == ("done", None)
-    head = await lab.head("lab")
+    head = await lab.last_offset("lab")
     assert done["progress"] == {"done": head, "total": head}
     result = done["result"]
     assert (result["rounds"], result["unrewarded"], result["max_weight"]) == (ROUNDS, 0, 10.0)

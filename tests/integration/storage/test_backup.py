@@ -110,7 +110,7 @@ async def backed_up_while_playing(url: str, file: Path) -> tuple[str, Contents]:
         await eventually(has_trained)
         stopped = asyncio.Event()
         playing = asyncio.create_task(play_on(api, stopped))
-        before = await api.head()
+        before = await api.last_offset()
         await eventually(lambda: _is_beyond(api, before))
         async with opened(url) as database:
             contents = await backup(database, file)
@@ -120,7 +120,7 @@ async def backed_up_while_playing(url: str, file: Path) -> tuple[str, Contents]:
 
 
 async def _is_beyond(api: Api, offset: int) -> bool:
-    return await api.head() > offset
+    return await api.last_offset() > offset
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(KINDS, KINDS)))

@@ -72,7 +72,7 @@ async def test_appends_and_look_ups_do_not_pass_sqlalchemy(
     await log.append([reward(experiment, decision_id)])
     assert await log.find_decision(decision_id) is not None
     assert begun == []
-    assert await log.head(experiment.experiment_id) == 2
+    assert await log.last_offset(experiment.experiment_id) == 2
     assert len(begun) == 1  # other reads do
 
 
