@@ -1,4 +1,4 @@
-"""Whoever has no right to a thing learns nothing of it, on any route of the description.
+"""A caller without access to an object learns nothing about it, on any documented route.
 
 A route that is not in one of the three sets below fails a test: it cannot be forgotten.
 """

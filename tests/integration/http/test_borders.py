@@ -1,4 +1,4 @@
-"""What browsers are told: security headers on every answer, and nothing for other origins."""
+"""Security headers on every answer, and no access for other origins."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -245,7 +245,7 @@ async def test_a_restore_that_fails_leaves_nothing(
         drop = "CREATE TRIGGER forget AFTER INSERT ON events WHEN new.event_offset = 30 BEGIN"
         drop += " UPDATE events SET arm = 'other' WHERE event_offset = 30; END"
         await target.write(lambda connection: connection.execute(sa.text(drop)))
-        with pytest.raises(BackupError, match="does not give back what was written to events"):
+        with pytest.raises(BackupError, match="the rows of events in the database differ"):
             await restore(target, file)
         assert set((await counts(target)).values()) == {0}
 
@@ -277,7 +277,7 @@ async def test_a_backup_overwrites_nothing_and_leaves_no_half_of_a_file(
 
 
 class Replaced(StoredTable):
-    """A table that is read while somebody puts another file in the place of the backup."""
+    """A table that is read while another file replaces the backup."""
 
     def __init__(self, table: sa.Table, folder: Path) -> None:
         super().__init__(table)

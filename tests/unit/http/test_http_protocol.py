@@ -48,7 +48,7 @@ class App:
 
 
 class Client:
-    """A client that says what it is told to."""
+    """A client that sends given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -187,7 +187,7 @@ POST = b"POST /select?a=b HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\n"
 
 
 class Full:
-    """Refuses while it is full, and remembers whom."""
+    """Refuses requests while it is full, and records them."""
 
     def __init__(self) -> None:
         self.is_full = True
