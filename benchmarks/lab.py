@@ -92,7 +92,7 @@ def accuracy(policy: Policy, draw: Draw, domain: Domain) -> float:
 
 
 def use_threads(count: int) -> None:
-    """So many threads for torch here, and for all of numerics in processes started from here on."""
+    """Set the threads of torch here, and of all numerics in processes started from now on."""
     torch.set_num_threads(count)
     for name in THREAD_VARIABLES:
         os.environ[name] = str(count)

@@ -204,7 +204,7 @@ def all_trained_after(client: httpx.Client, names: list[str]) -> float:
 def compare_latencies(
     machine: Machine, client: httpx.Client, names: list[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Selects of one experiment alone and beside the idle ones, in turns."""
+    """Selects of one experiment alone and with the idle ones, alternately."""
     few: list[float] = []
     many: list[float] = []
     latencies(client, 200)

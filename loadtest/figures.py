@@ -47,7 +47,7 @@ def without_retry_after(bench: Bench) -> int:
 
 
 def growth(bench: Bench, stage: Stage) -> list[Check]:
-    """Whether latency and memory grow; nothing is said of a run that is too short to tell."""
+    """Whether latency and memory grow; a short run gives no figure."""
     if stage.seconds < LONG_SECONDS:
         return []
     return [latency_growth(stage), *memory_growth(bench, stage)]
@@ -80,7 +80,7 @@ def memory_growth(bench: Bench, stage: Stage) -> list[Check]:
 
 
 def learning(bench: Bench) -> list[Check]:
-    """Encoders were trained and snapshots published beside it all, or the run has missed its aim."""
+    """Encoders must be trained and snapshots published during the run."""
     with PatientClient(bench.service) as client:
         state = client.get(f"/experiments/{bench.workload.experiment}/state")
     return [

@@ -1,4 +1,4 @@
-"""One generator: sends what is due when it is due, whatever became of the requests before."""
+"""One open-loop generator: sends each request when it is due, regardless of earlier ones."""
 
 import asyncio
 import math
@@ -39,7 +39,7 @@ class Client(Protocol):
     """What a generator needs of a client."""
 
     def send(self, request: bytes, on_answer: OnAnswer, on_sent: Callable[[], None]) -> None:
-        """Send a request, and tell when it is on its way and what became of it."""
+        """Send a request; the callbacks get the time of sending and the answer."""
 
 
 class Generator:

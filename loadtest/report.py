@@ -146,7 +146,7 @@ def _milliseconds(summary: Mapping[str, float], name: str) -> str:
 
 
 def write(folder: Path, profile: str, bench: Bench, verdict: Verdict) -> Path:
-    """Write report.md, report.json and report.png beside the service's logs; the first's path."""
+    """Write report.md, report.json and report.png next to the service's logs; returns the first path."""
     folder.mkdir(parents=True, exist_ok=True)
     result = facts(profile, bench, verdict)
     (folder / "report.json").write_text(json.dumps(result, indent=1, ensure_ascii=False))

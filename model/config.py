@@ -88,7 +88,7 @@ class BanditConfig:
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
         1,
-        "most members of an ensemble (committee), which share φ(x) evenly",
+        "maximum of members of an ensemble (encoder committee), equal parts of φ(x)",
         symbol="T",
         bounds=(1, 64),
     )

@@ -222,7 +222,6 @@ class Reservoir:
         return row if row < self.capacity else self._draws.derived_seed(self.count) % self.count
 
     def sample(self) -> ContextSample:
-        """A copy of the sample."""
         contexts = self.contexts.values[: len(self.references)].clone()
         return ContextSample(contexts, np.array(self.references, dtype=np.int64))
 

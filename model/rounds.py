@@ -115,7 +115,7 @@ def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
         raise ValueError(f"context: expected trailing shape {shape}, got {array.shape}")
     # One product is enough in nearly every case; only an overflow of the squares needs a full check.
-    if not math.isfinite(_sum_of_squares(array)):
+    if not math.isfinite(float(np.vdot(array, array))):
         if not np.isfinite(array).all():
             raise ValueError("context: contains NaN, infinity or a value beyond float32")
         array = array.clip(-HUGE, HUGE)
@@ -142,10 +142,6 @@ def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:
             return np.asarray(contexts, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ValueError(f"context: not an array of numbers of shape {shape}") from error
-
-
-def _sum_of_squares(array: Floats) -> float:
-    return float(np.vdot(array, array))
 
 
 def checked_domain(domain: object) -> Domain:

@@ -188,7 +188,7 @@ class Unavailable(ServiceError, status=503):
 
 
 class Overloaded(Unavailable):
-    """The service has too many requests in flight; nothing was done."""
+    """The service has too much pending work; nothing was done."""
 
 
 class StorageUnavailable(Unavailable):

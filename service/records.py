@@ -264,7 +264,6 @@ class SnapshotRecord:
     note: Mapping[str, Any]
 
     def log_context(self) -> dict[str, Any]:
-        """Fields for a log line."""
         return {"version": self.version, "offset": self.offset, "epoch": self.epoch}
 
 
@@ -319,7 +318,6 @@ class Lease:
     epoch: int
 
     def log_context(self) -> dict[str, Any]:
-        """Fields for a log line."""
         return {"holder": self.holder, "epoch": self.epoch}
 
 
@@ -385,5 +383,4 @@ class Evaluation:
     result: str | None
 
     def log_context(self) -> dict[str, Any]:
-        """Fields for a log line."""
         return {"evaluation_id": self.evaluation_id, "status": self.status.value}

@@ -268,7 +268,6 @@ class Settings(BaseSettings):
 
     @property
     def quotas(self) -> Quotas:
-        """The quotas of experiments."""
         return Quotas(self.max_tenant_experiments, self.max_experiments)
 
     @property
@@ -286,7 +285,6 @@ class Settings(BaseSettings):
 
     @property
     def allowed_origins(self) -> tuple[str, ...]:
-        """The allowed CORS origins."""
         listed = (each.strip() for each in self.cors_origins.split(","))
         return tuple(each for each in listed if each)
 

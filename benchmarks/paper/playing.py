@@ -1,4 +1,4 @@
-"""One run of the paper's loop: source rounds with rewards beside target contexts without."""
+"""One run of the paper's loop: source rounds with rewards, target contexts without."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _LONGEST_STRIDE = 1024
 
 
 def ignore(rounds: int) -> None:
-    """Nobody watches."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ def _observe(
     rewards: Doubles,
     latents: Floats,
 ) -> None:
-    """What a learner is told of rounds that were played one by one."""
+    """Folds rounds that were played one by one into a learner."""
     references = first + np.arange(len(contexts))
     is_target = np.full(len(contexts), domain is Domain.TARGET)
     learner.observe_decided(references, domain, contexts)

@@ -132,5 +132,5 @@ def declare(session: Session, task: TransferTask, method: Method, seed: int) -> 
 
 
 def _noted(state: State, name: str) -> Any:
-    """What the trainer notes beside the state's own fields."""
+    """The trainer's notes in the state."""
     return (state.model_extra or {}).get(name)

@@ -37,7 +37,6 @@ class FixedArmCandidate:
         self._arm = arm
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:
-        """1 for the arm."""
         found = UniformCandidate().probabilities(rounds)
         playable = rounds.eligible[:, self._arm]
         found[playable] = 0.0

@@ -133,7 +133,6 @@ class Blocks:
         self._rest = np.zeros(0)
 
     def add(self, values: Doubles) -> None:
-        """Add the values of more rounds."""
         pending = np.concatenate([self._rest, values])
         while len(self._sums) + len(pending) // self.size > self.capacity:
             self._join()

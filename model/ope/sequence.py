@@ -93,7 +93,6 @@ class ValueSequence:
 
     @property
     def interval(self) -> Interval:
-        """The present ends."""
         scale = 1.0 if self._scale is None else self._scale
         high = scale * (1.0 - self._high.bound)
         return Interval(min(1.0, scale * self._low.bound), min(1.0, high))

@@ -51,7 +51,6 @@ class TargetValue:
     target_contexts: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
         found = asdict(self)
         found["interval"] = None if self.interval is None else list(self.interval)
         return found

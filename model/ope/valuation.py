@@ -51,11 +51,9 @@ class Valuation:
 
     @property
     def value(self) -> float | None:
-        """The headline's value."""
         return self.estimates[self.headline].value
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
         found = asdict(self)
         for each in (*found["estimates"].values(), found):
             for name in ("interval", "sequence"):

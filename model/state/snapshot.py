@@ -53,7 +53,6 @@ class Header:
 
     @property
     def seed(self) -> int:
-        """The experiment's seed."""
         return int(self.rng["seed"])
 
     def check(self) -> None:

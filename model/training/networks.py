@@ -144,7 +144,6 @@ class Networks(nn.Module):
         return SlowCopy(self.encoder, self.head) if is_wanted and is_possible else None
 
     def clone(self) -> Self:
-        """An independent copy."""
         return copy.deepcopy(self)
 
     @torch.no_grad()

@@ -44,7 +44,6 @@ class BoundTerms:
         )
 
     def as_dict(self) -> dict[str, float]:
-        """Plain values by name."""
         return asdict(self)
 
 
@@ -60,7 +59,6 @@ class TransferReport:
     target_rank: float
 
     def as_dict(self) -> dict[str, float]:
-        """Plain values by name."""
         values = asdict(self)
         return {**values.pop("bound"), "bound_total": self.bound.total(), **values}
 

@@ -26,7 +26,6 @@ class Verdict:
     reward_before: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
 

@@ -36,7 +36,6 @@ class Judgement:
     verdict: TransferVerdict
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {
             "encoder_version": self.encoder_version,
             "bound": self.report.as_dict(),
@@ -62,7 +61,6 @@ class JudgingJob:
     seed: int
 
     def run(self) -> Judgement:
-        """The judgement."""
         source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
         target = self.networks.encode(self.target, Domain.TARGET)
         arms, rewards = self.held_out.arms, self.held_out.rewards

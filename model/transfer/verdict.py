@@ -41,7 +41,6 @@ class Signs:
     target_contexts: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return asdict(self)
 
 
@@ -53,7 +52,6 @@ class TransferVerdict:
     reasons: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {"word": self.word.value, "reasons": list(self.reasons)}
 
 

@@ -105,12 +105,10 @@ class NewSecret:
 
     @classmethod
     def for_key(cls, key_id: str) -> "NewSecret":
-        """A new secret for a key."""
         return cls(key_id, secrets.token_hex(SECRET_BYTES))
 
     @property
     def sha256(self) -> str:
-        """The stored hash."""
         return digest(self.value)
 
     def shown(self) -> str:

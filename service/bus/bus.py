@@ -80,16 +80,13 @@ class InProcessBus:
         return self._latest.get(experiment.experiment_id)
 
     async def forget(self, experiment: Experiment) -> None:
-        """Drop the snapshot and notify listeners."""
         self._latest.pop(experiment.experiment_id, None)
         self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
 
     def wake(self, experiment: str) -> None:
-        """Notify trainers in this process."""
         self._listeners.notify(Topic.REWARD, [experiment])
 
     def listen(self, topic: Topic) -> Listener:
-        """An ear of its own for what happens from now on."""
         return self._listeners.add(topic)
 
     async def run(self) -> None:
@@ -171,7 +168,6 @@ class RedisBus:
         self._wakes.notify([experiment])
 
     def listen(self, topic: Topic) -> Listener:
-        """An ear of its own for what happens from now on."""
         return self._listeners.add(topic)
 
     async def run(self) -> None:
@@ -181,7 +177,6 @@ class RedisBus:
             tasks.create_task(self._send_wakes(), name="bus-send")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._redis.aclose()
 
     async def _guarded(

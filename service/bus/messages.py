@@ -82,13 +82,11 @@ class Listeners:
         self._by_topic: dict[Topic, WeakSet[Listener]] = {topic: WeakSet() for topic in Topic}
 
     def add(self, topic: Topic) -> Listener:
-        """A new listener."""
         listener = Listener()
         self._by_topic[topic].add(listener)
         return listener
 
     def notify(self, topic: Topic, experiments: Iterable[str]) -> None:
-        """Notify all listeners of a topic."""
         names = set(experiments)
         for listener in self._by_topic[topic]:
             listener.notify(names)

@@ -15,7 +15,7 @@ from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.options import DataDir, run, settings_from
 from service.cli.remote import fail
-from service.evaluating.candidates import CandidateSpec, changed_values, parsed
+from service.evaluating.candidates import changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
@@ -73,7 +73,8 @@ def evaluate(
     data_dir: DataDir = None,
 ) -> None:
     """Estimate the values of other policies from a log."""
-    wanted = _candidates(candidate or ["uniform"])
+    names = dict.fromkeys(candidate or ["uniform"])
+    wanted = _reading(lambda: [parsed(each) for each in names])
     if (experiment is None) == (log is None):
         fail("give either an experiment or a --log file")
     if log is not None:
@@ -159,10 +160,6 @@ def replay_counterfactual(
     )
     for warning in result["warnings"]:
         typer.echo(f"! {warning}")
-
-
-def _candidates(names: list[str]) -> list[CandidateSpec]:
-    return _reading(lambda: [parsed(each) for each in dict.fromkeys(names)])
 
 
 def _known_format(name: str | None) -> str | None:

@@ -46,12 +46,10 @@ class Call(Generic[Result]):
 
     @property
     def media(self) -> str:
-        """The media type of the body."""
         return RAW if isinstance(self.body, bytes) else MEDIA_TYPE
 
     @property
     def content(self) -> bytes | None:
-        """The encoded body."""
         if self.body is None or isinstance(self.body, bytes):
             return self.body
         return msgspec.msgpack.encode(self.body)
@@ -75,7 +73,6 @@ class Round:
     request_id: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """The body of the request."""
         sides = {"source": self.source, "target": self.target}
         found: dict[str, Any] = {"request_id": self.request_id or uuid7()}
         found |= {name: _side(given) for name, given in sides.items() if given is not None}

@@ -60,7 +60,6 @@ class ContextSet:
         return f"{self.experiment_id}:done:{self.request_id}"
 
     def part(self, number: int, rows: int, content: bytes) -> NewEvent:
-        """The event of a part."""
         key = part_key(self.experiment_id, self.request_id, number)
         digest = hashlib.sha256(content).hexdigest()
         return self._event(key, StoredSet(self.request_id, rows), digest, content)

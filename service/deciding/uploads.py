@@ -69,7 +69,6 @@ class Stored:
     appended: Appended
 
     def answer(self, experiment: str) -> dict[str, object]:
-        """The answer to the caller."""
         return {
             "experiment": experiment,
             "request_id": self.request_id,

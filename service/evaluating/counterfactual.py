@@ -57,7 +57,6 @@ class CounterfactualReplay:
         self._reward_sum = 0.0
 
     def add(self, rounds: LoggedRounds) -> None:
-        """Replay more rounds."""
         rounds.check()
         predicted = self._model.predict_then_learn(rounds)
         if self._is_rejection:

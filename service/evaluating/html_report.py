@@ -74,20 +74,23 @@ def _table(candidates: Iterable[dict[str, Any]]) -> str:
         "overlap",
     )
     rows = [_row(titles, "th")]
-    for each in candidates:
-        support, found = each["support"], each["estimates"]
-        cells = (
-            each["name"],
-            number(each["value"]),
-            interval(found["dr"]["interval"]),
-            number(found["snips"]["value"]),
-            number(found["ips"]["value"]),
-            f"{support['effective_rounds']:,.0f}",
-            f"{support['max_weight']:.1f}",
-            "unknown" if support["overlap"] is None else f"{support['overlap']:.1%}",
-        )
-        rows.append(_row(cells, "td"))
+    rows += [_row(cells(each), "td") for each in candidates]
     return f"<table>{''.join(rows)}</table>"
+
+
+def cells(candidate: dict[str, Any]) -> tuple[str, ...]:
+    """The figures of a candidate's row in a table."""
+    support, found = candidate["support"], candidate["estimates"]
+    return (
+        candidate["name"],
+        number(candidate["value"]),
+        interval(found["dr"]["interval"]),
+        number(found["snips"]["value"]),
+        number(found["ips"]["value"]),
+        f"{support['effective_rounds']:,.0f}",
+        f"{support['max_weight']:.1f}",
+        "unknown" if support["overlap"] is None else f"{support['overlap']:.1%}",
+    )
 
 
 def _row(cells: Iterable[str], tag: str) -> str:

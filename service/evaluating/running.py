@@ -62,7 +62,6 @@ class ExperimentEvaluation:
         self._batches = Batches(self._header, request.domain)
 
     async def run(self, progress: Progress = _ignore) -> dict[str, Any]:
-        """The JSON-compatible result."""
         blobs = await self._blobs()
         bound = await self._bound()
         evaluation = await asyncio.to_thread(self._prepared, blobs, bound)

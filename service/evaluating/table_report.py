@@ -6,7 +6,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from service.evaluating.html_report import interval, number
+from service.evaluating.html_report import cells, interval, number
 
 TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max weight", "overlap")
 
@@ -17,28 +17,13 @@ def shown(result: dict[str, Any]) -> Group:
     for index, title in enumerate(TITLES):
         table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
     for each in result["candidates"]:
-        table.add_row(*_cells(each))
+        table.add_row(*cells(each))
     return Group(Text(_summary(result)), table, *map(Text, _notes(result)))
 
 
 def print_result(result: dict[str, Any]) -> None:
     """Print a result."""
     Console().print(shown(result))
-
-
-def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
-    support, found = candidate["support"], candidate["estimates"]
-    overlap = support["overlap"]
-    return (
-        candidate["name"],
-        number(candidate["value"]),
-        interval(found["dr"]["interval"]),
-        number(found["snips"]["value"]),
-        number(found["ips"]["value"]),
-        f"{support['effective_rounds']:,.0f}",
-        f"{support['max_weight']:.1f}",
-        "unknown" if overlap is None else f"{overlap:.1%}",
-    )
 
 
 def _summary(result: dict[str, Any]) -> str:

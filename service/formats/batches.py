@@ -33,7 +33,6 @@ class Batches:
         self._columns = {arm: column for column, arm in enumerate(header.arms)}
 
     def of(self, decisions: Iterable[LoggedDecision]) -> Iterator[LoggedRounds]:
-        """All batches of a log."""
         for decision in decisions:
             if (batch := self.add(decision)) is not None:
                 yield batch

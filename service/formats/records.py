@@ -23,7 +23,6 @@ class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daba
 
     @property
     def is_per_arm(self) -> bool:
-        """Whether contexts are per arm."""
         return self.context_kind is ContextKind.PER_ARM
 
     @property

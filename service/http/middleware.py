@@ -168,7 +168,6 @@ class Unguarded:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         self.admit(scope)
         await self._app(scope, receive, send)
 

@@ -142,7 +142,6 @@ class StagedTransport(asyncio.Transport):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         self._transport.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

@@ -30,7 +30,6 @@ class Provider:
     train: Callable[[TrainingJob], Awaitable[Outcome]]
 
     async def fold(self, folder: Folder, events: list[StoredEvent]) -> None:
-        """Fold all of the events."""
         left = await asyncio.to_thread(folder.fold, events)
         while left:
             await self._provide_for(folder, left[0])

@@ -28,7 +28,6 @@ class ReplayReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both hashes are equal."""
         return self.stored_hash == self.replayed_hash
 
 

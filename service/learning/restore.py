@@ -83,7 +83,7 @@ class LearnerStore:
 
     async def load(self, experiment: Experiment, spec: ExperimentSpec) -> LoadedLearner:
         """The learner of the newest valid snapshot, or the initial learner."""
-        last_offset = await self.event_log.head(experiment.experiment_id)
+        last_offset = await self.event_log.last_offset(experiment.experiment_id)
         stored = await self.snapshots.latest(experiment.experiment_id)
         while stored is not None:
             if (learner := await self._restored(stored, spec, last_offset)) is not None:

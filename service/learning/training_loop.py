@@ -210,7 +210,7 @@ class TrainingLoop:
         """Set the lag metric; after a short page nothing is left to fold."""
         lag = 0
         if is_behind:
-            last_offset = await self._stores.event_log.head(self._experiment.experiment_id)
+            last_offset = await self._stores.event_log.last_offset(self._experiment.experiment_id)
             lag = last_offset - self._learner.offset
         self._metrics.set_lag(self._experiment.name, lag)
 

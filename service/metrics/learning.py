@@ -117,7 +117,6 @@ class LearningMetrics(Registered):
         self._set(self.trainer_lag, experiment, event_count)
 
     def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
-        """Set whether a restore or promotion is blocked."""
         self._set(self.trainer_blocked, experiment, is_blocked)
 
     def set_failing(self, experiments: Iterable[str]) -> None:
@@ -135,7 +134,6 @@ class LearningMetrics(Registered):
         self.waiting_experiments.set(waiting_count)
 
     def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:
-        """A snapshot was saved."""
         self._set(self.snapshot_bytes, experiment, size_bytes)
         self._set(self.condition_number, experiment, condition_number)
 

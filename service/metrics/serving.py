@@ -144,11 +144,9 @@ class EventMetrics(Registered):
         self._of(experiment).target_contexts.inc(count)
 
     def count_storage_error(self, kind: str) -> None:
-        """Count a failure of the database."""
         self.storage_errors.labels(kind).inc()
 
     def count_bus_failure(self, operation: str) -> None:
-        """Count a failure of the snapshot bus."""
         self.bus_failures.labels(operation).inc()
 
     def _of(self, experiment: str) -> "_Counted":
@@ -212,7 +210,6 @@ class RequestMetrics(Registered):
         )
 
     def note_lost_device(self) -> None:
-        """Count a loss of the GPU."""
         self.lost_devices.inc()
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
@@ -234,7 +231,6 @@ class RequestMetrics(Registered):
         self.task_deaths.labels(task)
 
     def count_start(self) -> None:
-        """Count the start of this process."""
         self.processes.set(1)
         self.process_starts.inc()
 

@@ -32,6 +32,11 @@ td.number { text-align: right; font-variant-numeric: tabular-nums }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 LAST_GATES = 30
+LIMITS = (
+    "<h2>Limits</h2><p>All figures are estimated without target rewards. They cannot detect a target "
+    "whose contexts look like the source's but whose arms have other rewards. The transfer confidence is "
+    "calibrated on held-out source rounds; under shift it ranks decisions and is not a probability.</p>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +57,9 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         _verdict(facts.transfer),
         "<h2>Plots</h2>",
         f'<div class="plots">{"".join(_figures(facts, learner))}</div>',
-        _counts(facts.state),
+        f"<h2>Data</h2>{_table(facts.state['counts'])}",
         _gates(facts.transfer["gate"]),
-        _limits(),
+        LIMITS,
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -163,10 +168,6 @@ def _figure(name: str, caption: str, draw: Any) -> str:
     return f'<figure id="plot-{name}">{content}<figcaption>{escape(caption)}</figcaption></figure>'
 
 
-def _counts(state: Mapping[str, Any]) -> str:
-    return f"<h2>Data</h2>{_table(state['counts'])}"
-
-
 def _gates(entries: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for each in entries[-LAST_GATES:]:
@@ -196,11 +197,3 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-
-
-def _limits() -> str:
-    return (
-        "<h2>Limits</h2><p>All figures are estimated without target rewards. They cannot detect a target "
-        "whose contexts look like the source's but whose arms have other rewards. The transfer confidence is "
-        "calibrated on held-out source rounds; under shift it ranks decisions and is not a probability.</p>"
-    )

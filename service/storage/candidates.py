@@ -9,12 +9,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch, UnknownCandidate
+from service.errors import UnknownCandidate
 from service.records import CandidateEncoder
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
+from service.storage.experiments import lock_led
 from service.storage.snapshots import drop_unused, sha256_of, whole, write_parts
-from service.storage.tables import DatabaseNow, candidates, columns_without, experiments
+from service.storage.tables import DatabaseNow, candidates, columns_without
 
 COLUMNS = columns_without(candidates, "blob")
 
@@ -51,9 +51,7 @@ class Candidates:
         }
 
         async def insert(connection: AsyncConnection) -> None:
-            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if held.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            await lock_led(connection, experiment_id, epoch)
             is_there = sa.select(sa.exists().where(_is_at(experiment_id, episode)))
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(candidates).values(row))

@@ -55,7 +55,8 @@ class Database:
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
         # On Postgres a single statement needs no BEGIN and COMMIT.
-        self._reader = engine if self._is_sqlite else _autocommitting(engine)
+        autocommitting = {} if self._is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+        self._reader = engine.execution_options(**autocommitting)
         self._writer = engine.execution_options(is_writer=True)
         self._driver = KeptDriver(engine)
         connect = partial(connect_sqlite, engine, options)
@@ -303,7 +304,3 @@ def _report(error: BaseException) -> None:
         "the database refused an operation",
         extra={"action": "storage_error", "error": type(error).__name__},
     )
-
-
-def _autocommitting(engine: AsyncEngine) -> AsyncEngine:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")

@@ -155,9 +155,7 @@ class Experiments:
         its_own = experiments.c.experiment_id == experiment_id
 
         async def update(connection: AsyncConnection) -> Experiment:
-            row = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if row.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            await lock_led(connection, experiment_id, epoch)
             values = {"config": config, "recipe": recipe}
             await connection.execute(sa.update(experiments).where(its_own).values(values))
             return await _get(connection, its_own)
@@ -205,6 +203,16 @@ async def lock_experiment(
     row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise UnknownExperiment
+    return row
+
+
+async def lock_led(
+    connection: AsyncConnection, experiment_id: str, epoch: int, *columns: sa.ColumnElement[Any]
+) -> Any:
+    """`lock_experiment` for its trainer; raises `StaleEpoch` if another one has taken over."""
+    row = await lock_experiment(connection, experiment_id, experiments.c.epoch, *columns)
+    if row.epoch != epoch:
+        raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
     return row
 
 

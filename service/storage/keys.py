@@ -88,7 +88,6 @@ class Keys:
         return await self._database.read(lambda connection: _find(connection, _is_usable()))
 
     async def has_usable(self) -> bool:
-        """Whether any key is usable."""
         query = sa.select(sa.exists().where(_is_usable()))
         return bool(await self._database.read(lambda connection: connection.scalar(query)))
 

@@ -71,9 +71,10 @@ class Leases:
         failure = learning_failures.c
         may_retry = sa.or_(failure.experiment_id.is_(None), failure.retry_at <= DatabaseNow())
         can_fold = sa.or_(may_retry, failure.stage != FailureStage.FOLDING.value)
+        leads = trainers.c.trainer_id == experiments.c.lease_holder
         query = (
             sa.select(*COLUMNS)
-            .join_from(experiments, trainers, _leads(), isouter=True)
+            .join_from(experiments, trainers, leads, isouter=True)
             .join(
                 learning_failures,
                 failure.experiment_id == experiments.c.experiment_id,
@@ -127,10 +128,6 @@ class Leases:
             .values(lease_holder=None, lease_expires_at=None, is_unfinished=is_unfinished)
         )
         await self._database.write(lambda connection: connection.execute(statement))
-
-
-def _leads() -> sa.ColumnElement[bool]:
-    return trainers.c.trainer_id == experiments.c.lease_holder
 
 
 def _is_free_for(trainer_id: str) -> sa.ColumnElement[bool]:

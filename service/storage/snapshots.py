@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
+from service.errors import UnknownSnapshot, VersionConflict
 from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
+from service.storage.experiments import lock_led
 from service.storage.tables import (
     DatabaseNow,
     blob_parts,
@@ -50,11 +50,7 @@ class Snapshots:
         )
 
         async def insert(connection: AsyncConnection) -> SnapshotRecord:
-            row = await lock_experiment(
-                connection, experiment_id, experiments.c.epoch, experiments.c.next_version
-            )
-            if row.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            row = await lock_led(connection, experiment_id, epoch, experiments.c.next_version)
             if row.next_version != version:
                 return await _saved_before(connection, experiment_id, version, sha256)
             await _insert(connection, (experiment_id, version, epoch, sha256), snapshot, kept)

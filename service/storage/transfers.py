@@ -7,11 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch
 from service.records import TransferRecord
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, experiments, transfers
+from service.storage.experiments import lock_led
+from service.storage.tables import DatabaseNow, transfers
 
 
 class Transfers:
@@ -46,9 +45,7 @@ class Transfers:
         )
 
         async def insert(connection: AsyncConnection) -> None:
-            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if held.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            await lock_led(connection, experiment_id, epoch)
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(transfers).values(row))
 

@@ -37,7 +37,7 @@ class Trainers:
         await eventually(are_there, *self.all)
 
     async def published(self, versions: int) -> None:
-        """Wait until so many more versions are published."""
+        """Wait until `versions` more versions are published."""
         goal = (await state(self.server.url))["policy_version"] + versions
 
         async def are_there() -> bool:

@@ -1,4 +1,4 @@
-"""Nothing acknowledged is ever lost and nothing counts twice, whatever is killed meanwhile."""
+"""Nothing acknowledged is lost or counted twice, whichever processes are killed."""
 
 import asyncio
 import itertools
@@ -38,7 +38,7 @@ class Victim(Protocol):
 
 
 class Worker:
-    """One of the serving processes of a server, which replaces it by itself."""
+    """One of the serving processes of a server, which is replaced when it dies."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -166,7 +166,7 @@ async def test_history_survives_kills_and_restarts(
 async def answered(
     history: History, rounds: int, offering: "asyncio.Task[float]", cluster: Cluster
 ) -> None:
-    """Wait for so many more rounds to be over."""
+    """Wait until `rounds` more rounds are over."""
     goal = len(history.rewarded) + rounds
 
     async def are_over() -> bool:

@@ -45,7 +45,7 @@ def round_(index: int) -> dict[str, Any]:
 
 
 def play(http: httpx.Client, rounds: range) -> None:
-    """Good rounds; refused target rewards, repeated and contradicting ones beside them."""
+    """Valid rounds, refused target rewards, and repeated and contradicting rewards."""
     for index in rounds:
         answer = http.post("/select", json=round_(index)).json()
         source, target = (answer[side]["decision_id"] for side in ("source", "target"))

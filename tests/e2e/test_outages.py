@@ -1,4 +1,4 @@
-"""Redis may be gone, mute or empty: nobody notices. Postgres gone: refused at once, and back by itself."""
+"""Without Redis, or with a mute or empty one, callers notice nothing. Without Postgres, requests are refused at once until it is back."""
 
 import asyncio
 import time
@@ -155,7 +155,7 @@ async def test_without_postgres_requests_are_refused_and_served_after(
 
 
 async def check_refusals(pair: Pair) -> float:
-    """Alive but not ready; every request is refused and told when to come back; the longest wait."""
+    """Alive but not ready; every request is refused with Retry-After; returns the longest wait."""
     slowest = 0.0
     assert (await pair.http.get("/healthz")).status_code == 200
     await eventually(lambda: is_unready(pair), pair.server)  # the last write counts for a second

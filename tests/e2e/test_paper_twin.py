@@ -54,7 +54,7 @@ class Episode:
 
 
 class Laboratory:
-    """Plays the world against the service, and beside it against a learner."""
+    """Plays the world against the service and against a learner."""
 
     def __init__(self, server: Server, rounds: int, *, is_batch: bool) -> None:
         self.draws = {domain: WORLD.draw(domain, rounds, "play", SEED) for domain in Domain}
@@ -96,7 +96,7 @@ class Laboratory:
         assert statuses == {"created"}
 
     async def _learned(self, episodes: int, last_offset: int) -> dict[str, Any]:
-        """The state once so many episodes are folded, concluded and served."""
+        """The state after `episodes` episodes are folded, concluded and served."""
         found: dict[str, Any] = {}
 
         async def is_served() -> bool:
@@ -153,7 +153,7 @@ def arm_of(selected: answers.Selected) -> int:
 
 
 def accuracies(policy: Policy) -> dict[Domain, float]:
-    """Of the greedy policy, on contexts that nobody has played."""
+    """The accuracy of the greedy policy on new contexts."""
     return {domain: accuracy(policy, WORLD.draw(domain, 2000, "test"), domain) for domain in Domain}
 
 

@@ -80,7 +80,7 @@ class Probe:
         return time.monotonic() - began
 
     async def send_again(self, server: Server) -> None:
-        """The requests that were refused, under their ids, until they are answered as callers are told to."""
+        """Retry the refused requests under their ids until they are answered."""
         for request_id in tuple(self.refused):
             await eventually(partial(succeeds, partial(self.select, request_id)), server)
 

@@ -18,7 +18,7 @@ MOST_ROUNDS = 2000
 
 
 class Proven:
-    """A service that has learned, and `daband replay` beside it."""
+    """A trained service, and `daband replay` on its database."""
 
     def __init__(self, folder: Path, adopt: Adopt[Daband], url: str, **stores: str) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class Proven:
         adopt(self.server)
 
     async def learn(self, encoders: int) -> dict[str, Any]:
-        """Play until so many encoders were activated in all, and all has settled."""
+        """Play until `encoders` encoders were activated in total and the service is idle."""
         async with Clients([self.server.url], History(), prefix=f"to-{encoders}") as clients:
             await clients.create_experiment()
             for _ in range(MOST_ROUNDS // ROUNDS_AT_ONCE):
@@ -97,7 +97,7 @@ async def restore_an_encoder(url: str) -> int:
 
 
 async def tamper(database_url: str, version: int | None = None) -> None:
-    """Change one bit of a snapshot, of the newest unless told."""
+    """Change one bit of a snapshot, by default of the newest."""
     database = await Database.open(database_url, PATIENT)
     experiment = await Experiments(database).get(NAME)
     newest = await Snapshots(database).list(experiment.experiment_id, limit=1)

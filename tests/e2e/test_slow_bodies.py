@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 class Connection:
-    """A caller that sends its request in the pieces that it is told to."""
+    """A caller that sends its request in given pieces."""
 
     def __init__(self, service: ServiceProcess) -> None:
         self.socket = socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""Learning beside serving: encoders train in a process of their own, which nothing depends on."""
+"""Encoders train in a separate process, which serving does not depend on."""
 
 import asyncio
 import signal
@@ -54,7 +54,7 @@ async def served(folder: Path, adopt: Adopt[Daband], **settings: object) -> Serv
 
 
 async def share_of_the_server(server: Server) -> float:
-    """The serving process's share of the CPU time while an encoder trains and nobody asks for anything."""
+    """The serving process's fraction of the CPU time while an encoder trains without requests."""
     ours = psutil.Process(server.pid)
     before = cpu_seconds(ours)
 

@@ -25,7 +25,7 @@ CONTEXT = [1.0, 0.0, -1.0, 0.5]
 async def servers(
     folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ) -> list[Server]:
-    """Two of them, beside a trainer."""
+    """Two workers and a trainer."""
     shared = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     made = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
     for process in (*made, Daband(folder, "train", **shared)):
@@ -102,7 +102,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
 
 
 async def started(parent: Server, count: int) -> None:
-    """Wait until so many workers have begun to serve in all."""
+    """Wait until `count` workers have started in total."""
 
     async def have_begun() -> bool:
         return len(parent.lines("service_started")) >= count

@@ -61,7 +61,7 @@ class Api:
         """The id of a new source decision."""
         return str((await self.select(**fields)).json()["source"]["decision_id"])
 
-    async def head(self, experiment: str = "doses") -> int:
+    async def last_offset(self, experiment: str = "doses") -> int:
         return (await self.services.experiments.get(experiment)).head_offset
 
 

@@ -46,7 +46,7 @@ async def idle_state(api: Api, rewards: int) -> dict[str, Any]:
     async def is_idle() -> bool:
         found = await state(api)
         is_folded = found["counts"]["folded_rewards"] == rewards and not found["is_training"]
-        return is_folded and await newest_offset(api) == await api.head()
+        return is_folded and await newest_offset(api) == await api.last_offset()
 
     async def is_begun() -> bool:
         return await newest_offset(api) > 0

@@ -20,7 +20,7 @@ from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits
 
 
 class VirtualTime:
-    """A clock that moves when somebody sleeps, and runs what is due on the way.
+    """A clock that advances when a task sleeps, and runs due callbacks on the way.
 
     `oversleeps`: a sleeper wakes so much later than it asked, as on a machine that is too busy.
     """

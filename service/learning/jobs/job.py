@@ -46,11 +46,9 @@ class ThreadRunner:
         self._recordings = Recordings()
 
     def train(self, job: TrainingJob, deadline_seconds: float) -> Outcome:
-        """The outcome of an encoder update."""
         return _guarded(lambda: job.run(self._recordings))
 
     def judge(self, job: JudgingJob, deadline_seconds: float) -> Judgement:
-        """The judgement of an encoder's transfer."""
         return _guarded(job.run)
 
     def close(self) -> None:

@@ -74,11 +74,9 @@ class ProcessRunner:
         self._working = threading.Lock()
 
     def train(self, job: TrainingJob, deadline_seconds: float) -> Outcome:
-        """The outcome of an encoder update."""
         return outcome_of(self._done(training_message(job), deadline_seconds), job)
 
     def judge(self, job: JudgingJob, deadline_seconds: float) -> Judgement:
-        """The judgement of an encoder's transfer."""
         return judgement_of(self._done(judging_message(job), deadline_seconds))
 
     def close(self) -> None:

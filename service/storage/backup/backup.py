@@ -41,7 +41,6 @@ class RowsSum:
         self.value = 0
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Add rows."""
         for line in lines:
             self.value += int.from_bytes(hashlib.sha256(line).digest())
 

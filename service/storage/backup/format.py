@@ -82,7 +82,6 @@ class BackupWriter:
         self._line(msgspec.json.encode(header))
 
     def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Write a part."""
         lines = [msgspec.json.encode(row) + b"\n" for row in rows]
         joined = b"".join(lines)
         bound = self._chain.copy()

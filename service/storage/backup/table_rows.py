@@ -25,7 +25,6 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """The table's name."""
         return str(self._table.name)
 
     @property

@@ -109,7 +109,7 @@ def echoed(method: bytes, target: bytes, headers: Headers, body: bytes) -> bytes
 
 
 def seen(response: Response) -> Request:
-    """The request that an echo tells of."""
+    """The request in an echo."""
     method, target, texts, body = response.content
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in texts]
     return Request(method.encode(), target.encode(), plain(headers), bytes.fromhex(body))

@@ -46,7 +46,7 @@ async def test_decision_without_a_reward_teaches_no_arm_anything(url):
             assert (await api.select()).status_code == 200
 
         async def is_folded() -> bool:
-            return await newest_offset(api) == await api.head()
+            return await newest_offset(api) == await api.last_offset()
 
         await eventually(is_folded)
         after = await statistics(api)

@@ -116,7 +116,7 @@ async def test_a_damaged_candidate_is_neither_promoted_nor_downloaded(url):
         await idle_state(api, EPISODE)
         experiment = await api.services.experiments.get("doses")
         await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
-        head = await api.head()
+        head = await api.last_offset()
         for answer in (
             await promote(api, 1),
             await api.http.get("/experiments/doses/candidates/1/policy"),
@@ -125,7 +125,7 @@ async def test_a_damaged_candidate_is_neither_promoted_nor_downloaded(url):
                 409,
                 "/problems/damaged-snapshot",
             )
-        assert await api.head() == head
+        assert await api.last_offset() == head
 
 
 async def test_a_promotion_of_what_was_damaged_later_waits(database_url):
@@ -163,4 +163,4 @@ async def test_only_what_is_kept_can_be_promoted(url):
                 404,
                 "/problems/unknown-candidate",
             )
-        assert await api.head() == 0
+        assert await api.last_offset() == 0

@@ -1,4 +1,4 @@
-"""The trainer in process: folds, trains beside the fold, publishes, and comes back the same."""
+"""The trainer in process: folds, trains in parallel, publishes, and restarts in the same state."""
 
 import hashlib
 import json
@@ -95,7 +95,7 @@ async def forget_the_training(api: Api, record: SnapshotRecord) -> None:
 
 
 async def test_the_last_training_is_known_from_the_log_alone(url):
-    """A trainer that ends between the event and the next snapshot has told no snapshot of it."""
+    """A trainer that ends between the event and the next snapshot has not recorded it in a snapshot."""
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE)

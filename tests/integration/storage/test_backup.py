@@ -110,7 +110,7 @@ async def backed_up_while_playing(url: str, file: Path) -> tuple[str, Contents]:
         await eventually(has_trained)
         stopped = asyncio.Event()
         playing = asyncio.create_task(play_on(api, stopped))
-        before = await api.head()
+        before = await api.last_offset()
         await eventually(lambda: _is_beyond(api, before))
         async with opened(url) as database:
             contents = await backup(database, file)
@@ -120,7 +120,7 @@ async def backed_up_while_playing(url: str, file: Path) -> tuple[str, Contents]:
 
 
 async def _is_beyond(api: Api, offset: int) -> bool:
-    return await api.head() > offset
+    return await api.last_offset() > offset
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(KINDS, KINDS)))
@@ -245,7 +245,7 @@ async def test_a_restore_that_fails_leaves_nothing(
         drop = "CREATE TRIGGER forget AFTER INSERT ON events WHEN new.event_offset = 30 BEGIN"
         drop += " UPDATE events SET arm = 'other' WHERE event_offset = 30; END"
         await target.write(lambda connection: connection.execute(sa.text(drop)))
-        with pytest.raises(BackupError, match="does not give back what was written to events"):
+        with pytest.raises(BackupError, match="the rows of events in the database differ"):
             await restore(target, file)
         assert set((await counts(target)).values()) == {0}
 
@@ -277,7 +277,7 @@ async def test_a_backup_overwrites_nothing_and_leaves_no_half_of_a_file(
 
 
 class Replaced(StoredTable):
-    """A table that is read while somebody puts another file in the place of the backup."""
+    """A table that is read while another file replaces the backup."""
 
     def __init__(self, table: sa.Table, folder: Path) -> None:
         super().__init__(table)

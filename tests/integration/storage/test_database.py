@@ -27,7 +27,7 @@ class SerializationError(Exception):
 
 
 def failing(times: int):
-    """Work that fails so many times, and the list of its attempts."""
+    """Work that fails `times` times, and the list of its attempts."""
     attempts: list[int] = []
 
     async def work(connection: AsyncConnection) -> int:

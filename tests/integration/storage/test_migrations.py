@@ -149,7 +149,7 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(
 
 @asynccontextmanager
 async def its_turn(url: str) -> AsyncIterator[None]:
-    """Somebody else migrates meanwhile."""
+    """Another process migrates meanwhile."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():

@@ -68,7 +68,7 @@ class History:
 
 
 class Clients:
-    """Plays rounds against any of the servers; each call is sent until it is answered for good."""
+    """Plays rounds against any of the servers; each call is retried until it is answered."""
 
     def __init__(self, urls: Sequence[str], history: History, prefix: str = "r") -> None:
         self.history = history
@@ -92,7 +92,7 @@ class Clients:
         assert answer.status_code in (201, 409), answer.text
 
     async def play(self, rounds: int, clients: int = 4) -> None:
-        """So many rounds by so many clients at once."""
+        """Play `rounds` rounds with concurrent clients."""
         left = iter(range(rounds))
 
         async def client() -> None:
@@ -196,7 +196,7 @@ async def idle_state(url: str, *involved: Daband) -> dict[str, Any]:
 
 
 async def check(history: History, database_url: str) -> list[StoredEvent]:
-    """All that must be true when everything has settled; the log."""
+    """Check all invariants when the service is idle; returns the log."""
     database = await Database.open(database_url, PATIENT)
     try:
         experiment = await Experiments(database).get(NAME)
@@ -225,7 +225,7 @@ def check_order(events: list[StoredEvent]) -> None:
 
 
 def check_decisions(history: History, events: list[StoredEvent]) -> None:
-    """Every acknowledged decision is there, as it was answered; nothing that nobody asked for is."""
+    """The log holds every acknowledged decision as it was answered, and no others."""
     logged = {
         (event.request_id, str(event.domain)): (event.event_key, event.arm, event.policy_version)
         for event in events
@@ -242,7 +242,7 @@ def check_decisions(history: History, events: list[StoredEvent]) -> None:
 
 
 def check_rewards(history: History, events: list[StoredEvent]) -> None:
-    """Every acknowledged reward is there at its offset; nothing that nobody reported is."""
+    """The log holds every acknowledged reward at its offset, and no others."""
     rewards = [event for event in events if event.kind is EventKind.REWARD]
     offsets = {event.event_key: event.offset for event in rewards}
     assert not sorted(history.rewarded.items() - offsets.items())

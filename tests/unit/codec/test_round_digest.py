@@ -1,4 +1,4 @@
-"""What a log compares to tell the same request from another under its id: it may never change."""
+"""The digest of a request, by which the log detects another request under its id: it must never change."""
 
 import pytest
 

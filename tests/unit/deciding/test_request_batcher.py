@@ -37,7 +37,7 @@ class Decided(NamedTuple):
 
 
 class Selects:
-    """Answers a round with its id; fails to decide, or refuses to write, what it is told to."""
+    """Answers a round with its id; fails to decide or to write configured rounds."""
 
     def __init__(
         self,

@@ -211,7 +211,7 @@ POST = b"POST /select?a=b HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\n"
 
 
 class Full:
-    """Refuses while it is full, and remembers whom."""
+    """Refuses requests while it is full, and records them."""
 
     def __init__(self) -> None:
         self.is_full = True

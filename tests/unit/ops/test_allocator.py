@@ -47,7 +47,7 @@ class Kept(NamedTuple):
 
 
 def kept(how: str, blocks: int = 0, environment: Mapping[str, str] = {}) -> Kept:
-    """By a process that holds so many large blocks."""
+    """The memory of a process that holds `blocks` large blocks."""
     command = [sys.executable, "-c", SCRIPT, how, str(blocks)]
     given = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     received = subprocess.run(

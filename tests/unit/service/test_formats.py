@@ -1,4 +1,4 @@
-"""Log formats: read, written and read again without change; bad lines are told by number."""
+"""Log formats: read, written and read again without change; bad lines are reported by number."""
 
 import io
 import json

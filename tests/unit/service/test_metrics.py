@@ -227,7 +227,7 @@ def test_all_figures_of_a_judgement_are_shown():
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Callable[..., str]:
-    """Tells of experiments in a process of its own, which ends at once."""
+    """Counts experiments in a separate process, which ends at once."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
 
     def run(*arguments: Any) -> str:

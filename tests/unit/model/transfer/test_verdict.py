@@ -1,4 +1,4 @@
-"""The plain verdict: each sign by itself makes it worse, and says so."""
+"""The verdict: each sign alone makes it worse, with its reason."""
 
 from dataclasses import replace
 from typing import Any
