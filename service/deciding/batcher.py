@@ -67,7 +67,7 @@ class RequestBatcher:
         try:
             batch = self._selecting.decide(served, rounds)
             answers = None if batch is None else self._selecting.write_later(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get every error
             self._fail(group, error, self._decide)
             return
         if answers is not None:
@@ -80,7 +80,7 @@ class RequestBatcher:
             served, rounds = group[0].served, [each.round for each in group]
             try:
                 batch = await self._selecting.decide_in_thread(served, rounds)
-            except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            except Exception as error:  # noqa: BLE001 - callers get every error
                 self._fail(group, error, lambda one: self._start(self._finish(one, None)))
                 return
         if batch.is_new:
@@ -93,7 +93,7 @@ class RequestBatcher:
     async def _write(self, group: Waiters, batch: Batch) -> None:
         try:
             answers = await self._selecting.write(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get every error
             _refuse(group, error)
         else:
             _deliver(group, answers)
