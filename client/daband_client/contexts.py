@@ -87,7 +87,10 @@ def is_row(given: Mapping[Any, Any]) -> bool:
 def matrix(given: Any) -> Matrix:
     """Anything numeric as float32; the first axis counts contexts unless it is the only one."""
     if hasattr(given, "__arrow_c_stream__") and (arrow := _module("pyarrow")) is not None:
-        return _from_arrow(given, arrow)
+        try:
+            return _from_arrow(given, arrow)
+        except arrow.ArrowException as error:
+            raise ContextError(f"a {_kind(given)} is no context: {error}") from error
     if (numpy := _module("numpy")) is not None:
         return _from_numpy(given, numpy)
     if hasattr(given, "__arrow_c_stream__"):

@@ -149,14 +149,17 @@ def test_a_frame_without_arrow_says_what_to_install(without: Any) -> None:
 def test_frames_and_series_of_pandas(without: Any, hidden: tuple[str, ...]) -> None:
     pandas = pytest.importorskip("pandas")
     without(*hidden)
-    frame = pandas.DataFrame({"age": [41, 12, 38], "dose": [0.5, 9.0, 1.5]})
-    chosen = frame[frame["age"] > 20]  # its index is no longer that of a new frame
+    ids = [7, 8, 9]  # an index, which Arrow would append as a column
+    frame = pandas.DataFrame({"age": [41, 12, 38], "dose": [0.5, 9.0, 1.5]}, index=ids)
+    chosen = frame[frame["age"] > 20]
     expected = struct.pack("<4f", 41, 0.5, 38, 1.5)
     assert rows(chosen) == (2, 8, expected)
     assert rows(chosen.iloc[0]) == (1, 8, expected[:8])
     assert one(frame["dose"]) == struct.pack("<3f", 0.5, 9, 1.5)
     with pytest.raises(ContextError, match=r"object|string"):
         many(pandas.DataFrame({"age": [41], "strain": ["B6"]}))
+    with pytest.raises(ContextError, match=r"Series .*is no context"):
+        one(pandas.DataFrame({"age": [41], "strain": ["B6"]}).iloc[0])
 
 
 def test_a_round_keeps_its_id() -> None:
