@@ -12,8 +12,8 @@ from service.cli.local import run
 from service.http.server import SIGNALS
 from service.metrics import Metrics
 from service.ops.process_tuning import (
-    give_back,
     freeze_gc,
+    give_back,
     map_large_blocks,
     share_arenas,
 )
