@@ -11,18 +11,18 @@ from service.cli.options import DataDir, commands, fail
 log_app = commands("Logs of experiments as files.")
 
 Format = Annotated[
-    str | None, typer.Option("--format", help="jsonl, parquet, dsjson or csv; else by the name")
+    str | None, typer.Option("--format", help="jsonl, parquet, dsjson or csv; default: by name")
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="count bad lines and go on")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="count and skip bad lines")]
 
 
 def evaluate(
-    experiment: Annotated[str | None, typer.Argument(help="whose log is read")] = None,
+    experiment: Annotated[str | None, typer.Argument(help="the experiment of the log")] = None,
     candidate: Annotated[
         list[str] | None,
         typer.Option(
             help="uniform, arm:low, version:12, system:nlinucb,alpha=0.2 or file:policy.json;"
-            " give it once for each"
+            " may be repeated"
         ),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="a log file instead of an experiment")] = None,
@@ -30,15 +30,15 @@ def evaluate(
     skip_bad: SkipBad = False,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
     min_propensity: Annotated[
-        float | None, typer.Option(help="least propensity that a file's logger could give")
+        float | None, typer.Option(help="smallest possible propensity of a file's logging policy")
     ] = None,
     domain: Annotated[
         Literal["source", "target"], typer.Option(help="whose rounds count")
     ] = "source",
-    target: Annotated[bool, typer.Option("--target", help="value in the target as well")] = False,
+    target: Annotated[bool, typer.Option("--target", help="also value in the target")] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="where JSON goes")] = None,
-    html_file: Annotated[Path | None, typer.Option("--html", help="where the page goes")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write")] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="HTML file to write")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Estimate what other policies would have earned, from a log alone."""
@@ -50,7 +50,7 @@ def evaluate(
 
     wanted = work.candidates(candidate or ["uniform"])
     if (experiment is None) == (log is None):
-        fail("name an experiment or a --log file, one of them")
+        fail("give either an experiment or a --log file")
     if log is not None:
         bound = None if min_propensity is None else 1.0 / min_propensity
         options = EvaluationOptions(confidence, bound, seed)
@@ -74,7 +74,9 @@ def export_log(
     experiment: str,
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
     log_format: Format = None,
-    rewarded: Annotated[bool, typer.Option("--rewarded", help="leave out the others")] = False,
+    rewarded: Annotated[
+        bool, typer.Option("--rewarded", help="only decisions with a reward")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Write an experiment's log to a file."""
@@ -92,12 +94,12 @@ def import_log(
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
     method: str = "daband",
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    config: Annotated[str, typer.Option(help="what differs from the method, as JSON")] = "{}",
+    config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     log_format: Format = None,
     skip_bad: SkipBad = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Make a new experiment of a foreign log: its rewards are folded as source data."""
+    """Import a foreign log as a new experiment; its rewards are folded as source data."""
     from service.cli import log_evaluation as work
     from service.cli.local import settings_from
 
@@ -105,8 +107,8 @@ def import_log(
     try:
         changes = json.loads(config)
     except ValueError:
-        fail("--config is no JSON")
+        fail("--config must be JSON")
     if not isinstance(changes, dict):
-        fail("--config is a JSON object")
+        fail("--config must be a JSON object")
     how = work.file_options(log_format, skip_bad)
     work.import_file(settings, file, how, (experiment, method, seed, changes))

@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 def settings_from(**options: Any) -> Settings:
-    """The settings, with the options that were given."""
+    """The settings, overridden by the given options."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         found = Settings(**given)
     except ValidationError as error:
-        # Only the rules, not the values: a URL may hold a password.
+        # Only the rules, not the values: a URL may contain a password.
         fail("\n".join(_place(each) for each in error.errors()))
     logs.configure(found.log_level, found.log_format)
     return found
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result; what the service refuses ends the command with a line that says why."""
+    """The result of `work`; a service error ends the command with a message."""
     try:
         return asyncio.run(work)
     except InvalidRequest as error:

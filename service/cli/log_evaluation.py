@@ -45,9 +45,9 @@ CORRECTIONS = ("rejection", "weighting")
 def replay_counterfactual(
     settings: Settings, experiment: str, changes: list[str], correction: str, as_json: bool
 ) -> None:
-    """`daband replay --with`: print what the experiment would have earned."""
+    """`daband replay --with`: print the estimated value under the changes."""
     if correction not in CORRECTIONS:
-        fail(f"--correction is one of {', '.join(CORRECTIONS)}")
+        fail(f"--correction must be one of {', '.join(CORRECTIONS)}")
     wanted = _reading(lambda: Counterfactual(changed_values(changes), correction))
     result = _reading(lambda: run(_counterfactual(settings, experiment, wanted)))
     if as_json:
@@ -119,12 +119,12 @@ def show(result: dict[str, Any], json_file: Path | None, html_file: Path | None)
 
 def _known_format(name: str | None) -> str | None:
     if name is not None and name not in FORMATS:
-        fail(f"--format is one of {', '.join(FORMATS)}")
+        fail(f"--format must be one of {', '.join(FORMATS)}")
     return name
 
 
 def _reading(work: Callable[[], T]) -> T:
-    """What `work` returns; a file or candidate that is no good ends the command with a line."""
+    """The result of `work`; an invalid file or candidate ends the command with a message."""
     try:
         return work()
     except OSError as error:
@@ -164,7 +164,7 @@ async def _exported(
 
 
 def _from_loop(loop: asyncio.AbstractEventLoop, pages: Pages) -> Iterator[LoggedDecision]:
-    """The decisions for the thread that writes; the log is read by the loop."""
+    """The decisions for the writing thread; the event loop reads the log."""
     while True:
         page_ = asyncio.run_coroutine_threadsafe(_next(pages), loop).result()
         if page_ is None:
@@ -191,7 +191,7 @@ def _import(
         if done.left_out:
             typer.echo(f"{done.left_out} target rewards were left out: the phase is zero-shot")
         if reader.bad_count:
-            typer.echo(f"{reader.bad_count} bad lines were passed over")
+            typer.echo(f"{reader.bad_count} bad lines were skipped")
             for bad in reader.first_bad:
                 typer.echo(f"  line {bad.number}: {bad.reason}")
 

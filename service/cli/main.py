@@ -48,7 +48,7 @@ def serve(
 
 @app.command()
 def train(data_dir: DataDir = None, device: Device = None) -> None:
-    """Train in a process of its own, beside `serve --no-trainer`."""
+    """Train in a separate process, next to `serve --no-trainer`."""
     from service.cli.local import settings_from
     from service.cli.train import start
 
@@ -57,7 +57,7 @@ def train(data_dir: DataDir = None, device: Device = None) -> None:
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
-    """Bring the database to the schema that this version needs."""
+    """Migrate the database to the schema of this version."""
     from service.cli.database import migrated
 
     before, after = migrated(data_dir)
@@ -71,7 +71,7 @@ def replay(
     experiment: str,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: what would have been then?"),
+        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: a counterfactual replay"),
     ] = None,
     correction: Annotated[
         str, typer.Option(help="rejection or weighting; how --with corrects the log")
@@ -80,9 +80,9 @@ def replay(
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
-    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ.
+    """Fold the log from zero and compare with the stored snapshot; exit code 1 if they differ.
 
-    With changes, replay the log through a fresh learner that has them instead.
+    With changes, replay the log through a fresh learner with these changes instead.
     """
     from service.cli.database import replayed
     from service.cli.local import settings_from
@@ -101,12 +101,10 @@ def replay(
 @app.command()
 def backup(
     file: BackupFile,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="only look whether an existing file is whole")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify an existing file")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the whole database into one file, while the service runs; nothing is overwritten."""
+    """Write the whole database into one new file, while the service runs."""
     from service.cli.database import backed_up
 
     typer.echo(backed_up(file, verify, data_dir))
@@ -115,12 +113,10 @@ def backup(
 @app.command()
 def restore(
     file: BackupFile,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="only look whether the file is whole")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify the file")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a backup into an empty, migrated database, all of it or nothing; SQLite or Postgres."""
+    """Restore a backup into an empty, migrated database, SQLite or Postgres, in one transaction."""
     from service.cli.database import restored
 
     typer.echo(restored(file, verify, data_dir))
@@ -133,11 +129,9 @@ def score(
     confidence_floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="JSON lines; standard output if left out")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
 ) -> None:
-    """Score target contexts with a policy file, without any service, as `/target/select` does."""
+    """Score target contexts with a policy file, without a service, as `/target/select` does."""
     from service.cli.score import ScoringError, scored_lines
 
     try:
@@ -154,7 +148,7 @@ def score(
 
 @app.command()
 def settings() -> None:
-    """All settings: their values, defaults and meanings."""
+    """List all settings with values, defaults and meanings."""
     from rich.console import Console
     from rich.table import Table
 

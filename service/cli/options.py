@@ -21,8 +21,8 @@ Key = Annotated[
     str | None,
     typer.Option("--key", envvar="DABAND_API_KEY", help="for a service that asks for one"),
 ]
-By = Annotated[str | None, typer.Option(help="who does it, for the audit trail")]
-Reason = Annotated[str | None, typer.Option(help="why, for the audit trail")]
+By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
+Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
 
 def commands(help_: str) -> typer.Typer:
@@ -38,6 +38,6 @@ def commands(help_: str) -> typer.Typer:
 
 
 def fail(message: str) -> NoReturn:
-    """End with a line that says why."""
+    """End the command with an error message."""
     typer.echo(message, err=True)
     raise typer.Exit(2)

@@ -46,12 +46,14 @@ class Service(NamedTuple):
 @experiment_app.command("create")
 def create_experiment(
     name: str,
-    arm: Annotated[list[str], typer.Option(help="one of the arms; give it once for each")],
-    shape: Annotated[list[int], typer.Option(help="a size of the context's shape, in order")],
+    arm: Annotated[list[str], typer.Option(help="an arm; may be repeated")],
+    shape: Annotated[
+        list[int], typer.Option(help="a size of the context's shape; may be repeated")
+    ],
     kind: Annotated[str, typer.Option(help="shared or per_arm")] = "shared",
     method: str = "daband",
     seed: int = 0,
-    config: Annotated[str, typer.Option(help="what differs from the method, as JSON")] = "{}",
+    config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     url: Url = None,
     key: Key = None,
 ) -> None:
@@ -72,7 +74,7 @@ def list_experiments(url: Url = None, key: Key = None) -> None:
 
 @experiment_app.command("show")
 def show_experiment(name: str, url: Url = None, key: Key = None) -> None:
-    """Show an experiment and where it stands."""
+    """Show an experiment and its state."""
     from msgspec import to_builtins
 
     def look(client: "Client") -> dict[str, Any]:
@@ -123,16 +125,16 @@ def resume_experiment(
 def delete_experiment(
     name: str,
     confirm: Annotated[
-        str | None, typer.Option(help="the name once more; asked for when left out")
+        str | None, typer.Option(help="the name again; prompted for if left out")
     ] = None,
     by: By = None,
     reason: Reason = None,
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Delete an experiment with all its data; there is no way back."""
+    """Delete an experiment with all its data; this cannot be undone."""
     if confirm is None:
-        confirm = typer.prompt(f"This erases {name} with its log for good. Type its name")
+        confirm = typer.prompt(f"This permanently erases {name} with its log. Type its name")
     if confirm != name:
         fail("that is not its name: nothing was deleted")
     Service(url, key).show(lambda client: client.delete_experiment(name, by, reason))
@@ -149,7 +151,7 @@ def show_acts(
 @experiment_app.command("open")
 def open_target(
     name: str,
-    best_reward: Annotated[float, typer.Option(help="what target regret is counted against")] = 1.0,
+    best_reward: Annotated[float, typer.Option(help="the reference of target regret")] = 1.0,
     url: Url = None,
     key: Key = None,
 ) -> None:
@@ -187,7 +189,7 @@ def upload(
     experiment: str,
     contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],
     request_id: Annotated[
-        str | None, typer.Option(help="makes it safe to run again; the file's name when left out")
+        str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
     url: Url = None,
     key: Key = None,
@@ -213,19 +215,19 @@ def report(
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Write the transfer report of an experiment as one HTML file that needs nothing else."""
+    """Write the transfer report of an experiment as one self-contained HTML file."""
     page = Service(url, key).ask(lambda client: client.report(experiment))
     _write(out or Path(f"{experiment}-transfer.html"), page.encode())
 
 
 def export(
     experiment: str,
-    version: Annotated[int | None, typer.Option(help="the newest when left out")] = None,
+    version: Annotated[int | None, typer.Option(help="default: the newest")] = None,
     out: Annotated[Path | None, typer.Option(help="the safetensors file to write")] = None,
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Write the target policy of a version as a safetensors file, its manifest beside it as JSON."""
+    """Write the target policy of a version as a safetensors file, and its manifest as JSON."""
 
     def fetch(client: "Client") -> tuple[int, bytes]:
         chosen = client.state(experiment).policy_version if version is None else version
@@ -241,8 +243,8 @@ def export(
 def demo(
     rounds: Annotated[int, typer.Option(min=1, help="rounds to play")] = 1500,
     seed: Annotated[int, typer.Option(min=0, help="seed of world and learner")] = 1,
-    method: Annotated[str, typer.Option(help="how to learn")] = "daband",
-    plot: Annotated[Path, typer.Option(help="where the picture goes")] = Path(
+    method: Annotated[str, typer.Option(help="the method")] = "daband",
+    plot: Annotated[Path, typer.Option(help="the image file to write")] = Path(
         "build/serve-demo.png"
     ),
     url: Url = None,
@@ -284,4 +286,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        fail("--config is no JSON")
+        fail("--config must be JSON")

@@ -30,7 +30,7 @@ from service.storage.keys import Keys
 
 TASK_DIED = 1
 NO_KEY = (
-    "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
+    "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
     "select --scope reward …`, or listen on 127.0.0.1"
 )
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 def start(settings: Settings) -> int:
     """Serve as the settings say until told to stop; the exit code."""
-    if not run(_is_anybody_let_in(settings)):
+    if not run(_can_be_called(settings)):
         fail(NO_KEY.format(host=settings.host))
     try:
         listener = listen(settings.host, settings.port)
@@ -97,22 +97,22 @@ def _banner(settings: Settings, url: str) -> str:
             f"daband serves on {url}",
             f"  docs     {url}/docs",
             f"  storage  {storage}, bus {bus}",
-            f"  keys     {_who(settings)}",
+            f"  keys     {_key_rule(settings)}",
             f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
             "  Ctrl-C drains and stops",
         )
     )
 
 
-def _who(settings: Settings) -> str:
+def _key_rule(settings: Settings) -> str:
     if settings.needs_keys:
-        return "needed by every caller (`daband keys`)"
+        return "required (`daband keys`)"
     if settings.is_loopback:
-        return "not needed: only this machine reaches the address"
-    return "NOT NEEDED: whoever reaches the address may do anything"
+        return "not required: the address is loopback"
+    return "NOT REQUIRED: every caller has full access"
 
 
-async def _is_anybody_let_in(settings: Settings) -> bool:
-    """Whether the database is fit for use and has a key, where callers need one."""
+async def _can_be_called(settings: Settings) -> bool:
+    """Whether the database can be opened and has a usable key, if keys are required."""
     async with opened_database(settings) as database:
         return not settings.needs_keys or await Keys(database).has_usable()

@@ -21,7 +21,7 @@ from service.ops.supervisor import Readiness
 from service.settings import Settings
 
 FOLDING_THREADS = 3
-GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
+GIVE_BACK_SECONDS = 15.0  # interval for returning a trainer's memory, which folding fragments
 
 
 def start(settings: Settings) -> int:
@@ -38,7 +38,7 @@ async def train(settings: Settings, readiness: Readiness) -> None:
     stopped = asyncio.Event()
     readiness.on_failure = stopped.set
     loop = asyncio.get_running_loop()
-    # Few: folding is bound by the interpreter's lock, but a large snapshot must not hold up all others.
+    # Few, since folding is bound by the GIL; several, since a large snapshot must not block all others.
     loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
     for number in SIGNALS:
         loop.add_signal_handler(number, stopped.set)
