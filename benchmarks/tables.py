@@ -10,6 +10,7 @@ import asyncio
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ COLUMNS: list[dict[str, Any]] = [
 def rows(count: int) -> list[dict[str, Any]]:
     """Rows with about one value in six missing."""
     rng = np.random.default_rng(0)
-    values = {
+    values: dict[str, Callable[[], Any]] = {
         "age": lambda: int(rng.integers(20, 90)),
         "height": lambda: round(rng.normal(168, 10), 1),
         "weight": lambda: round(rng.normal(78, 20), 1),

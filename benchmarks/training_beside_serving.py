@@ -1,4 +1,4 @@
-"""What a training beside it does to the latency of `/select`, in one run of a real server.
+"""The effect of a training on the latency of `/select`, in one run of a real server.
 
 `python -m benchmarks.training_beside_serving [--training process thread] [--turns 6]`: `daband serve` on SQLite,
 as a user starts it. One caller asks for decisions at a steady rate all the time; meanwhile an
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from service.client import Client, Round
+from daband_client import Client, Round
 
 NAME, ARMS = "beside", 10
 BANNER = re.compile(rb"daband serves on (http://\S+)")
@@ -166,7 +166,7 @@ class Lab:
         """When it was first seen that an encoder trains, or no longer does."""
         deadline = time.perf_counter() + PATIENCE_SECONDS
         while time.perf_counter() < deadline:
-            noted = self._client.state(NAME).model_extra or {}
+            noted = self._client.state(NAME).noted
             if bool(noted.get("is_training")) is training:
                 return time.perf_counter()
             time.sleep(WATCH_SECONDS)

@@ -1,59 +1,18 @@
 """The command line, `daband`."""
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
-import prometheus_client
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from service.app import opened_database, running_trainer
-from service.cli.backup import backup, restore
-from service.cli.evaluation import evaluate, log_app, replay_counterfactual
+from service.cli.evaluation import evaluate, log_app
 from service.cli.keys import key_app
-from service.cli.options import DataDir, Device, run, settings_from
-from service.cli.remote import demo, experiment_app, export, fail, report, score, upload
-from service.cli.serve import serve as serve_here, serve_in_workers
-from service.http.server import SIGNALS, listen, url_of
-from service.learning.replay import ReplayReport, replay as replay_log
-from service.metrics import Metrics
-from service.ops.process_tuning import (
-    give_back,
-    leave_the_past_alone,
-    map_large_blocks,
-    share_arenas,
-)
-from service.ops.supervisor import Readiness
-from service.settings import Settings, described
-from service.storage.candidates import Candidates
-from service.storage.database import Database
-from service.storage.drivers import migrate as migrations
-from service.storage.events.log import EventLog
-from service.storage.experiments import Experiments
-from service.storage.keys import Keys
-from service.storage.snapshots import Snapshots
+from service.cli.options import DataDir, Device, commands, fail
+from service.cli.remote import demo, experiment_app, export, report, upload
 
-NO_KEY = (
-    "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
-    "select --scope reward …`, or listen on 127.0.0.1"
-)
-FOLDING_THREADS = 3
-GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
+BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Decisions by domain-adaptive contextual bandits.",
-)
-app.add_typer(experiment_app, name="experiment")
-app.add_typer(log_app, name="log")
-app.add_typer(key_app, name="keys")
-for command in (report, export, score, upload, evaluate, demo, backup, restore):
-    app.command()(command)
+app = commands("Decisions by domain-adaptive contextual bandits.")
 
 
 def main() -> None:
@@ -73,6 +32,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    from service.cli.local import settings_from
+    from service.cli.serve import start
+
     settings = settings_from(
         host=host,
         port=port,
@@ -81,37 +43,24 @@ def serve(
         workers=workers,
         trainer_inside=trainer_inside,
     )
-    if not run(_is_anybody_let_in(settings)):
-        fail(NO_KEY.format(host=settings.host))
-    try:
-        listener = listen(settings.host, settings.port)
-    except OSError as error:
-        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}")
-    banner = _banner(settings, url_of(listener))
-    if settings.workers == 1:
-        code = serve_here(settings, listener, lambda: typer.echo(banner, err=True))
-    else:
-        typer.echo(banner, err=True)
-        code = serve_in_workers(settings, listener)
-    raise typer.Exit(code)
+    raise typer.Exit(start(settings))
 
 
 @app.command()
 def train(data_dir: DataDir = None, device: Device = None) -> None:
-    """Train in a process of its own, beside `serve --no-trainer`."""
-    settings = settings_from(data_dir=data_dir, device=device)
-    readiness = Readiness()
-    share_arenas()
-    map_large_blocks()
-    run(_train(settings, readiness))
-    raise typer.Exit(0 if readiness.dead_task is None else 1)
+    """Train in a separate process, next to `serve --no-trainer`."""
+    from service.cli.local import settings_from
+    from service.cli.train import start
+
+    raise typer.Exit(start(settings_from(data_dir=data_dir, device=device)))
 
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
-    """Bring the database to the schema that this version needs."""
-    settings = settings_from(data_dir=data_dir)
-    before, after = run(_migrate(settings))
+    """Migrate the database to the schema of this version."""
+    from service.cli.database import migrated
+
+    before, after = migrated(data_dir)
     typer.echo(
         f"schema {after}, nothing to do" if before == after else f"schema {before} → {after}"
     )
@@ -122,7 +71,7 @@ def replay(
     experiment: str,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: what would have been then?"),
+        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: a counterfactual replay"),
     ] = None,
     correction: Annotated[
         str, typer.Option(help="rejection or weighting; how --with corrects the log")
@@ -131,23 +80,96 @@ def replay(
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
-    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ.
+    """Fold the log from zero and compare with the stored snapshot; exit code 1 if they differ.
 
-    With changes, replay the log through a fresh learner that has them instead.
+    With changes, replay the log through a fresh learner with these changes instead.
     """
+    from service.cli.database import replayed
+    from service.cli.local import settings_from
+    from service.cli.log_evaluation import replay_counterfactual
+
     settings = settings_from(data_dir=data_dir, device=device)
     if with_:
         replay_counterfactual(settings, experiment, with_, correction, as_json)
         return
-    report = run(_replay(settings, experiment))
-    typer.echo(f"offset   {report.offset}\nstored   {report.stored_hash}")
-    typer.echo(f"replayed {report.replayed_hash}\n{'equal' if report.is_equal else 'different'}")
-    raise typer.Exit(0 if report.is_equal else 1)
+    found = replayed(settings, experiment)
+    typer.echo(f"offset   {found.offset}\nstored   {found.stored_hash}")
+    typer.echo(f"replayed {found.replayed_hash}\n{'equal' if found.is_equal else 'different'}")
+    raise typer.Exit(0 if found.is_equal else 1)
+
+
+@app.command()
+def backup(
+    file: BackupFile,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify an existing file")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the whole database into one new file, while the service runs."""
+    from service.cli.database import backed_up
+
+    typer.echo(backed_up(file, verify, data_dir))
+
+
+@app.command()
+def restore(
+    file: BackupFile,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify the file")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Restore a backup into an empty, migrated database, SQLite or Postgres, in one transaction."""
+    from service.cli.database import restored
+
+    typer.echo(restored(file, verify, data_dir))
+
+
+@app.command()
+def score(
+    policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
+    contexts: Annotated[
+        Path, typer.Option(help="target contexts: npy, JSON lines, or a table as CSV or Parquet")
+    ],
+    confidence_floor: Annotated[
+        float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON lines, or *.csv; default: standard output")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="the column of a table that names its rows")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="a column of a table to leave out; repeatable")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
+    decimal: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
+    encoding: Annotated[str, typer.Option(help="of a CSV file")] = "utf-8",
+) -> None:
+    """Score target contexts with a policy file, without a service, as `/target/select` does."""
+    from service.cli.score import ScoringError, TableOptions, scored_lines, write_whole
+    from service.formats.tables import CsvOptions
+
+    options = TableOptions(id_column, drop or (), CsvOptions(separator, decimal, encoding))
+    as_csv = out is not None and out.suffix == ".csv"
+    try:
+        lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)
+        if out is None:
+            for line in lines:
+                typer.echo(line, nl=False)
+        else:
+            write_whole(out, lines)
+    except (ScoringError, OSError) as error:
+        fail(str(error))
 
 
 @app.command()
 def settings() -> None:
-    """All settings: their values, defaults and meanings."""
+    """List all settings with values, defaults and meanings."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from service.cli.local import settings_from
+    from service.settings import described
+
     values = settings_from().model_dump()
     table = Table()
     for title in ("variable", "value", "default", "meaning"):
@@ -157,69 +179,8 @@ def settings() -> None:
     Console().print(table)
 
 
-def _banner(settings: Settings, url: str) -> str:
-    storage = f"SQLite in {settings.data_dir.resolve()}" if settings.is_embedded else "Postgres"
-    bus = "in this process" if settings.bus_url is None else "Redis"
-    trainer = "inside" if settings.trainer_inside else "elsewhere (`daband train`)"
-    return "\n".join(
-        (
-            f"daband serves on {url}",
-            f"  docs     {url}/docs",
-            f"  storage  {storage}, bus {bus}",
-            f"  keys     {_who(settings)}",
-            f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
-            "  Ctrl-C drains and stops",
-        )
-    )
-
-
-def _who(settings: Settings) -> str:
-    if settings.needs_keys:
-        return "needed by every caller (`daband keys`)"
-    if settings.is_loopback:
-        return "not needed: only this machine reaches the address"
-    return "NOT NEEDED: whoever reaches the address may do anything"
-
-
-async def _is_anybody_let_in(settings: Settings) -> bool:
-    """Whether the database is fit for use and has a key, where callers need one."""
-    async with opened_database(settings) as database:
-        return not settings.needs_keys or await Keys(database).has_usable()
-
-
-async def _train(settings: Settings, readiness: Readiness) -> None:
-    stopped = asyncio.Event()
-    readiness.on_failure = stopped.set
-    loop = asyncio.get_running_loop()
-    # Few: folding is bound by the interpreter's lock, but a large snapshot must not hold up all others.
-    loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
-    metrics = Metrics()
-    if settings.trainer_metrics_port:
-        prometheus_client.start_http_server(
-            settings.trainer_metrics_port, settings.host, metrics.registry
-        )
-    async with running_trainer(settings, metrics, readiness):
-        leave_the_past_alone()
-        typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
-        while not stopped.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), GIVE_BACK_SECONDS)
-            give_back()
-
-
-async def _migrate(settings: Settings) -> tuple[str | None, str | None]:
-    database = await Database.open(settings.storage_url)
-    try:
-        return await migrations.upgrade(database)
-    finally:
-        await database.close()
-
-
-async def _replay(settings: Settings, name: str) -> ReplayReport:
-    async with opened_database(settings) as database:
-        experiment = await Experiments(database).get(name)
-        log = EventLog(database)
-        snapshots, candidates = Snapshots(database), Candidates(database)
-        return await replay_log(experiment, log, snapshots, candidates, settings.device)
+for command in (demo, upload, report, export, evaluate):
+    app.command()(command)
+app.add_typer(experiment_app, name="experiment")
+app.add_typer(log_app, name="log")
+app.add_typer(key_app, name="keys")

@@ -1,7 +1,6 @@
-"""Scoring contexts with a policy file, without any service: the endpoint's decisions, bit for bit.
+"""Scores contexts with a policy file, without a service: the endpoint's decisions bit for bit.
 
-Contexts are scored in batches of the size of a request, since products over batches of other
-sizes may round differently.
+Batches have the size of a request, because batches of other sizes may round differently.
 """
 
 import csv
@@ -16,20 +15,25 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from model import ContextKind, ExportedPolicy
+from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.columns.schema import TableError
 from service.deciding.target import TargetAnswer, selected
+from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, table_of
 from service.formats.tables import CsvOptions, TableFile
 
 TABLES = (".csv", ".tsv", ".parquet", ".gz")
 
 
+class ScoringError(Exception):
+    """The policy file or the contexts are no good; the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """How a table of contexts is read: the column of ids, columns that are no contexts, its text."""
+    """How a table of contexts is read: the column of ids, columns to leave out, its text."""
 
     id: str | None = None
     drop: Sequence[str] = ()
@@ -41,6 +45,36 @@ class Scored(NamedTuple):
 
     answer: TargetAnswer
     ids: Sequence[str] | None = None
+
+
+def scored_lines(
+    policy: Path,
+    contexts: Path,
+    floor: float | None,
+    options: TableOptions,
+    *,
+    as_csv: bool = False,
+) -> Iterator[bytes]:
+    """The decisions for the contexts of a file, as JSON lines or CSV."""
+    try:
+        batches = scored(open_exported(policy.read_bytes()), contexts, floor, options)
+        yield from csv_lines(batches) if as_csv else json_lines(batches)
+    except (SnapshotError, ValueError, LookupError) as error:
+        raise ScoringError(str(error)) from error
+    except InvalidRequest as refusal:
+        places = (f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"])
+        raise ScoringError("; ".join(places)) from refusal
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write all of a file or nothing."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as stream:
+            stream.writelines(pieces)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def scored(
@@ -90,14 +124,14 @@ def csv_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
 
 
 def _spec(found: ExportedPolicy) -> ExperimentSpec:
-    said = found.manifest
+    manifest = found.manifest
     return ExperimentSpec(
-        name=said["experiment"],
-        arms=tuple(said["arms"]),
-        context_kind=ContextKind(said["context"]["kind"]),
-        context_shape=tuple(said["context"]["shape"]),
-        fallback_arm=said["fallback_arm"],
-        table=table_of(said["context"]),
+        name=manifest["experiment"],
+        arms=tuple(manifest["arms"]),
+        context_kind=ContextKind(manifest["context"]["kind"]),
+        context_shape=tuple(manifest["context"]["shape"]),
+        fallback_arm=manifest["fallback_arm"],
+        table=table_of(manifest["context"]),
     )
 
 
@@ -113,7 +147,7 @@ def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Ite
     if contexts.suffix == ".npy":
         array = np.load(contexts, mmap_mode="r")
         for start in range(0, len(array), MAX_BATCH):
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused
+            with np.errstate(over="ignore"):  # values beyond float32 are refused later
                 rows = np.ascontiguousarray(array[start : start + MAX_BATCH], dtype="<f4")
             yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None), None
         return

@@ -1,4 +1,4 @@
-"""Experiments: create, list, show, open the target, and where they stand."""
+"""Experiments: create, list, show, change the phase, show the state."""
 
 import asyncio
 import dataclasses
@@ -26,7 +26,7 @@ from service.records import (
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
-# What the trainer counts, before it has counted anything.
+# The trainer's counts, which are 0 before the first snapshot.
 COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
 
 TABLE = "table"  # the kind of contexts that are declared by columns
@@ -42,7 +42,7 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
     openapi_extra=body(requests.ExperimentRequest),
 )
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """Create an experiment; its name identifies it everywhere."""
+    """Create an experiment, identified by its name."""
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
     spec.check_budget(services.limits)
@@ -60,7 +60,7 @@ async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response
 
 @router.get("/{name}", response_model=answers.Experiment, responses=problems(404))
 async def show_experiment(experiment: ExperimentDep) -> Response:
-    """An experiment: what was declared, and the whole configuration in force."""
+    """An experiment: its declaration and its complete configuration."""
     return json_answer(answer_of(experiment))
 
 
@@ -73,15 +73,15 @@ async def show_experiment(experiment: ExperimentDep) -> Response:
 async def change_phase(
     experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
 ) -> Response:
-    """Open the target for rewards, for good: `{"phase": "continued"}`."""
-    told = await body_of(request, PhaseBody)
+    """Accept target rewards from now on, irrevocably: `{"phase": "continued"}`."""
+    wanted = await body_of(request, PhaseBody)
     try:
-        phase = Phase(told.phase)
+        phase = Phase(wanted.phase)
     except ValueError:
         refuse(f"Must be {Phase.CONTINUED}.", "#/phase")
     if phase is not Phase.CONTINUED:
         raise PhaseConflict
-    event = phase_event(experiment.experiment_id, phase, told.best_reward, caller.key_id)
+    event = phase_event(experiment.experiment_id, phase, wanted.best_reward, caller.key_id)
     try:
         (appended,) = await services.event_log.append([event])
     except RequestConflict:
@@ -91,7 +91,7 @@ async def change_phase(
         {
             "experiment": public_name(experiment.name),
             "phase": phase.value,
-            "best_reward": told.best_reward,
+            "best_reward": wanted.best_reward,
             "offset": appended.event.offset,
             "status": "created" if appended.created else "already_recorded",
         }
@@ -100,7 +100,7 @@ async def change_phase(
 
 @router.get("/{name}/state", response_model=answers.State, responses=problems(404))
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
+    """Counts, versions and lag, with the trainer's notes of its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     failure = await services.failures.get(experiment.experiment_id)
     return json_answer(state_answer(experiment, newest[0] if newest else None, failure))
@@ -111,7 +111,7 @@ def state_answer(
     newest: SnapshotRecord | None,
     failure: LearningFailure | None = None,
 ) -> dict[str, Any]:
-    """Where an experiment stands; the trainer's notes never hide what is known for certain."""
+    """The state of an experiment; database facts override the trainer's notes."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
     folded = newest.offset if newest else 0
@@ -145,54 +145,54 @@ def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str,
     }
 
 
-def _declared(told: ExperimentBody) -> ExperimentSpec:
-    kind, shape, table = _context(told.context)
+def _declared(body: ExperimentBody) -> ExperimentSpec:
+    kind, shape, table = _context(body.context)
     try:
-        durability = Durability(told.durability)
+        durability = Durability(body.durability)
     except ValueError:
         refuse(f"Must be one of {', '.join(Durability)}.", "#/durability")
     return ExperimentSpec(
-        name=told.name,
-        arms=tuple(told.arms),
+        name=body.name,
+        arms=tuple(body.arms),
         context_kind=kind,
         context_shape=shape,
-        method=told.method,
-        seed=told.seed,
-        config=told.config,
-        fallback_arm=told.fallback_arm,
+        method=body.method,
+        seed=body.seed,
+        config=body.config,
+        fallback_arm=body.fallback_arm,
         durability=durability,
         table=table,
     )
 
 
-def _context(told: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema | None]:
-    if told.kind == TABLE:
-        return _table_context(told)
+def _context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema | None]:
+    if context.kind == TABLE:
+        return _table_context(context)
     try:
-        kind = ContextKind(told.kind)
+        kind = ContextKind(context.kind)
     except ValueError:
         refuse(f"Must be one of {', '.join((*ContextKind, TABLE))}.", "#/context/kind")
     for name in ("columns", "sample", "per_arm"):
-        if getattr(told, name):
+        if getattr(context, name):
             refuse(f"Only contexts of kind {TABLE} have this.", f"#/context/{name}")
-    if told.shape is None:
+    if context.shape is None:
         refuse("The shape of a context is declared.", "#/context/shape")
-    return kind, tuple(told.shape), None
+    return kind, tuple(context.shape), None
 
 
-def _table_context(told: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema]:
+def _table_context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema]:
     try:
-        table = resolved(told.columns, told.sample or ())
+        table = resolved(context.columns, context.sample or ())
     except TableError as error:
         refuse_column(error, "#/context/columns")
     try:
-        encoded_rows(RowPlan(table), told.sample or ())
+        encoded_rows(RowPlan(table), context.sample or ())
     except TableError as error:
         refuse_column(error, f"#/context/sample/{error.row}")
     shape = (table.width,)
-    if told.shape is not None and tuple(told.shape) != shape:
+    if context.shape is not None and tuple(context.shape) != shape:
         refuse("The shape of a table follows from its columns: leave it out.", "#/context/shape")
-    return ContextKind.PER_ARM if told.per_arm else ContextKind.SHARED, shape, table
+    return ContextKind.PER_ARM if context.per_arm else ContextKind.SHARED, shape, table
 
 
 def _context_answer(spec: ExperimentSpec) -> dict[str, Any]:
@@ -229,5 +229,5 @@ def _config_in_force(spec: ExperimentSpec) -> dict[str, Any]:
     try:
         return dataclasses.asdict(spec.bandit_config())
     except InvalidRequest:
-        # No build can run it, which its state says; it must not hide the others in a list.
+        # This build cannot run it, as its state shows; a list must still show the others.
         return dict(spec.config)

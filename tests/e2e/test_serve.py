@@ -1,4 +1,4 @@
-"""The service as a process: it starts by itself, takes abuse, and ends in order."""
+"""The service as a process: it starts, survives abuse, and shuts down gracefully."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.client import Client, Round
+from daband_client import Client, Round
 from service.records import EventKind
 from service.storage.database import Database
 from service.storage.events.log import EventLog
@@ -159,7 +159,7 @@ async def logged_ids(folder: Path) -> set[str]:
 
 
 class Load:
-    """Clients that ask until nobody listens any more."""
+    """Clients that send requests until the server stops listening."""
 
     def __init__(self, url: str) -> None:
         self._url = url

@@ -43,8 +43,8 @@ def event(offset: int, kind: EventKind, key: str = "", payload: bytes = b"") -> 
 def decision(offset: int, domain: Domain = Domain.SOURCE) -> StoredEvent:
     context = np.random.default_rng(offset).standard_normal(4).astype("<f4")
     arm = SPEC.arms[offset % 3]
-    said = DecisionPayload(SPEC.arms, (0.2, 0.3, 0.5), (0.0,) * 3, (0.0,) * 3, encoder_version=0)
-    made = event(offset, EventKind.DECISION, payload=msgspec.json.encode(said))
+    content = DecisionPayload(SPEC.arms, (0.2, 0.3, 0.5), (0.0,) * 3, (0.0,) * 3, encoder_version=0)
+    made = event(offset, EventKind.DECISION, payload=msgspec.json.encode(content))
     return replace(made, context=context.tobytes(), domain=domain, arm=arm)
 
 
@@ -153,7 +153,7 @@ def test_a_reward_without_its_decision_is_a_bug():
 def test_a_conclusion_says_which_episode_it_ends_and_how():
     made, _ = with_pending()
     assert made.learner.pending is not None
-    said = conclusion("x", made.learner.pending.run())
-    assert said.kind is EventKind.ACTIVATION
-    assert said.event_key == "x:1"
-    assert json.loads(said.payload)["episode"] == 1
+    content = conclusion("x", made.learner.pending.run())
+    assert content.kind is EventKind.ACTIVATION
+    assert content.event_key == "x:1"
+    assert json.loads(content.payload)["episode"] == 1
