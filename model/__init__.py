@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from model.training.networks import Networks as Networks
     from model.training.optimiser import Moments as Moments, Recordings as Recordings
+    from model.training.schedule import Cause as Cause, NextUpdate as NextUpdate
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
     from model.transfer.verdict import Word as Word
@@ -76,6 +77,7 @@ _HOMES = {
     "Booleans": "model.rounds",
     "Budget": "model.budget",
     "CarriedOver": "model.config",
+    "Cause": "model.training.schedule",
     "ClusterWorld": "model.simulate",
     "ContextKind": "model.config",
     "Domain": "model.rounds",
@@ -94,6 +96,7 @@ _HOMES = {
     "Message": "model.state.jobs",
     "Moments": "model.training.optimiser",
     "Networks": "model.training.networks",
+    "NextUpdate": "model.training.schedule",
     "Outcome": "model.learner",
     "Phase": "model.rounds",
     "Policy": "model.bandit.policy",

@@ -2,7 +2,8 @@
 
 Its state is a function of the configuration, the seed and what was folded, in order. Every
 `episode_length` source rewards an encoder update falls due: `pending` then holds its training
-set, frozen at that moment. `train` computes the update without touching the learner (it may run
+set, frozen at that moment. An update that falls due while another is pending stays due until
+`begin_update`. `train` computes the update without touching the learner (it may run
 elsewhere while folding goes on), and `conclude` makes its outcome part of the state.
 """
 
@@ -41,6 +42,7 @@ from model.training.rebuild import (
     rebuilt_statistics,
     summed_statistics,
 )
+from model.training.schedule import NextUpdate, Progress, next_update
 from model.transfer.bound import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
@@ -119,7 +121,8 @@ class Learner:
         self.device = torch.device(device)
         self.phase = Phase.ZERO_SHOT
         self.offset = 0
-        self.episode = 0
+        self.episode = 0  # of the newest update
+        self.covered_episodes = 0  # full episodes that no update is due for any more
         self.encoder_version = 0
         self.reward_counts = dict.fromkeys(Domain, 0)
         self.uploaded_count = 0  # contexts that came in bulk, without a decision
@@ -153,8 +156,40 @@ class Learner:
     @property
     def rounds_to_update(self) -> int:
         """How many more rewards the current episode takes, at least 1."""
-        length = self.config.episode_length
-        return length - sum(self.reward_counts.values()) % length
+        return self.config.episode_length - self.progress.rewards_in_episode
+
+    @property
+    def progress(self) -> Progress:
+        """What the next update depends on."""
+        full, left = divmod(sum(self.reward_counts.values()), self.config.episode_length)
+        return Progress(
+            due_updates=full - self.covered_episodes,
+            rewards_in_episode=left,
+            rounds_kept=len(self.window),
+            target_contexts=self.contexts[Domain.TARGET].count,
+        )
+
+    def next_update(self, target_contexts_seen: int | None) -> NextUpdate | None:
+        """The update that should begin now, unless one is pending; see `model.training.schedule`."""
+        if self.pending is not None:
+            return None
+        return next_update(self.config, self.progress, target_contexts_seen)
+
+    def begin_update(self, covers: int) -> None:
+        """Begin an update that stands for so many of those that are due.
+
+        Nothing happens while one is pending, and before the first reward.
+        """
+        if self.pending is None and self.window.count:
+            self.covered_episodes += min(covers, self.progress.due_updates)
+            self._begin_episode()
+
+    def request_update(self) -> None:
+        """Begin an update now, or make sure that one is due after the one that is pending."""
+        if self.pending is None:
+            self.begin_update(covers=min(1, self.progress.due_updates))
+        elif not self.progress.due_updates:
+            self.covered_episodes -= 1
 
     def observe(self, round_: Round) -> None:
         """Fold one reward with the current encoder's φ of its context; bad input changes nothing."""
@@ -337,12 +372,15 @@ class Learner:
         self.window.add(block, self._held_out.among(first, len(block)))
         total = first - 1 + len(block)
         if total % self.config.episode_length == 0 and self.pending is None:
-            self._begin_episode()
+            self.begin_update(covers=1)
 
     def _begin_episode(self) -> None:
         self.episode += 1
         source, target = (self.contexts[domain].sample() for domain in Domain)
-        data = TrainingSet(self.episode, self.window.count, self.window.batch(), source, target)
+        count = self.contexts[Domain.TARGET].count
+        data = TrainingSet(
+            self.episode, self.window.count, self.window.batch(), source, target, count
+        )
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
 

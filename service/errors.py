@@ -87,6 +87,14 @@ class UnknownCandidate(ServiceError):
     status = 404
 
 
+class NothingToTrainOn(ServiceError):
+    """The experiment has no reward yet: an encoder is trained on rewards of the source."""
+
+    slug = "nothing-to-train-on"
+    title = "Nothing to train on"
+    status = 409
+
+
 class UnknownEvaluation(ServiceError):
     """There is no evaluation with this id."""
 

@@ -40,13 +40,18 @@ _AVERAGE_SPAN = 10.0  # the average spans one tenth of all steps while they are 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """What an encoder update may see, frozen at its offset in the log, after `seen` rounds in all."""
+    """What an encoder update may see, frozen at its offset in the log, after `seen` rounds in all.
+
+    `target_count`: target contexts that had come by then, of which `target` is a sample; the
+    training itself does not depend on it.
+    """
 
     episode: int
     seen: int
     rounds: RoundBatch
     source: ContextSample
     target: ContextSample
+    target_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

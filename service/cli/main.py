@@ -15,7 +15,16 @@ from service.cli.backup import backup, restore
 from service.cli.evaluation import evaluate, log_app, replay_counterfactual
 from service.cli.keys import key_app
 from service.cli.options import DataDir, Device, run, settings_from
-from service.cli.remote import demo, experiment_app, export, fail, report, score, upload
+from service.cli.remote import (
+    demo,
+    experiment_app,
+    export,
+    fail,
+    report,
+    score,
+    train_now,
+    upload,
+)
 from service.cli.serve import serve as serve_here, serve_in_workers
 from service.http.server import SIGNALS, listen, url_of
 from service.learning.replay import ReplayReport, replay as replay_log
@@ -52,7 +61,7 @@ app = typer.Typer(
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")
 app.add_typer(key_app, name="keys")
-for command in (report, export, score, upload, evaluate, demo, backup, restore):
+for command in (report, export, score, upload, train_now, evaluate, demo, backup, restore):
     app.command()(command)
 
 

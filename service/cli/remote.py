@@ -212,6 +212,20 @@ def restore_version(
     )
 
 
+def train_now(
+    experiment: str,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Update an experiment's encoder with all rewards and target contexts that have come."""
+    _show(
+        Service(url, api_key),
+        lambda client: client.train(experiment, by, reason).model_dump(mode="json"),
+    )
+
+
 def upload(
     experiment: str,
     contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],

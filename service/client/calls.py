@@ -271,6 +271,14 @@ def promote(
     return Call("POST", path, answers.Promoted, body)
 
 
+def train(
+    name: str, by: str | None = None, reason: str | None = None
+) -> Call[answers.TrainingAsked]:
+    """Update the encoder now."""
+    body = {"request_id": uuid7(), "by": by, "reason": reason}
+    return Call("POST", f"/experiments/{name}/train", answers.TrainingAsked, body)
+
+
 def policy(name: str, version: int) -> Download:
     """The target policy of a version, as a file."""
     return Download(f"/experiments/{name}/snapshots/{version}/policy")

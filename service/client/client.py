@@ -219,6 +219,12 @@ class Client:
         """Serve a candidate all the same; who and why go into the audit trail."""
         return self.send(calls.promote(experiment, episode, by, reason))
 
+    def train(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.TrainingAsked:
+        """Update the encoder now, or after the update under way; who and why go into the audit trail."""
+        return self.send(calls.train(experiment, by, reason))
+
     def policy(self, experiment: str, version: int) -> bytes:
         """The target policy of a version, as a safetensors file."""
         return self.send(calls.policy(experiment, version))
@@ -397,6 +403,12 @@ class AsyncClient:
     ) -> answers.Promoted:
         """Serve a candidate all the same; who and why go into the audit trail."""
         return await self.send(calls.promote(experiment, episode, by, reason))
+
+    async def train(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.TrainingAsked:
+        """Update the encoder now, or after the update under way; who and why go into the audit trail."""
+        return await self.send(calls.train(experiment, by, reason))
 
     async def policy(self, experiment: str, version: int) -> bytes:
         """The target policy of a version, as a safetensors file."""

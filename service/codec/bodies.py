@@ -140,7 +140,7 @@ class PhaseBody(Struct, forbid_unknown_fields=True):
 
 
 class AuditBody(Struct, forbid_unknown_fields=True):
-    """POST …/restore and …/promote: an act by hand, with who did it and why."""
+    """POST …/restore, …/promote and …/train: an act by hand, with who did it and why."""
 
     request_id: Identifier | None = None
     by: Remark | None = None

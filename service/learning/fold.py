@@ -5,18 +5,21 @@ same function of the log.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from model import (
     RECIPE,
+    Cause,
     Domain,
     Floats,
     GateRule,
     Learner,
     Moments,
     Networks,
+    NextUpdate,
     Outcome,
     RoundBlock,
 )
@@ -109,6 +112,15 @@ class Folder:
             self._restore()
         elif event.kind in CONCLUSIONS:
             self._conclude(event)
+        elif event.kind is EventKind.TRAINING:
+            self._begin_update(json.loads(event.payload))
+
+    def _begin_update(self, said: Mapping[str, Any]) -> None:
+        """A person's request outlasts an update that is pending; the trainer's would be made again."""
+        if said["cause"] == Cause.REQUEST:
+            self.learner.request_update()
+        else:
+            self.learner.begin_update(covers=int(said["covers"]))
 
     def _conclude(self, event: StoredEvent) -> None:
         """What the log says happened counts; an event of an update that was given up says nothing."""
@@ -133,8 +145,28 @@ class Folder:
         return self.learner.pending.data.episode if self.learner.pending else None
 
 
-def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.AUTO) -> NewEvent:
-    """The event that ends an encoder update: active from here on, refused, or for a person to judge."""
+def next_update(learner: Learner, last_training: Mapping[str, Any]) -> NextUpdate | None:
+    """The update that should begin now; `last_training` is what the newest conclusion said."""
+    return learner.next_update(last_training.get("target_contexts"))
+
+
+def training_event(experiment_id: str, offset: int, update: NextUpdate) -> NewEvent:
+    """The event at which an update begins that no full episode began, decided by the log up to `offset`."""
+    said = {"cause": update.cause.value, "covers": update.covers}
+    key = f"{experiment_id}/{offset}"  # no key of a request: those have a colon there
+    return NewEvent(experiment_id, EventKind.TRAINING, key, payload=json.dumps(said).encode())
+
+
+def conclusion(
+    experiment_id: str,
+    outcome: Outcome,
+    gate: GateRule = GateRule.AUTO,
+    target_contexts: int = 0,
+) -> NewEvent:
+    """The event that ends an encoder update: active from here on, refused, or for a person to judge.
+
+    `target_contexts`: how many had come when the update began.
+    """
     kind = EventKind.ACTIVATION if gate is GateRule.AUTO else EventKind.CANDIDATE
     if not outcome.verdict.is_accepted:
         kind = EventKind.REFUSAL
@@ -142,6 +174,7 @@ def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.A
         "episode": outcome.episode,
         "verdict": outcome.verdict.as_dict(),
         "losses": outcome.losses,
+        "target_contexts": target_contexts,
     }
     key = f"{experiment_id}:{outcome.episode}"
     return NewEvent(experiment_id, kind, key, payload=json.dumps(said, default=str).encode())
