@@ -19,7 +19,6 @@ from benchmarks.lab import accuracy, use_one_thread
 from benchmarks.worlds import WORLDS
 from model.config import system_config
 from model.learner import Learner
-from model.randomness import generator
 from model.rounds import Domain, Round
 from model.simulate import ClusterWorld, Draw
 
@@ -40,7 +39,7 @@ class Trial:
     def drawn(cls, world: ClusterWorld, count: int, seed: int) -> "Trial":
         """So many rounds."""
         source, target = (world.draw(domain, count, "trial", seed) for domain in Domain)
-        arms = generator(seed, "trial arms").integers(world.arm_count, size=count)
+        arms = np.random.default_rng(seed).integers(world.arm_count, size=count)
         rounds = tuple(
             Round(
                 t,
