@@ -21,6 +21,7 @@ from model.config import system_config
 from model.learner import Learner
 from model.rounds import Domain, Round
 from model.simulate import ClusterWorld, Draw
+from model.training.schedule import ContextCounts
 
 METHOD = "daband"
 PLAYED = ("shifted", "shifted, graded rewards", "shifted, and the class balance differs")
@@ -84,8 +85,11 @@ class Trial:
                 learner.train()
 
 
-def train_all_due(learner: Learner, seen: int | None = None) -> int:
-    """Train the pending update and all that the rule lets follow; how many there were."""
+def train_all_due(learner: Learner, seen: ContextCounts | None = None) -> int:
+    """Train the pending update and all that the rule lets follow; how many there were.
+
+    `seen`: what had come when the last update began.
+    """
     count = 0
     while True:
         if learner.pending is None:
@@ -93,7 +97,7 @@ def train_all_due(learner: Learner, seen: int | None = None) -> int:
                 return count
             learner.begin_update(update.covers)
         assert learner.pending is not None
-        seen = learner.pending.data.target_count
+        seen = learner.pending.data.contexts
         learner.train()
         count += 1
 
@@ -143,13 +147,13 @@ def _first_only(trial: Trial, learner: Learner) -> int:
 
 def _without_target(trial: Trial, learner: Learner) -> int:
     trial.import_into(learner, has_target=False)
-    return train_all_due(learner, seen=0)
+    return train_all_due(learner)
 
 
 def _target_last(trial: Trial, learner: Learner) -> int:
-    count = _without_target(trial, learner)
+    count, seen = _without_target(trial, learner), learner.context_counts
     trial.upload_target(learner)
-    return count + train_all_due(learner, seen=0)
+    return count + train_all_due(learner, seen)
 
 
 WAYS: dict[str, Way] = {

@@ -67,7 +67,11 @@ if TYPE_CHECKING:
     )
     from model.training.networks import Networks as Networks
     from model.training.optimiser import Moments as Moments, Recordings as Recordings
-    from model.training.schedule import Cause as Cause, NextUpdate as NextUpdate
+    from model.training.schedule import (
+        Cause as Cause,
+        ContextCounts as ContextCounts,
+        NextUpdate as NextUpdate,
+    )
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
     from model.transfer.verdict import Word as Word
@@ -79,6 +83,7 @@ _HOMES = {
     "CarriedOver": "model.config",
     "Cause": "model.training.schedule",
     "ClusterWorld": "model.simulate",
+    "ContextCounts": "model.training.schedule",
     "ContextKind": "model.config",
     "Domain": "model.rounds",
     "Doubles": "model.rounds",

@@ -42,7 +42,7 @@ from model.training.rebuild import (
     rebuilt_statistics,
     summed_statistics,
 )
-from model.training.schedule import NextUpdate, Progress, next_update
+from model.training.schedule import ContextCounts, NextUpdate, Progress, next_update
 from model.transfer.bound import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
@@ -166,14 +166,21 @@ class Learner:
             due_updates=full - self.covered_episodes,
             rewards_in_episode=left,
             rounds_kept=len(self.window),
-            target_contexts=self.contexts[Domain.TARGET].count,
+            contexts=self.context_counts,
         )
 
-    def next_update(self, target_contexts_seen: int | None) -> NextUpdate | None:
+    @property
+    def context_counts(self) -> ContextCounts:
+        """How many contexts of each domain have come."""
+        return ContextCounts(
+            *(self.contexts[each].count for each in (Domain.SOURCE, Domain.TARGET))
+        )
+
+    def next_update(self, seen: ContextCounts | None) -> NextUpdate | None:
         """The update that should begin now, unless one is pending; see `model.training.schedule`."""
         if self.pending is not None:
             return None
-        return next_update(self.config, self.progress, target_contexts_seen)
+        return next_update(self.config, self.progress, seen)
 
     def begin_update(self, covers: int) -> None:
         """Begin an update that stands for so many of those that are due.
@@ -377,9 +384,9 @@ class Learner:
     def _begin_episode(self) -> None:
         self.episode += 1
         source, target = (self.contexts[domain].sample() for domain in Domain)
-        count = self.contexts[Domain.TARGET].count
+        counts = self.context_counts
         data = TrainingSet(
-            self.episode, self.window.count, self.window.batch(), source, target, count
+            self.episode, self.window.count, self.window.batch(), source, target, counts
         )
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)

@@ -21,6 +21,7 @@ from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
 from model.training.optimiser import Moments
+from model.training.schedule import ContextCounts
 from model.training.target_head import is_distilled
 
 # Finds contexts (n, *shape) by their references (n,).
@@ -258,14 +259,14 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
         seen = header.counts["window"]
         if learner.networks.distilled is not None:
             seen = loader.seen(seen)
-        target = loader.sample("pending.target")
+        source, target = (loader.sample(f"pending.{domain}") for domain in Domain)
         data = TrainingSet(
             header.pending_episode,
             seen,
             loader.rounds("pending.rounds"),
-            loader.sample("pending.source"),
+            source,
             target,
-            len(target.references),  # there may have been more
+            ContextCounts(len(source.references), len(target.references)),  # or more
         )
         theta = loader.theta(learner.statistics.b)
         learner.pending = TrainingJob(

@@ -30,6 +30,7 @@ from model.training import losses
 from model.training.augmentation import augmented
 from model.training.networks import Networks, SlowCopy
 from model.training.optimiser import Batch, Moments, Optimiser, Recordings
+from model.training.schedule import NONE_CAME, ContextCounts
 
 STEPS_AT_ONCE = 16  # bounds the memory of batches and their augmentation
 _STEPS_DRAWN = 256  # a multiple of it: a GPU stops for every copy of drawn rows from the host
@@ -42,8 +43,8 @@ _AVERAGE_SPAN = 10.0  # the average spans one tenth of all steps while they are 
 class TrainingSet:
     """What an encoder update may see, frozen at its offset in the log, after `seen` rounds in all.
 
-    `target_count`: target contexts that had come by then, of which `target` is a sample; the
-    training itself does not depend on it.
+    `contexts`: how many had come by then, of which `source` and `target` are samples; the training
+    itself does not depend on it.
     """
 
     episode: int
@@ -51,7 +52,7 @@ class TrainingSet:
     rounds: RoundBatch
     source: ContextSample
     target: ContextSample
-    target_count: int = 0
+    contexts: ContextCounts = NONE_CAME
 
 
 @dataclass(frozen=True, slots=True)

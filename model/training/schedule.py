@@ -24,13 +24,24 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ContextCounts:
+    """How many contexts of each domain have come."""
+
+    source: int
+    target: int
+
+
+NONE_CAME = ContextCounts(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a learner is: updates that are due, rewards of the episode that is not full, what it keeps."""
+    """How far a learner is: updates that are due, rewards of the episode that is not full, what came."""
 
     due_updates: int
     rewards_in_episode: int
     rounds_kept: int
-    target_contexts: int
+    contexts: ContextCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +53,16 @@ class NextUpdate:
 
 
 def next_update(
-    config: BanditConfig, progress: Progress, target_contexts_seen: int | None
+    config: BanditConfig, progress: Progress, seen: ContextCounts | None
 ) -> NextUpdate | None:
     """The update to begin now, if any.
 
-    `target_contexts_seen`: how many there were at the beginning of the last update; None if that is
-    not known, or if there was none.
+    `seen`: what had come at the beginning of the last update; None if that is not known, or if there
+    was no update.
     """
     if progress.due_updates > 0:
         return NextUpdate(Cause.REWARDS, _covered(config, progress))
-    if target_contexts_seen is not None and _has_new_target(config, progress, target_contexts_seen):
+    if seen is not None and _has_new_target(config, progress.contexts, seen):
         return NextUpdate(Cause.TARGET_CONTEXTS, covers=0)
     return None
 
@@ -64,7 +75,10 @@ def _covered(config: BanditConfig, progress: Progress) -> int:
     return 1 + max(0, progress.due_updates - worthwhile)
 
 
-def _has_new_target(config: BanditConfig, progress: Progress, seen: int) -> bool:
-    """Whether many target contexts are new, beside one for each reward that the next episode has."""
-    new = progress.target_contexts - seen - progress.rewards_in_episode
-    return new >= max(config.episode_length, seen // TARGET_GROWTH)
+def _has_new_target(config: BanditConfig, now: ContextCounts, seen: ContextCounts) -> bool:
+    """Whether many target contexts are new, beside one for each new round of the source.
+
+    Rounds that bring a context of both domains lead to updates by their rewards, late ones too.
+    """
+    new = (now.target - seen.target) - (now.source - seen.source)
+    return new >= max(config.episode_length, seen.target // TARGET_GROWTH)

@@ -6,6 +6,7 @@ same function of the log.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from model import (
     RECIPE,
     Cause,
+    ContextCounts,
     Domain,
     Floats,
     GateRule,
@@ -147,7 +149,8 @@ class Folder:
 
 def next_update(learner: Learner, last_training: Mapping[str, Any]) -> NextUpdate | None:
     """The update that should begin now; `last_training` is what the newest conclusion said."""
-    return learner.next_update(last_training.get("target_contexts"))
+    said = last_training.get("contexts")
+    return learner.next_update(None if said is None else ContextCounts(**said))
 
 
 def training_event(experiment_id: str, offset: int, update: NextUpdate) -> NewEvent:
@@ -161,21 +164,22 @@ def conclusion(
     experiment_id: str,
     outcome: Outcome,
     gate: GateRule = GateRule.AUTO,
-    target_contexts: int = 0,
+    contexts: ContextCounts | None = None,
 ) -> NewEvent:
     """The event that ends an encoder update: active from here on, refused, or for a person to judge.
 
-    `target_contexts`: how many had come when the update began.
+    `contexts`: how many had come when the update began.
     """
     kind = EventKind.ACTIVATION if gate is GateRule.AUTO else EventKind.CANDIDATE
     if not outcome.verdict.is_accepted:
         kind = EventKind.REFUSAL
-    said = {
+    said: dict[str, Any] = {
         "episode": outcome.episode,
         "verdict": outcome.verdict.as_dict(),
         "losses": outcome.losses,
-        "target_contexts": target_contexts,
     }
+    if contexts is not None:
+        said["contexts"] = asdict(contexts)
     key = f"{experiment_id}:{outcome.episode}"
     return NewEvent(experiment_id, kind, key, payload=json.dumps(said, default=str).encode())
 

@@ -149,7 +149,7 @@ def _described_update(pending: TrainingJob) -> dict[str, int]:
     return {
         "episode": data.episode,
         "rewards": len(data.rounds),
-        "target_contexts": data.target_count,
+        "target_contexts": data.contexts.target,
     }
 
 

@@ -295,7 +295,7 @@ class TrainingLoop:
             self._experiment.experiment_id,
             outcome,
             self._learner.config.gate,
-            pending.data.target_count,
+            pending.data.contexts,
         )
         reach(Failpoint.BEFORE_CONCLUSION)
         await self._stores.event_log.append([event], epoch=self._lease.epoch)

@@ -35,8 +35,8 @@ def test_target_contexts_that_come_last_are_learned_from():
     trial = Trial.drawn(ClusterWorld(seed=0), REWARDS // 3, 0)
     learner = trial.learner(0)
     trial.import_into(learner, has_target=False)
-    train_all_due(learner, seen=0)
-    before = trial.target_accuracy(learner)
+    train_all_due(learner)
+    before, seen = trial.target_accuracy(learner), learner.context_counts
     trial.upload_target(learner)
-    assert train_all_due(learner, seen=0) == 1
+    assert train_all_due(learner, seen) == 1
     assert trial.target_accuracy(learner) >= before + 0.1

@@ -133,7 +133,7 @@ async def test_target_contexts_that_come_last_change_the_policy(url):
 
         await eventually(is_trained)
         found = await settled(api, EPISODE)
-        assert found["last_training"]["target_contexts"] == EPISODE
+        assert found["last_training"]["contexts"] == {"source": EPISODE, "target": EPISODE}
         assert await causes(api) == ["target_contexts"]
 
         async def is_served() -> bool:

@@ -227,13 +227,19 @@ def test_trainings_do_not_depend_on_how_the_log_is_cut(size: int):
     assert state_hash(whole.learner) == state_hash(cut.learner)
 
 
-def test_a_conclusion_says_how_many_target_contexts_the_update_had():
+def test_a_conclusion_says_how_many_contexts_the_update_had():
     made = folder()
     made.fold([decision(1, Domain.TARGET), *rounds(2, EPISODE)])
     pending = made.learner.pending
     assert pending is not None
-    said = conclusion("x", pending.run(), target_contexts=pending.data.target_count)
-    assert json.loads(said.payload)["target_contexts"] == 1
+    said = json.loads(conclusion("x", pending.run(), contexts=pending.data.contexts).payload)
+    assert said["contexts"] == {"source": EPISODE, "target": 1}
+    made.learner.dismiss(1)
+    assert next_update(made.learner, said) is None
+    made.fold([decision(offset, Domain.TARGET) for offset in range(100, 100 + EPISODE)])
+    assert next_update(made.learner, said) == NextUpdate(Cause.TARGET_CONTEXTS, 0)
+    del said["contexts"]  # an earlier build does not say it
+    assert next_update(made.learner, said) is None
 
 
 def test_no_request_has_the_key_of_a_training_by_the_trainer():

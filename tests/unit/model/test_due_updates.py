@@ -1,5 +1,6 @@
 """Updates that are due: counted while another is pending, begun later, kept in snapshots."""
 
+import numpy as np
 import pytest
 
 from benchmarks.catching_up import train_all_due, train_larger
@@ -7,6 +8,7 @@ from model.learner import Learner
 from model.rounds import Domain
 from model.state.restore import restore
 from model.state.snapshot import COVERED, read_header, state_hash, to_bytes
+from model.training.schedule import ContextCounts
 from tests.support.builders import make_rounds, small_config, teach
 
 LENGTH = small_config().episode_length
@@ -115,28 +117,33 @@ def test_target_contexts_that_come_last_change_the_policy():
     rounds = make_rounds(learner.config, LENGTH)
     learner.observe_many(rounds)
     assert train_all_due(learner) == 1
-    before, contexts = learner.policy(), [round_.context + 1 for round_ in rounds]
+    seen, before = learner.context_counts, learner.policy()
+    contexts = np.stack([round_.context + 1 for round_ in rounds])
     learner.observe_contexts(range(LENGTH), Domain.TARGET, contexts)
-    assert train_all_due(learner, seen=0) == 1
+    assert train_all_due(learner, seen) == 1
     scores = [each.score_many(contexts, Domain.TARGET).mean for each in (before, learner.policy())]
     assert (scores[0] != scores[1]).any()
-    assert train_all_due(learner, seen=LENGTH) == 0
+    assert train_all_due(learner, learner.context_counts) == 0
 
 
-def test_online_rounds_with_a_target_context_each_cause_no_update_of_their_own():
+@pytest.mark.parametrize("ahead", [1, LENGTH, 3 * LENGTH])
+def test_rounds_with_a_target_context_each_cause_no_update_of_their_own(ahead):
+    """However late their rewards are."""
     learner = Learner(small_config(), seed=2)
-    outcomes = teach(learner, make_rounds(learner.config, LENGTH))
-    assert len(outcomes) == 1
-    for round_ in make_rounds(learner.config, LENGTH - 1, seed=1):
-        learner.observe_context(round_.reference, Domain.TARGET, round_.context)
-        assert learner.next_update(LENGTH) is None
-        learner.observe(round_)
-        assert learner.next_update(LENGTH) is None
+    assert len(teach(learner, make_rounds(learner.config, LENGTH))) == 1
+    seen = learner.context_counts
+    for round_ in make_rounds(learner.config, ahead, seed=1):
+        learner.observe_context(round_.reference, Domain.SOURCE, round_.context)
+        learner.observe_context(-1 - round_.reference, Domain.TARGET, round_.context)
+        assert learner.next_update(seen) is None
 
 
-def test_the_training_set_says_how_many_target_contexts_had_come():
-    learner = Learner(small_config(), seed=2)  # keeps 24 of them
+def test_the_training_set_says_how_many_contexts_had_come():
+    learner = Learner(small_config(), seed=2)  # keeps 24 of each domain
     teach(learner, make_rounds(learner.config, 2 * LENGTH - 1))
     learner.observe_many(make_rounds(learner.config, 1, seed=1))
     assert learner.pending is not None
-    assert learner.pending.data.target_count == 2 * LENGTH - 1
+    assert learner.pending.data.contexts == ContextCounts(2 * LENGTH - 1, 2 * LENGTH - 1)
+    back = restore(to_bytes(learner, 1)).pending
+    assert back is not None
+    assert back.data.contexts == ContextCounts(24, 24)
