@@ -19,7 +19,7 @@ from benchmarks.lab import accuracy, use_one_thread
 from benchmarks.worlds import WORLDS
 from model.config import system_config
 from model.learner import Learner
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from model.simulate import ClusterWorld, Draw
 from model.training.schedule import ContextCounts
 
@@ -34,7 +34,7 @@ class Trial:
     world: ClusterWorld
     source: Draw
     target: Draw
-    rounds: tuple[Round, ...]
+    rounds: tuple[RewardedRound, ...]
 
     @classmethod
     def drawn(cls, world: ClusterWorld, count: int, seed: int) -> "Trial":
@@ -42,7 +42,7 @@ class Trial:
         source, target = (world.draw(domain, count, "trial", seed) for domain in Domain)
         arms = np.random.default_rng(seed).integers(world.arm_count, size=count)
         rounds = tuple(
-            Round(
+            RewardedRound(
                 t,
                 Domain.SOURCE,
                 source.contexts[t],

@@ -1,4 +1,4 @@
-"""`make demo`: daband beside nlinucb on the simulated two-domain world, with a plot."""
+"""`make demo`: daband and nlinucb on the simulated two-domain world, with a plot."""
 
 import argparse
 from collections.abc import Sequence

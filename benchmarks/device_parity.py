@@ -12,7 +12,7 @@ import torch
 from model.config import BanditConfig
 from model.learner import Learner
 from model.randomness import generator
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 
 CONTEXTS = 100_000
 CLOSE = 1e-5
@@ -68,7 +68,7 @@ def _taught(config: BanditConfig) -> Learner:
     for t, context in enumerate(contexts):
         learner.observe_context(t, Domain.TARGET, context)
         learner.observe_context(t, Domain.SOURCE, context)
-        learner.observe(Round(t, Domain.SOURCE, context, t % 10, float(rng.integers(2))))
+        learner.observe(RewardedRound(t, Domain.SOURCE, context, t % 10, float(rng.integers(2))))
         learner.train()
     return learner
 

@@ -30,7 +30,7 @@ HEADER = LogHeader(
 
 
 def made_batches(count: int) -> Iterator[LoggedRounds]:
-    """A uniform log of so many rounds, never more than a batch of it in memory."""
+    """A uniform log of `count` rounds, with at most one batch in memory."""
     rng = np.random.default_rng(0)
     for start in range(0, count, ROUNDS):
         n = min(ROUNDS, count - start)

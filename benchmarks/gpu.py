@@ -172,7 +172,7 @@ def _shares_of_ucb(stages: dict[str, float]) -> Figures:
 
 
 def _stages(bench: Bench, policy: Policy, contexts: Floats) -> dict[str, float]:
-    """Seconds of each part by itself."""
+    """Seconds of each part, measured separately."""
     host = torch.from_numpy(contexts)
     held: Any = host.to(bench.device) if bench.is_cuda else contexts
     encode = policy._forward[Domain.SOURCE]

@@ -10,7 +10,7 @@ import torch
 from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
-from model.rounds import Domain, Doubles, Floats, Round
+from model.rounds import Domain, Doubles, Floats, RewardedRound
 from model.simulate import Draw, World
 from model.transfer.gate import Verdict
 from service import THREAD_VARIABLES
@@ -69,7 +69,7 @@ def _play_round(learner: Learner, world: World, source: Draw, t: int) -> float:
     learner.observe_context(t, Domain.SOURCE, context)
     reward = world.reward(float(source.expected[t, arm]), learner.seed, t)
     propensity = float(chosen.probabilities[0, arm])
-    learner.observe(Round(t, Domain.SOURCE, context, arm, reward, propensity))
+    learner.observe(RewardedRound(t, Domain.SOURCE, context, arm, reward, propensity))
     return float(source.expected[t].max() - source.expected[t, arm])
 
 
@@ -92,7 +92,7 @@ def accuracy(policy: Policy, draw: Draw, domain: Domain) -> float:
 
 
 def use_threads(count: int) -> None:
-    """So many threads for torch here, and for all of numerics in processes started from here on."""
+    """Set the threads of torch here, and of all numerics in processes started from now on."""
     torch.set_num_threads(count)
     for name in THREAD_VARIABLES:
         os.environ[name] = str(count)

@@ -81,7 +81,7 @@ def _size(received: bytes) -> int:
 
 
 def loaded(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Load:
-    """Ask for so many seconds, and until there is one answer; those that come later do not count."""
+    """Send requests for `seconds`, and at least until the first answer; later answers do not count."""
     load = Load()
     source = repeat(requests[0]) if len(requests) == 1 else iter(requests)
     callers = {each.fileno(): each for each in (_Connection(port) for _ in range(connections))}

@@ -137,7 +137,7 @@ def by_arms(repeats: int) -> Figures:
 
 
 def arm_cost(arms: int, repeats: int) -> float:
-    """CPU seconds of a decision among so many arms, from batches of 16: the least of some repeats."""
+    """CPU seconds of a decision among `arms` arms, from batches of 16: the best of some repeats."""
     config = system_config("linucb", arm_count=arms, context_shape=(SIZE,))
     policy = Learner(config, seed=1).policy()
     contexts = np.random.default_rng(0).standard_normal((16, SIZE)).astype(np.float32)

@@ -109,8 +109,8 @@ def made_events(experiment_id: str, spec: ExperimentSpec, count: int) -> Iterato
 def _payload(spec: ExperimentSpec, rng: np.random.Generator) -> bytes:
     shares = rng.dirichlet(np.ones(len(spec.arms)))
     floats = [tuple(values.tolist()) for values in (shares, rng.random(len(shares)), shares)]
-    said = DecisionPayload(spec.arms, floats[0], floats[1], floats[2], encoder_version=0)
-    return msgspec.json.encode(said)
+    content = DecisionPayload(spec.arms, floats[0], floats[1], floats[2], encoder_version=0)
+    return msgspec.json.encode(content)
 
 
 async def write_snapshot(database: Database, experiment: Experiment) -> SnapshotRecord:

@@ -159,8 +159,8 @@ def select(client: httpx.Client, name: str, rounds: int = 1) -> list[str]:
 
 def reward(client: httpx.Client, ids: list[str]) -> None:
     """Report a reward for each decision."""
-    told = [{"decision_id": each, "reward": float(random.random() < 0.5)} for each in ids]
-    client.post("/reward/batch", json={"rewards": told}).raise_for_status()
+    sent = [{"decision_id": each, "reward": float(random.random() < 0.5)} for each in ids]
+    client.post("/reward/batch", json={"rewards": sent}).raise_for_status()
 
 
 def latencies(client: httpx.Client, count: int) -> list[float]:
@@ -204,7 +204,7 @@ def all_trained_after(client: httpx.Client, names: list[str]) -> float:
 def compare_latencies(
     machine: Machine, client: httpx.Client, names: list[str], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Selects of one experiment alone and beside the idle ones, in turns."""
+    """Selects of one experiment alone and with the idle ones, alternately."""
     few: list[float] = []
     many: list[float] = []
     latencies(client, 200)

@@ -23,7 +23,7 @@ from model.encoders.base import domain_row
 from model.encoders.vectors import MLP
 from model.learner import Learner
 from model.randomness import generator
-from model.rounds import Domain, Floats, Round
+from model.rounds import Domain, Floats, RewardedRound
 
 SHAPES = {"d=784, 256 hidden": ((784,), (256,)), "d=32, 128·128 hidden": ((32,), (128, 128))}
 ARMS = 10
@@ -82,7 +82,7 @@ def _taught(config: BanditConfig, rounds: int, method_rng: str = "teach") -> Lea
     rng = generator(1, method_rng)
     contexts = rng.standard_normal((rounds, *config.context_shape)).astype(np.float32)
     for t, context in enumerate(contexts):
-        learner.observe(Round(t, Domain.SOURCE, context, t % ARMS, float(rng.integers(2))))
+        learner.observe(RewardedRound(t, Domain.SOURCE, context, t % ARMS, float(rng.integers(2))))
     return learner
 
 
@@ -137,7 +137,7 @@ def _growth(what: str, rounds: int, repeats: int) -> float:
 
     def action(learner: Learner) -> Callable[[], Any]:
         if what == "fold":
-            return lambda: learner.observe(Round(0, Domain.SOURCE, context[0], 1, 1.0))
+            return lambda: learner.observe(RewardedRound(0, Domain.SOURCE, context[0], 1, 1.0))
         policy = learner.policy()
         return lambda: policy.select_many(context, Domain.SOURCE, ["d"])
 
@@ -158,7 +158,7 @@ def _episode_milliseconds() -> float:
     rng = generator(5, "episode")
     for t, context in enumerate(rng.standard_normal((512, 32)).astype(np.float32)):
         learner.observe_context(t, Domain.TARGET, context + 1)
-        learner.observe(Round(t, Domain.SOURCE, context, t % ARMS, float(rng.integers(2))))
+        learner.observe(RewardedRound(t, Domain.SOURCE, context, t % ARMS, float(rng.integers(2))))
     assert learner.pending is not None
     return 1e3 * _seconds(learner.pending.run)
 

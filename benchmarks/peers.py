@@ -1,4 +1,4 @@
-"""Our linear bandit beside other libraries, in one process on one stream: decisions a second and regret.
+"""Our linear bandit and other libraries, in one process on one stream: decisions a second and regret.
 
     python -m benchmarks.peers [--rounds 6400] [--seeds 5] [--json FILE] [--quick]
 
@@ -54,7 +54,7 @@ class Player(Protocol):
 
 
 class Ours:
-    """A learner and the policy that it publishes after every batch; no exploration beside the bonus."""
+    """A learner and the policy that it publishes after every batch; it explores by the bonus only."""
 
     def __init__(self) -> None:
         values = {"arm_count": ARMS, "context_shape": (SIZE,), "episode_length": 10**9}
@@ -212,7 +212,7 @@ class Score:
 
 
 def measure(rounds: int, seeds: int) -> dict[str, dict[str, float]]:
-    """The figures of every library by its name, over streams of so many rounds."""
+    """The figures of every library by name, over streams of `rounds` rounds."""
     kinds: dict[str, Callable[[], Player]] = {
         OURS: Ours,
         STATISTICS: OurStatistics,

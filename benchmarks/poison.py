@@ -1,4 +1,4 @@
-"""What the worst experiments that are accepted do to a healthy one beside them.
+"""The effect of the worst accepted experiments on a healthy one.
 
 `python -m benchmarks.poison [--database sqlite]`: a service as it would run on one machine. A healthy experiment is
 played alone, then beside ten whose declarations lie just below the limits, each of which trains after

@@ -1,4 +1,4 @@
-"""What a request costs beside the least that a server can do, as ratios measured in one run.
+"""The cost of a request relative to a minimal server, as ratios measured in one run.
 
 `python -m benchmarks.serving [--json FILE] [--quick]`: servers on one core, the load on the other, all
 cases interleaved round by round; medians. Throughput is what a caller sees; the CPU time of the serving

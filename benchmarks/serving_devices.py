@@ -1,4 +1,4 @@
-"""The whole service on a GPU beside the same service on a CPU, as ratios measured in one run.
+"""The whole service on a GPU relative to the same service on a CPU, measured in one run.
 
     python -m benchmarks.serving_devices [--device cuda] [--json FILE] [--quick]
 

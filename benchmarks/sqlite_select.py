@@ -1,4 +1,4 @@
-"""CPU time of durable requests on SQLite, of one caller and of many, beside another build of the service.
+"""CPU time of durable requests on SQLite, of one caller and of many, compared with another build.
 
 `python -m benchmarks.sqlite_select OTHER`: `OTHER` is a checkout of the build to compare with, for example a
 `git worktree` of an earlier commit. Both run on the same core, in turn, round by round; the ratio is the

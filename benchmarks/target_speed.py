@@ -21,7 +21,7 @@ from benchmarks.lab import use_one_thread
 from model.bandit.policy import Policy
 from model.config import ContextKind, system_config
 from model.learner import Learner
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from service.codec.bodies import MediaType
 from service.deciding.policies import Served
 from service.experiment_spec import ExperimentSpec
@@ -96,7 +96,7 @@ def _policy(size: int, hidden: tuple[int, ...]) -> Policy:
     rng = np.random.default_rng(0)
     for t, context in enumerate(rng.standard_normal((512, size)).astype(np.float32)):
         learner.observe_context(t, Domain.TARGET, context)
-        learner.observe(Round(t, Domain.SOURCE, context, t % ARMS, float(t % 2)))
+        learner.observe(RewardedRound(t, Domain.SOURCE, context, t % ARMS, float(t % 2)))
         learner.train()
     assert learner.confidence is not None
     return learner.policy(1)
@@ -123,9 +123,9 @@ async def _posted(api: Api, path: str, content: bytes, accept: str) -> int:
     fast_path, exchange = api.app.fast_path, Exchange()
 
     url, state = path.encode() + b"?experiment=speed", {"services": api.services}
-    hot = fast_path.find(b"POST", url, headers, state)
-    assert hot is not None
-    fast_path.take(hot, content, exchange)
+    request = fast_path.find(b"POST", url, headers, state)
+    assert request is not None
+    fast_path.take(request, content, exchange)
     return (await exchange.answered)[0]
 
 

@@ -1,4 +1,4 @@
-"""What a training beside it does to the latency of `/select`, in one run of a real server.
+"""The effect of a training on the latency of `/select`, in one run of a real server.
 
 `python -m benchmarks.training_beside_serving [--training process thread] [--turns 6]`: `daband serve` on SQLite,
 as a user starts it. One caller asks for decisions at a steady rate all the time; meanwhile an

@@ -9,9 +9,9 @@ from typing import Protocol
 from loadtest.arrivals import Arrivals, Segment
 from loadtest.generator import Load
 from loadtest.generators import Played
+from loadtest.request_counts import Second, good_count
 from loadtest.sampling import Sampler
 from loadtest.service_under_test import ServiceUnderTest
-from loadtest.tally import Second, good_count
 from loadtest.traffic import Workload
 
 
@@ -125,8 +125,8 @@ def _stages(names: Sequence[str], played: Played) -> list[Stage]:
     stages, at = [], 0
     for name, segment in zip(names, played.load.segments, strict=True):
         end = at + segment.seconds
-        series = [played.tally.during(number, number + 1) for number in range(at, end)]
-        whole = played.tally.during(at, end)
+        series = [played.counts.during(number, number + 1) for number in range(at, end)]
+        whole = played.counts.during(at, end)
         stages.append(Stage(name, segment.rate, played.load.start + at, series, whole))
         at = end
     return stages

@@ -8,8 +8,8 @@ from loadtest.checks import Check, at_least, at_most
 from loadtest.histogram import Histogram, merged
 from loadtest.lost_events import compared, logged_ids
 from loadtest.patient_client import PatientClient
+from loadtest.request_counts import REFUSED, Second
 from loadtest.sampling import memory_slope
-from loadtest.tally import REFUSED, Second
 
 SLOPE_BOUND = 1.0  # MiB in ten minutes
 WARM_UP_SHARE = 0.25  # of a long run: caches fill, pools grow
@@ -43,11 +43,11 @@ def other_errors(stage: Stage) -> int:
 
 def without_retry_after(bench: Bench) -> int:
     """Refusals that do not say when to come again."""
-    return sum(played.tally.refused_without_retry_after for played in bench.runs)
+    return sum(played.counts.refused_without_retry_after for played in bench.runs)
 
 
 def growth(bench: Bench, stage: Stage) -> list[Check]:
-    """Whether latency and memory grow; nothing is said of a run that is too short to tell."""
+    """Whether latency and memory grow; a short run gives no figure."""
     if stage.seconds < LONG_SECONDS:
         return []
     return [latency_growth(stage), *memory_growth(bench, stage)]
@@ -80,7 +80,7 @@ def memory_growth(bench: Bench, stage: Stage) -> list[Check]:
 
 
 def learning(bench: Bench) -> list[Check]:
-    """Encoders were trained and snapshots published beside it all, or the run has missed its aim."""
+    """Encoders must be trained and snapshots published during the run."""
     with PatientClient(bench.service) as client:
         state = client.get(f"/experiments/{bench.workload.experiment}/state")
     return [

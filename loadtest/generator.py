@@ -1,4 +1,4 @@
-"""One generator: sends what is due when it is due, whatever became of the requests before."""
+"""One open-loop generator: sends each request when it is due, regardless of earlier ones."""
 
 import asyncio
 import math
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from loadtest.arrivals import Arrivals, Segment, Share, Times, due_times
 from loadtest.http_client import Answer, OnAnswer
-from loadtest.tally import Tally
+from loadtest.request_counts import RequestCounts
 from loadtest.traffic import Request, Traffic
 
 TICK = 0.001  # the event loop's timers are no finer
@@ -39,7 +39,7 @@ class Client(Protocol):
     """What a generator needs of a client."""
 
     def send(self, request: bytes, on_answer: OnAnswer, on_sent: Callable[[], None]) -> None:
-        """Send a request, and tell when it is on its way and what became of it."""
+        """Send a request; the callbacks get the time of sending and the answer."""
 
 
 class Generator:
@@ -58,34 +58,34 @@ class Generator:
         self._sleep = sleep
         self._unanswered = 0
 
-    async def play(self, load: Load, share: Share) -> Tally:
+    async def play(self, load: Load, share: Share) -> RequestCounts:
         """Send everything, however late, and wait for every answer."""
-        tally = Tally()
+        counts = RequestCounts()
         for due in load.due(share).tolist():
             await self._sleep_until(load.start + due)
-            self._send(tally, load.start, due)
+            self._send(counts, load.start, due)
         while self._unanswered:
             await self._sleep(TICK)
-        return tally
+        return counts
 
     async def _sleep_until(self, moment: float) -> None:
         while (left := moment - self._clock()) > 0:
             # Rounded up: a little late is counted, early would flatter.
             await self._sleep(math.ceil(left / TICK) * TICK)
 
-    def _send(self, tally: Tally, start: float, due: float) -> None:
+    def _send(self, counts: RequestCounts, start: float, due: float) -> None:
         request = self._traffic.next()
-        tally.note_due(due)
+        counts.note_due(due)
         self._unanswered += 1
         self._client.send(
             request.content,
-            partial(self._on_answer, tally, start, due, request),
-            lambda: tally.note_sent(self._clock() - start - due),
+            partial(self._on_answer, counts, start, due, request),
+            lambda: counts.note_sent(self._clock() - start - due),
         )
 
     def _on_answer(
-        self, tally: Tally, start: float, due: float, request: Request, answer: Answer
+        self, counts: RequestCounts, start: float, due: float, request: Request, answer: Answer
     ) -> None:
-        tally.note_answer(due, self._clock() - start, request.kind, answer)
+        counts.note_answer(due, self._clock() - start, request.kind, answer)
         self._traffic.understand(request, answer)
         self._unanswered -= 1

@@ -12,8 +12,8 @@ import uvloop
 from loadtest.arrivals import Share
 from loadtest.generator import Generator, Load
 from loadtest.http_client import HttpClient
+from loadtest.request_counts import RequestCounts
 from loadtest.service_under_test import ServiceUnderTest
-from loadtest.tally import Tally
 from loadtest.traffic import Caller, Traffic, Workload
 
 LEAD_SECONDS = 0.3  # for the load to reach every process before it starts
@@ -36,7 +36,7 @@ class Played:
     """What became of a load."""
 
     load: Load
-    tally: Tally
+    counts: RequestCounts
     cpu_shares: list[float] = field(default_factory=list)  # of a core, by generator
 
 
@@ -73,12 +73,12 @@ class Generators:
     def play(self, load: Load) -> Played:
         """Play a load with all of them, beginning in a moment."""
         started = replace(load, start=time.monotonic() + LEAD_SECONDS)
-        played = Played(started, Tally())
+        played = Played(started, RequestCounts())
         for _, pipe in self._children:
             pipe.send(started)
         for _, pipe in self._children:
-            tally, cpu_share = pipe.recv()
-            played.tally.merge(tally)
+            counts, cpu_share = pipe.recv()
+            played.counts.merge(counts)
             played.cpu_shares.append(cpu_share)
         return played
 
@@ -121,10 +121,10 @@ async def _generate(
     await client.close()
 
 
-async def _played(generator: Generator, load: Load, share: Share) -> tuple[Tally, float]:
+async def _played(generator: Generator, load: Load, share: Share) -> tuple[RequestCounts, float]:
     wall, cpu = time.monotonic(), time.process_time()
-    tally = await generator.play(load, share)
-    return tally, (time.process_time() - cpu) / (time.monotonic() - wall)
+    counts = await generator.play(load, share)
+    return counts, (time.process_time() - cpu) / (time.monotonic() - wall)
 
 
 def _prefix(share: Share) -> str:

@@ -65,7 +65,7 @@ class HttpClient:
         await asyncio.sleep(0)
 
     def send(self, request: bytes, on_answer: OnAnswer, on_sent: Callable[[], None]) -> None:
-        """Send a whole request; `on_sent` is told when it is on its way, `on_answer` its end."""
+        """Send a request; `on_sent` is called when it is sent, `on_answer` with its outcome."""
         if self._idle and not self._waiting:
             self._write(self._idle.pop(), request, on_answer, on_sent)
             return

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from loadtest.bench import Bench, Stage
 from loadtest.histogram import Histogram
+from loadtest.request_counts import Second, good_count
 from loadtest.sampling import MEBIBYTE, Sample
-from loadtest.tally import Second, good_count
 
 BINS = 200  # a long run is drawn in at most so many points
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}

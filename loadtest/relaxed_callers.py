@@ -1,4 +1,4 @@
-"""Callers of an experiment with relaxed durability, who remember which decisions they were given."""
+"""Callers of an experiment with relaxed durability that record their decisions."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class _Selected(msgspec.Struct):
 
 
 class RelaxedCallers:
-    """So many callers, each of whom asks again as soon as there is an answer; a lost connection ends one."""
+    """Closed-loop callers: each sends again after its answer and ends with its connection."""
 
     def __init__(self, url: str, callers: int = 32, timeout_seconds: float = 60.0) -> None:
         self._client = HttpClient(url, timeout_seconds=timeout_seconds, max_connections=callers)
@@ -52,7 +52,7 @@ class RelaxedCallers:
         await self._client.close()
 
     async def answered_more(self, count: int) -> None:
-        """Go on until so many more were answered."""
+        """Run until `count` more requests were answered."""
         goal = len(self.answered) + count
         await eventually(lambda: len(self.answered) >= goal)
 

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def played(outage_seconds: float | None, callers: int, bound: int) -> Loss:
-    """One run, with an outage of so long; none: the serving process is killed."""
+    """One run with an outage of this length; None: the serving process is killed."""
     with running_server(PostgresServer(**DURABLE_SETTINGS)) as postgres:
         await migrated(postgres.url())
         async with _asked(postgres.url(), callers, bound) as (service, asking):

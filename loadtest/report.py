@@ -15,8 +15,8 @@ from loadtest.bench import Bench, Stage
 from loadtest.checks import Check
 from loadtest.histogram import merged
 from loadtest.plots import draw
+from loadtest.request_counts import outcome_counts
 from loadtest.sampling import MEBIBYTE
-from loadtest.tally import outcome_counts
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9", "max")
 PACKAGES = ("uvicorn", "uvloop", "fastapi", "numpy", "torch", "sqlalchemy")
@@ -47,7 +47,7 @@ def facts(profile: str, bench: Bench, verdict: Verdict) -> dict[str, Any]:
         "service": bench.service.about,
         "workload": asdict(bench.workload),
         "machine": _machine(),
-        "lag_ms": merged(played.tally.lag for played in bench.runs).summary(),
+        "lag_ms": merged(played.counts.lag for played in bench.runs).summary(),
         "generator_cpu": max((max(played.cpu_shares) for played in bench.runs), default=0.0),
         "generators": max((len(played.cpu_shares) for played in bench.runs), default=0),
         "stages": [_stage(bench, stage) for stage in bench.stages],
@@ -82,18 +82,18 @@ def _stage(bench: Bench, stage: Stage) -> dict[str, Any]:
     }
 
 
-def markdown(told: Mapping[str, Any]) -> str:
+def markdown(result: Mapping[str, Any]) -> str:
     """The facts for people."""
-    lines = [f"# Load test `{told['profile']}`: {told['verdict']}", ""]
-    lines += [f"- invalid: {fault}" for fault in told["faults"]]
-    lines += _about(told)
-    if told["checks"]:
+    lines = [f"# Load test `{result['profile']}`: {result['verdict']}", ""]
+    lines += [f"- invalid: {fault}" for fault in result["faults"]]
+    lines += _about(result)
+    if result["checks"]:
         lines += ["", "| checked | figure | bound | |", "|---|---|---|---|"]
-        lines += [_check_row(check) for check in told["checks"]]
+        lines += [_check_row(check) for check in result["checks"]]
     lines += ["", _HEAD, "|---|" + "---|" * (_HEAD.count("|") - 2)]
-    lines += [_stage_row(stage) for stage in told["stages"]]
+    lines += [_stage_row(stage) for stage in result["stages"]]
     lines += ["", "Latencies in ms from the time at which a request was due, good answers only."]
-    lines += [f"- {moment:.0f} s: {what}" for moment, what in told["events"]]
+    lines += [f"- {moment:.0f} s: {what}" for moment, what in result["events"]]
     return "\n".join(lines) + "\n"
 
 
@@ -103,17 +103,17 @@ _HEAD = (
 )
 
 
-def _about(told: Mapping[str, Any]) -> list[str]:
-    machine, workload = told["machine"], told["workload"]
+def _about(result: Mapping[str, Any]) -> list[str]:
+    machine, workload = result["machine"], result["workload"]
     averages = ", ".join(f"{each:g}" for each in machine["load_average"])
-    lag = told["lag_ms"]
+    lag = result["lag_ms"]
     return [
-        f"- service: {told['service']}",
+        f"- service: {result['service']}",
         f"- workload: {workload['arms']} arms, contexts of {workload['size']} numbers as "
         f"{workload['body']}, {workload['selects_a_reward'] or 'no'} selects a reward",
         f"- machine: {machine['cores']} cores {machine['architecture']}, load average {averages} "
         f"at the end, {machine['date']}",
-        f"- generators: {told['generators']}, busiest {told['generator_cpu']:.0%} of a core, sent "
+        f"- generators: {result['generators']}, busiest {result['generator_cpu']:.0%} of a core, sent "
         f"late by p50 {lag.get('p50', 0):.2f}, p99 {lag.get('p99', 0):.2f}, "
         f"max {lag.get('max', 0):.1f} ms",
     ]
@@ -146,13 +146,13 @@ def _milliseconds(summary: Mapping[str, float], name: str) -> str:
 
 
 def write(folder: Path, profile: str, bench: Bench, verdict: Verdict) -> Path:
-    """Write report.md, report.json and report.png beside the service's logs; the first's path."""
+    """Write report.md, report.json and report.png next to the service's logs; returns the first path."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = facts(profile, bench, verdict)
-    (folder / "report.json").write_text(json.dumps(told, indent=1, ensure_ascii=False))
+    result = facts(profile, bench, verdict)
+    (folder / "report.json").write_text(json.dumps(result, indent=1, ensure_ascii=False))
     draw(bench, folder / "report.png", f"{profile}: {verdict.word}")
     for log in bench.service.logs.glob("*.log") if bench.service.logs else ():
         shutil.copy(log, folder)
     written = folder / "report.md"
-    written.write_text(markdown(told) + "\n![over time](report.png)\n")
+    written.write_text(markdown(result) + "\n![over time](report.png)\n")
     return written

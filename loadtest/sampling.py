@@ -1,4 +1,4 @@
-"""CPU time and memory of the processes under test, sampled beside the load."""
+"""CPU time and memory of the processes under test, sampled during the load."""
 
 import threading
 import time

@@ -47,7 +47,7 @@ class ServiceUnderTest:
 def running_already(
     url: str, database_url: str | None, process_id: int | None, headers: Mapping[str, str]
 ) -> ServiceUnderTest:
-    """A service that somebody else has started; it is watched if its process is named."""
+    """A service that is already running; it is sampled if its process is named."""
     processes = {} if process_id is None else {"service": tree(process_id)}
     about = f"service at {url}"
     return ServiceUnderTest(url, about, database_url, processes, headers=headers)

@@ -70,7 +70,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom requests are sent to, and the headers that say who sends them."""
+    """The server of the requests, and the caller's headers."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Trainings to order: experiments beside the measured one, fed until an encoder trains."""
+"""Starts trainings on demand: feeds other experiments until an encoder trains."""
 
 import time
 from collections.abc import Callable

@@ -20,13 +20,13 @@ def faults(runs: Iterable[Played], bounds: Bounds) -> list[str]:
 
 
 def _faults(played: Played, bounds: Bounds) -> list[str]:
-    found, tally = [], played.tally
-    due = sum(second.due for second in tally.seconds.values())
-    answered = sum(second.outcomes.total() for second in tally.seconds.values())
+    found, counts = [], played.counts
+    due = sum(second.due for second in counts.seconds.values())
+    answered = sum(second.outcomes.total() for second in counts.seconds.values())
     rates = ", ".join(f"{segment.rate:.0f}/s" for segment in played.load.segments)
-    if not due == tally.sent == answered:
-        found.append(f"at {rates}: {due} requests due, {tally.sent} sent, {answered} answered")
-    lag = tally.lag.quantile(0.99) if tally.lag.total else 0.0
+    if not due == counts.sent == answered:
+        found.append(f"at {rates}: {due} requests due, {counts.sent} sent, {answered} answered")
+    lag = counts.lag.quantile(0.99) if counts.lag.total else 0.0
     if lag > bounds.lag_seconds:
         found.append(
             f"at {rates}: 1 in 100 requests was sent {1e3 * lag:.1f} ms late or more, "

@@ -10,13 +10,13 @@ from alembic import context
 from sqlalchemy import Connection
 
 from service.storage.database import Database
-from service.storage.drivers.migrate import comparing, take_turn
+from service.storage.drivers.migrate import comparing, lock_migrations
 from service.storage.tables import metadata
 
 
 def run(connection: Connection) -> None:
     """Migrate on this connection, inside its transaction, one process at a time."""
-    take_turn(connection)
+    lock_migrations(connection)
     context.configure(
         connection=connection,
         target_metadata=metadata,

@@ -1,7 +1,7 @@
-"""What an experiment needs at most, in bytes and seconds, by its configuration alone.
+"""Upper estimates of the bytes and seconds that an experiment needs, from its configuration alone.
 
-The figures are upper estimates for one core of a CPU. They are made before anything is allocated, so
-that an experiment that no process could carry is refused when it is declared.
+The figures hold for one CPU core. They are made before anything is allocated, so that an experiment
+that no process could hold is refused when it is declared.
 """
 
 import math
@@ -17,38 +17,37 @@ from model.training.episode import STEPS_AT_ONCE
 FLOAT, DOUBLE = 4, 8
 # Rows of contexts and activations that one step holds: forward, kept for backward, gradients.
 COPIES_OF_ACTIVATIONS = 6
-COPIES_OF_BATCHES = (
-    6  # while contexts are augmented: noise, a mask and sums as large as the contexts
-)
+# While contexts are augmented: noise, a mask and sums as large as the contexts.
+COPIES_OF_BATCHES = 6
 COPIES_OF_WEIGHTS = 8  # before, after, gradients, two moments before and after, the message
 COPIES_OF_STATISTICS = 4  # sums, A, its factor and the inverse of that
-# Remembered contexts: as they come, those of one domain apart; vectors also in double precision.
+# Remembered contexts: all of them, and those of one domain; vectors also in double precision.
 COPIES_OF_IMAGES, COPIES_OF_VECTORS = 2, 4
-LIBRARY_BYTES = 256 << 20  # what the first update of a process loads and keeps
+LIBRARY_BYTES = 256 << 20  # libraries that the first update of a process loads
 ROUND_BYTES = 48  # a remembered round beside its context
 SAMPLED_BYTES = 8  # a context's reference
-# Of one core: matrix products, all other operations, the least time of a step.
+# One core: matrix products, all other operations, the minimum time of a step.
 MULTIPLICATIONS_A_SECOND = 8e9
 NUMBERS_A_SECOND = 5e7
 STEP_SECONDS = 2e-3
-# Multiplications for each number: of fitting scales, and of factoring a PCA's chunk.
+# Multiplications for each number: fitting scales, factoring a PCA's chunk.
 SCALING, FACTORING_A_CHUNK = 20.0, 10.0
-FACTORING_SECONDS = 5e-10  # of d³, for L⁻¹ and θ in double precision
+FACTORING_SECONDS = 5e-10  # times d³: L⁻¹ and θ in double precision
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Upper estimates; a policy is a part of what a snapshot holds."""
+    """Upper estimates; a policy is part of a snapshot."""
 
     snapshot_bytes: int
     policy_bytes: int
     learner_bytes: int
     update_bytes: int
     update_seconds: float
-    reward_seconds: float  # of folding one, on average
+    reward_seconds: float  # mean time to fold one reward
 
 
-# The fields of a configuration to look at when an estimate is too large, the weightiest first.
+# The configuration fields that drive each estimate, the strongest first.
 GROWS_WITH: dict[str, tuple[str, ...]] = {
     "snapshot_bytes": ("arm_count", "latent_size", "hidden_sizes"),
     "learner_bytes": ("context_shape", "rebuild_window", "reservoir_size", "latent_size"),
@@ -59,7 +58,7 @@ GROWS_WITH: dict[str, tuple[str, ...]] = {
 
 
 def estimated(config: BanditConfig, rounds: int | None = None) -> Budget:
-    """The budget of a configuration; with `rounds`, once the log holds at most so many events."""
+    """The budget of a configuration; `rounds` limits how many events the log holds."""
     size = network_size(config)
     memory = _Memory(config, rounds)
     statistics = DOUBLE * config.model_count * (size.latent + 1) * size.latent
@@ -116,13 +115,13 @@ def _update_seconds(config: BanditConfig, size: NetworkSize, memory: _Memory) ->
 
 
 def _reward_seconds(config: BanditConfig, size: NetworkSize) -> float:
-    """Every A is factored at the beginning of an episode and again under a new encoder."""
+    """Every A is factored at the start of an episode and again under a new encoder."""
     factored = 2 * config.model_count * size.latent**3
     return FACTORING_SECONDS * factored / config.episode_length
 
 
 def _fitting(config: BanditConfig, memory: _Memory) -> float:
-    """Multiplications to fit what is not learned by gradient: scales, or principal components."""
+    """Multiplications to fit scales or principal components, which no gradient learns."""
     inputs = memory.context_bytes // FLOAT
     rows = memory.rounds + 2 * memory.sampled
     if not kind_of(config).startswith("pca"):
@@ -132,5 +131,5 @@ def _fitting(config: BanditConfig, memory: _Memory) -> float:
 
 
 def _passes(config: BanditConfig) -> int:
-    """Batches that a step encodes: rounds of both domains, target contexts, and the teacher's."""
+    """Batches that a step encodes: rounds of both domains, target contexts, the teacher's batch."""
     return 3 + (config.consistency_weight > 0)

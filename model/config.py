@@ -1,4 +1,4 @@
-"""Every choice an experiment can make, validated, with symbol, meaning and unit."""
+"""The configuration of a bandit: every field validated, with symbol, meaning and unit."""
 
 import dataclasses
 import hashlib
@@ -61,13 +61,14 @@ def _field(
 
 
 REQUIRED = dataclasses.MISSING
-_LARGE = 10**300  # integers beyond it are no finite float
+_LARGE = 10**300  # larger integers do not fit a finite float
+ENSEMBLE = "committee"  # the stored name of the ensemble encoder
 INF = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditConfig:
-    """One bandit. A bad value is a ValueError that names the field."""
+    """The configuration of one bandit. A bad value raises a ValueError that names the field."""
 
     arm_count: int = _field(REQUIRED, "number of arms", symbol="K", bounds=(1, 100_000))
     context_shape: tuple[int, ...] = _field(REQUIRED, "shape of one context: (d,) or (C, H, W)")
@@ -87,7 +88,7 @@ class BanditConfig:
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
         1,
-        "most members of an ensemble (committee), which share φ(x) evenly",
+        "maximum of members of an ensemble (encoder committee), equal parts of φ(x)",
         symbol="T",
         bounds=(1, 64),
     )
@@ -217,7 +218,7 @@ class BanditConfig:
 
 
 def digest_of(values: Mapping[str, Any]) -> str:
-    """The digest of a configuration that is written down, also by a build that has fewer fields."""
+    """The digest of a stored configuration, also of one from a build with fewer fields."""
     return hashlib.sha256(_canonical(values).encode()).hexdigest()
 
 
@@ -226,7 +227,7 @@ def _canonical(values: Mapping[str, Any]) -> str:
 
 
 def _converted(name: str, value: Any, kind: Any) -> Any:
-    """The value in its declared type; int is a float, a list is a tuple, a bool is no number."""
+    """The value in its declared type: an int becomes a float, a list a tuple; a bool is not a number."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         try:
             return kind(value)
@@ -277,14 +278,14 @@ SYSTEMS: Mapping[str, Values] = {
     "daband-plus": {**_DABAND, "consistency_weight": 2.0},
 }
 
-# Vectors: the wider bonus earns more on the source, for each encoder that learns.
+# Vectors: for every learned encoder, a larger α earns more on the source.
 _WIDE: Values = {"alpha": 0.5}
-# No strength of alignment is right for all data sets. Members that differ in it err less together than
-# any one of them (model/encoders/ensemble.py), and so does an average over the last updates.
-# Augmentation keeps the few subjects from being learned by heart, the more the more it leaves out.
+# No single λ suits all data sets: members with different λ err less together than any one alone
+# (model/encoders/ensemble.py), and so does an average over the last updates. Augmentation prevents
+# memorising the few subjects.
 _ENSEMBLE: Values = {
     **_WIDE,
-    "encoder": "committee",
+    "encoder": ENSEMBLE,
     "tower_count": 8,
     "latent_size": 128,
     "hidden_sizes": (64, 64),
@@ -300,15 +301,15 @@ _ON_VECTORS: Mapping[str, Values] = {
     "daband-plus": _ENSEMBLE,
 }
 
-# Images: classes that nobody has pulled yet are found only with a wide bonus; many more contexts
-# are worth keeping, and the discriminator needs a slow start.
+# Images: only a large α finds arms that were never pulled. More contexts are worth keeping, and the
+# discriminator needs a slow start.
 _IMAGES: Values = {"alpha": 0.5, "batch_size": 128, "reservoir_size": 20_000}
 _ON_IMAGES: Mapping[str, Values] = {
     **dict.fromkeys(SYSTEMS, _IMAGES),
     "daband": {**_IMAGES, "divergence_ramp": 300},
     "daband-plus": {
         **_IMAGES,
-        # With a teacher, seeds agree more by strides in place of pools, and by its head (decision 0051).
+        # With a teacher, strides instead of pooling and its head reduce the variance over seeds (decision 0062).
         "encoder": "strided-conv",
         "batch_size": 112,
         "distil_head": True,
@@ -324,10 +325,10 @@ _ON_IMAGES: Mapping[str, Values] = {
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Something that earlier recipes did and no code does any more.
+    """A feature of earlier recipes that was removed.
 
-    `name` is that of a field that is gone, or says in words what training did. `mattered` tells by
-    the stored values whether an experiment learned otherwise because of it.
+    `name` is the name of a removed field, or describes the feature. `mattered` says, from the stored
+    values, whether an experiment used it.
     """
 
     name: str
@@ -337,7 +338,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What each method means: its values for all contexts, for vectors and for images."""
+    """The configuration values of each method: for all contexts, for vectors and for images."""
 
     version: int
     systems: Mapping[str, Values]
@@ -362,16 +363,16 @@ def _balanced_classes(values: Values) -> bool:
     return bool(values.get("balance_classes")) and values["divergence_weight"] > 0
 
 
-def _weighed_members(values: Values) -> bool:
-    return bool(values["encoder"] == "committee")
+def _weighted_members(values: Values) -> bool:
+    return bool(values["encoder"] == ENSEMBLE)
 
 
 def _convolved(values: Values) -> bool:
     return len(values["context_shape"]) == 3 and values["encoder"] in _CONVOLUTIONS
 
 
-# Raise the version with every change of what a method means, in the tables above or in what training
-# does with them. Add to `retired` what no code does any more: experiments keep what they began with.
+# Raise the version whenever a method changes, in the tables above or in training. Add removed features to
+# `retired`: experiments keep the recipe that they started with.
 RECIPE = Recipe(
     2,
     SYSTEMS,
@@ -379,14 +380,14 @@ RECIPE = Recipe(
     _ON_IMAGES,
     retired=(
         Retired("balance_classes", 2, _balanced_classes),
-        Retired("weights by agreement", 2, _weighed_members),
+        Retired("weights by agreement", 2, _weighted_members),
         Retired("bfloat16 convolutions", 2, _convolved),
     ),
 )
 
 
 def system_config(name: str, **values: Any) -> BanditConfig:
-    """What a named system means today."""
+    """The configuration of a named system by today's recipe."""
     return RECIPE.config(name, **values)
 
 
@@ -400,17 +401,17 @@ class StoredConfig:
 
 @dataclass(frozen=True, slots=True)
 class CarriedOver:
-    """A stored configuration as this build runs it; `lost` names what no code does any more."""
+    """A stored configuration as this build runs it; `lost` names the removed features that it used."""
 
     config: BanditConfig
     lost: tuple[str, ...] = ()
 
 
 def carried_over(stored: StoredConfig, recipe: Recipe = RECIPE) -> CarriedOver:
-    """Read a stored configuration without the fields that are gone.
+    """Read a stored configuration without the removed fields.
 
-    What is gone is lost where it mattered, or where no rule says whether it did. An unknown field
-    of a later recipe is a ValueError.
+    A removed feature is lost if it mattered, or if no rule says whether it did. An unknown field of a
+    later recipe raises ValueError.
     """
     rules = [each for each in recipe.retired if each.since > stored.recipe]
     lost = [each.name for each in rules if each.mattered(stored.values)]
@@ -423,6 +424,6 @@ def carried_over(stored: StoredConfig, recipe: Recipe = RECIPE) -> CarriedOver:
 
 
 def without_retired(values: Values, recipe: Recipe = RECIPE) -> dict[str, Any]:
-    """The values of the fields that are not retired: what serves needs no more than those."""
+    """The values without retired fields, which serving does not need."""
     retired = {each.name for each in recipe.retired}
     return {name: value for name, value in values.items() if name not in retired}

@@ -1,10 +1,10 @@
 """The learner: a pure fold of rounds into (encoder, A, b, θ).
 
-Its state is a function of the configuration, the seed and what was folded, in order. Every
-`episode_length` source rewards an encoder update falls due: `pending` then holds its training
-set, frozen at that moment. An update that falls due while another is pending stays due until
-`begin_update`. `train` computes the update without touching the learner (it may run
-elsewhere while folding goes on), and `conclude` makes its outcome part of the state.
+Its state depends only on the configuration, the seed and the folded rounds in order. After every
+`episode_length` source rewards an encoder update is due: `pending` holds its frozen training set. An
+update that falls due while another is pending stays due until `begin_update`.
+`train` computes the update without touching the learner, so it may run elsewhere while folding goes
+on. `conclude` makes its outcome part of the state.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from model.rounds import (
     Floats,
     Integers,
     Phase,
-    Round,
+    RewardedRound,
     RoundBlock,
     checked_contexts,
     checked_domain,
@@ -52,9 +52,9 @@ _DISTILLED = 2048  # target contexts that the target's θ is fitted on
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an encoder update: what was trained, its loss terms and the gate's verdict.
+    """The result of an encoder update: new networks, loss terms and the gate's verdict.
 
-    `encoded`: the training set's rounds under the new encoder, where it ran in this process.
+    `encoded`: the training set's rounds under the new encoder, if the update ran in this process.
     """
 
     episode: int
@@ -66,7 +66,7 @@ class Outcome:
 
 
 class TrainingJob(EpisodeInputs):
-    """An encoder update that is due; `run` is pure: where it runs is all the same."""
+    """A due encoder update. `run` is pure, so it may run in any process."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ class Learner:
 
     @property
     def rounds_to_update(self) -> int:
-        """How many more rewards the current episode takes, at least 1."""
+        """How many rewards are left until the episode is full, at least 1."""
         return self.config.episode_length - self.progress.rewards_in_episode
 
     @property
@@ -198,21 +198,21 @@ class Learner:
         elif not self.progress.due_updates:
             self.covered_episodes -= 1
 
-    def observe(self, round_: Round) -> None:
-        """Fold one reward with the current encoder's φ of its context; bad input changes nothing."""
+    def observe(self, round_: RewardedRound) -> None:
+        """Fold one reward under the current encoder; invalid input changes nothing."""
         block = _block_of(self._checked(round_))
         self._fold(block, self._encoded(block))
 
-    def observe_many(self, rounds: Iterable[Round]) -> None:
-        """`observe` each in turn; the result does not depend on how a stream is cut."""
+    def observe_many(self, rounds: Iterable[RewardedRound]) -> None:
+        """`observe` each round in order."""
         for round_ in rounds:
             self.observe(round_)
 
     def observe_block(self, block: RoundBlock, latents: Floats | None = None) -> None:
-        """`observe` each round of a block in turn, to the bit, at a fraction of the cost.
+        """`observe` each round of a block in order: the same bits at a fraction of the cost.
 
-        A block that is not good in all of its rounds changes nothing. `latents` (n, d): φ of their
-        contexts, where a caller who needs no exact repetition already has it.
+        A block with an invalid round changes nothing. `latents` (n, d) are φ of the contexts, for a
+        caller that already has them and needs no exact repetition.
         """
         if not len(block):
             return
@@ -233,7 +233,7 @@ class Learner:
         self.contexts[domain].add(np.array([reference]), checked[None])
 
     def observe_decided(self, references: Integers, domain: Domain, contexts: Floats) -> None:
-        """`observe_context` of each of the contexts (n, *shape) in turn, to the bit."""
+        """`observe_context` of each context (n, *shape) in order, with the same bits."""
         self._check_shape(contexts, len(references))
         self.contexts[checked_domain(domain)].add(references, checked_rows(contexts))
 
@@ -264,9 +264,9 @@ class Learner:
         return outcome
 
     def conclude(self, outcome: Outcome) -> None:
-        """End the pending update: an accepted encoder is activated, the last good one stays otherwise.
+        """End the pending update: activate an accepted encoder, otherwise keep the present one.
 
-        Under a manual gate even an accepted one waits for a person, who may `activate` it.
+        Under a manual gate an accepted encoder is not activated here; an operator may `activate` it.
         """
         self.dismiss(outcome.episode)
         if outcome.verdict.is_accepted and self.config.gate is GateRule.AUTO:
@@ -281,9 +281,9 @@ class Learner:
     def activate(
         self, networks: Networks, moments: Moments, encoded: EncodedRounds | None = None
     ) -> None:
-        """Serve these networks from here on, with A and b rebuilt under them (unless `keep`).
+        """Serve these networks from now on, with A and b rebuilt under them (unless `keep`).
 
-        `encoded`: rounds under these networks; of use if they are the ones remembered now.
+        `encoded`: rounds under these networks; used if they are exactly the remembered rounds.
         """
         self.networks, self.moments = networks, moments
         self.encoder_version += 1
@@ -304,7 +304,7 @@ class Learner:
 
     @property
     def confidence(self) -> Confidence | None:
-        """How far decisions on the target can be trusted, as it was when the encoder was activated."""
+        """The confidence model of target decisions, fitted when the encoder was activated."""
         if self._to_judge is not None:
             self.confidence = Confidence.fitted(*self._to_judge, self.config)
         return self._confidence
@@ -314,7 +314,7 @@ class Learner:
         self._confidence, self._to_judge = found, None
 
     def judging(self) -> JudgingJob | None:
-        """What judges the transfer of the present encoder; None before both domains have been seen."""
+        """The job that judges the present encoder's transfer; None before both domains have been seen."""
         rounds = self.window.batch()
         held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(MOST)
         target = self.contexts[Domain.TARGET].last(MOST)
@@ -332,7 +332,7 @@ class Learner:
         )
 
     def transfer(self) -> TransferReport | None:
-        """How well the source carries over by now; None before both domains have been seen."""
+        """The present transfer report; None before both domains have been seen."""
         job = self.judging()
         return None if job is None else job.run().report
 
@@ -346,12 +346,12 @@ class Learner:
         return Policy(self.config, self.seed, encoder, factors, names, self.confidence)
 
     def _judged(self, encoded: EncodedRounds) -> tuple[Doubles, HeldOut, Doubles]:
-        """What the present encoder's confidence is fitted to: some latents of all three kinds."""
+        """The inputs of `Confidence.fitted`: latents of source, held-out and target contexts."""
         target = self.contexts[Domain.TARGET].last(MOST_LATENTS)
         rounds, latents = encoded.rounds, _doubles(encoded.latents)
         held_out = np.flatnonzero(rounds.is_held_out & ~rounds.is_target)[-2 * MOST_LATENTS :]
         source = latents[~rounds.is_held_out & ~rounds.is_target][-MOST_LATENTS:]
-        # By the θ of the target, whose decisions are to be trusted or not.
+        # By the target's θ: the confidence is about target decisions.
         predicted = latents[held_out] @ self.statistics.factors().target_theta.T
         judged = HeldOut(
             latents[held_out], predicted, rounds.arms[held_out], rounds.rewards[held_out]
@@ -370,7 +370,7 @@ class Learner:
         return latents
 
     def _fold(self, block: RoundBlock, latents: Floats) -> None:
-        """Fold rounds that reach at most to the end of the episode."""
+        """Fold rounds of one episode."""
         self.statistics.fold(latents, block.arms, block.rewards)
         first = sum(self.reward_counts.values()) + 1
         target_count = int(np.count_nonzero(block.is_target))
@@ -391,7 +391,7 @@ class Learner:
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
 
-    def _checked(self, round_: Round) -> Round:
+    def _checked(self, round_: RewardedRound) -> RewardedRound:
         config, domain = self.config, checked_domain(round_.domain)
         if domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
@@ -402,7 +402,9 @@ class Learner:
             raise ValueError(f"context: expected shape {config.context_shape}")
         arm = 0 if config.is_joint else _checked_arm(round_.arm, config.arm_count)
         reward = checked_reward(round_.reward)
-        return Round(round_.reference, domain, context, arm, reward, float(round_.propensity))
+        return RewardedRound(
+            round_.reference, domain, context, arm, reward, float(round_.propensity)
+        )
 
     def _checked_block(self, block: RoundBlock) -> RoundBlock:
         config = self.config
@@ -429,7 +431,7 @@ class Learner:
             raise ValueError(f"contexts: expected {count} of {self.config.context_shape}")
 
 
-def _block_of(round_: Round) -> RoundBlock:
+def _block_of(round_: RewardedRound) -> RoundBlock:
     return RoundBlock(
         references=np.array([round_.reference]),
         is_target=np.array([round_.domain is Domain.TARGET]),
@@ -441,7 +443,7 @@ def _block_of(round_: Round) -> RoundBlock:
 
 
 def _extremes(values: Doubles | Integers) -> tuple[float, float]:
-    """The least and the greatest of the values; NaN if one of them is, and then no bound holds."""
+    """The minimum and maximum of the values; NaN if any value is NaN, so that no bound holds."""
     return float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
 
 

@@ -1,7 +1,7 @@
-"""What the learner remembers of the log: a window of rounds and reservoirs of contexts.
+"""The learner's memory of the log: a window of rounds and reservoirs of contexts.
 
-Both are bounded, and both are functions of the log and the seed. Contexts live on the learner's
-device, so that training and rebuilding gather them without copies from the host.
+Both are bounded and depend only on the log and the seed. Contexts live on the learner's device, so
+that training and rebuilding need no copies from the host.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from torch import Tensor
 from model.randomness import NumberedDraws
 from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
-FIRST_ROWS = 64  # of a block that doubles as it grows
+FIRST_ROWS = 64  # initial rows of a block, which doubles as it grows
 
 
 class ContextRows:
@@ -56,7 +56,7 @@ class ContextRows:
 
     def _hold(self, values: Tensor) -> None:
         self.values, self._length = values, len(values)
-        # The same memory: a few rows are written at a fraction of the cost of torch's calls.
+        # A numpy view of the same memory: writing a few rows costs much less than through torch.
         self._on_host: Floats | None = values.numpy() if values.device.type == "cpu" else None
 
 
@@ -116,7 +116,7 @@ class RoundWindow:
         self.count = 0
         self._next = 0
         self.contexts = ContextRows(capacity, shape, device)
-        # Each a growing block of the contexts' length.
+        # Each column grows with the contexts.
         self._columns: dict[str, NDArray[Any]] = {
             name: np.zeros(FIRST_ROWS, dtype=kind) for name, kind in COLUMNS.items()
         }
@@ -160,7 +160,7 @@ class RoundWindow:
         )
 
     def holds(self, rounds: RoundBatch) -> bool:
-        """Whether it consists of exactly these rounds."""
+        """Whether the window consists of exactly these rounds."""
         if len(self) != len(rounds):
             return False
         return np.array_equal(self._columns["references"][self._order()], rounds.references)
@@ -188,7 +188,7 @@ class ContextSample:
 
 
 class Reservoir:
-    """A uniform sample of all contexts seen of a domain; which one goes depends on (seed, count)."""
+    """A uniform sample of a domain's contexts; the replaced one depends on (seed, count) alone."""
 
     def __init__(
         self, capacity: int, shape: tuple[int, ...], device: torch.device, seed: int, name: str
@@ -201,7 +201,7 @@ class Reservoir:
 
     def add(self, references: Integers, contexts: Floats) -> None:
         """Offer contexts (n, *shape) to the sample, in order."""
-        chosen: dict[int, int] = {}  # rows of the sample, and the last context to take each
+        chosen: dict[int, int] = {}  # row of the sample → index of the last context that takes it
         for index in range(len(references)):
             row = self._row_of_next()
             if row < self.capacity:
@@ -216,13 +216,12 @@ class Reservoir:
         self.contexts.put(rows, contexts[kept])
 
     def _row_of_next(self) -> int:
-        """Where the next context goes; beyond the capacity, nowhere."""
+        """The row of the next context; a row beyond the capacity means that it is dropped."""
         row = self.count
         self.count += 1
         return row if row < self.capacity else self._draws.derived_seed(self.count) % self.count
 
     def sample(self) -> ContextSample:
-        """A copy of the sample."""
         contexts = self.contexts.values[: len(self.references)].clone()
         return ContextSample(contexts, np.array(self.references, dtype=np.int64))
 
@@ -239,12 +238,12 @@ class Reservoir:
 
 
 class HeldOutRounds:
-    """Which rounds are kept from training to judge encoders."""
+    """Decides which rounds are held out from training to judge encoders."""
 
-    def __init__(self, seed: int, share: float) -> None:
+    def __init__(self, seed: int, fraction: float) -> None:
         self._draws = NumberedDraws(seed, "holdout")
-        self._share = share
+        self._fraction = fraction
 
     def among(self, first: int, count: int) -> Booleans:
-        """Of so many rounds from the number `first` on, (count,)."""
-        return self._draws.uniforms(first, count) < self._share
+        """Whether each of `count` rounds, numbered from `first`, is held out, (count,)."""
+        return self._draws.uniforms(first, count) < self._fraction

@@ -1,6 +1,6 @@
 """Random numbers without state: each is a function of the experiment's seed and a name.
 
-Nothing has to be saved to go on after a restart, and no draw depends on another.
+A restart needs no saved generator state, and no draw depends on another.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _SCALE = 2.0**-53
 _SEPARATOR = "\x1f"
 _MASK = 2**64 - 1
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-# For arrays, made once: a small batch pays for every number of numpy's that is made for it.
+# Constants for arrays, made once: for a small batch, creating numpy scalars is a notable cost.
 _FIRST_KEY, _SECOND_KEY = np.uint64(_FIRST), np.uint64(_SECOND)
 _11, _27, _30, _31 = (np.uint64(bits) for bits in (11, 27, 30, 31))
 
@@ -30,7 +30,7 @@ def derived_seed(seed: int, *names: object) -> int:
 
 
 class NumberedDraws:
-    """`uniform` and `derived_seed` of (seed, *names, number) for many numbers, at a fraction of the cost."""
+    """`uniform` and `derived_seed` of (seed, *names, number), faster for many numbers."""
 
     def __init__(self, seed: int, *names: object) -> None:
         text = _SEPARATOR.join((str(seed), *map(str, names), ""))
@@ -41,7 +41,7 @@ class NumberedDraws:
         return (self._digest(number) >> 11) * _SCALE
 
     def uniforms(self, first: int, count: int) -> Doubles:
-        """`uniform` of so many numbers from `first` on, (count,)."""
+        """`uniform` of `count` consecutive numbers from `first`, (count,)."""
         copied, digests = self._prefix.copy, []
         for number in range(first, first + count):
             hashed = copied()
@@ -76,9 +76,9 @@ def bytes_key(content: bytes) -> int:
 
 
 class KeyedUniforms:
-    """Numbers in [0, 1), one a 64-bit key, a function of the seed and the key alone.
+    """Maps 64-bit keys to numbers in [0, 1) that depend on the seed and the key alone.
 
-    The SplitMix64 finaliser, so that whole arrays of keys cost a few operations.
+    It uses the SplitMix64 finaliser, which is cheap on whole arrays.
     """
 
     def __init__(self, seed: int, purpose: str) -> None:
@@ -111,8 +111,4 @@ def _mixed_array(values: Keys) -> Keys:
 
 
 def _digest(seed: int, names: tuple[object, ...]) -> int:
-    return _hashed(_SEPARATOR.join((str(seed), *map(str, names))))
-
-
-def _hashed(text: str) -> int:
-    return bytes_key(text.encode())
+    return bytes_key(_SEPARATOR.join((str(seed), *map(str, names))).encode())

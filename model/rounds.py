@@ -1,4 +1,4 @@
-"""Frozen values that cross the border of the model: domains, rounds, scores, selections."""
+"""The model's input and output values: domains, rounds, scores, selections."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Keys = NDArray[np.uint64]
 
 _FLOAT32 = np.dtype(np.float32)
 HUGE = 1e15  # squares of values up to here stay inside float32
-_FAR_FROM_OVERFLOW = 1e37  # as a sum of squares in float32, however it is rounded
+_FAR_FROM_OVERFLOW = 1e37  # a float32 sum of squares below it cannot have overflowed
 
 
 class Domain(StrEnum):
@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class RewardedRound:
     """One decision with its reward, as the learner folds it.
 
     `reference` names the round's context in the event log (any integer that grows with the log).
@@ -52,7 +52,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundBlock:
-    """Rounds in log order as columns: `contexts` (n, *shape), everything else (n,); see `Round`."""
+    """Rounds in log order as columns: `contexts` (n, *shape), everything else (n,); see `RewardedRound`."""
 
     references: Integers
     is_target: Booleans
@@ -89,10 +89,10 @@ class Selection(NamedTuple):
 
 
 class TargetSelection(NamedTuple):
-    """Best arms (n,) without exploration, their exact probabilities (n, K), the scores behind them
+    """Best arms (n,) without exploration, with exact probabilities (n, K) and scores.
 
-    and how far each is supported by aligned source data (n,), between 0 and 1. In the rows `tied`
-    several arms are the best; in the others the arm has probability 1.
+    `confidence` (n,), between 0 and 1, says how far aligned source data supports each choice. In the
+    rows `tied` several arms are best; in all other rows the arm has probability 1.
     """
 
     arms: Integers
@@ -103,10 +103,10 @@ class TargetSelection(NamedTuple):
 
 
 def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
-    """Contexts as a float32 array of trailing shape `shape`; ValueError if they are no such thing.
+    """Contexts as a float32 array of trailing shape `shape`; ValueError if they cannot be converted.
 
-    Finiteness is checked after the cast: 1e39 is finite as a float64 and infinite as a float32.
-    Values so large that their squares overflow are limited to ±HUGE: no encoder tells them apart.
+    Finiteness is checked after the cast: 1e39 is finite as float64 and infinite as float32. Values
+    whose squares overflow are limited to ±HUGE: no encoder distinguishes them.
     """
     if isinstance(contexts, np.ndarray) and contexts.dtype is _FLOAT32:
         array: Floats = contexts
@@ -114,18 +114,18 @@ def checked_contexts(contexts: object, shape: tuple[int, ...]) -> Floats:
         array = _as_float32(contexts, shape)
     if array.shape[array.ndim - len(shape) :] != shape or array.ndim < len(shape):
         raise ValueError(f"context: expected trailing shape {shape}, got {array.shape}")
-    # One product tells in nearly every case; only an overflow of the squares needs a closer look.
-    if not math.isfinite(_sum_of_squares(array)):
+    # One product is enough in nearly every case; only an overflow of the squares needs a full check.
+    if not math.isfinite(float(np.vdot(array, array))):
         if not np.isfinite(array).all():
-            raise ValueError("context: holds NaN, infinity or a value beyond float32")
+            raise ValueError("context: contains NaN, infinity or a value beyond float32")
         array = array.clip(-HUGE, HUGE)
     return array
 
 
 def checked_rows(contexts: Floats) -> Floats:
-    """`checked_contexts` of each row (n, *shape) by itself: no row has a say in what another becomes."""
+    """`checked_contexts` of each row (n, *shape) independently of the others."""
     flat = contexts.reshape(len(contexts), -1)
-    # Rows far from overflow are as they should be; the few others are looked at one by one.
+    # Rows far from overflow need no change; the few others are checked one by one.
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.vecdot(flat, flat)
     if np.maximum.reduce(squares) < _FAR_FROM_OVERFLOW:  # false where one is NaN
@@ -144,12 +144,8 @@ def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:
         raise ValueError(f"context: not an array of numbers of shape {shape}") from error
 
 
-def _sum_of_squares(array: Floats) -> float:
-    return float(np.vdot(array, array))
-
-
 def checked_domain(domain: object) -> Domain:
-    """The domain, also from its name; ValueError if there is no such domain."""
+    """The domain, or the domain of this name; ValueError if unknown."""
     try:
         return Domain(domain)  # type: ignore[arg-type]
     except ValueError:

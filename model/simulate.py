@@ -32,9 +32,9 @@ class ClusterWorld:
     """K classes of two clusters each (so no linear rule is best), one class an arm.
 
     The target is the source rotated, scaled, shifted and bent by `shift` (0 = the same domain,
-    1 = strong), then moved `gap` away (5 leaves no overlap). With `permuted`, each class of the target
-    pays another arm than in the source. `target_prior` changes the class balance of the target. `graded` rewards pay
-    near arms a little instead of 1 for the best and 0 for the others.
+    1 = strong), then moved `gap` away (5 leaves no overlap). `permuted` changes the best arm of each
+    target class. `target_prior` sets the class balance of the target. `graded` rewards also pay arms
+    next to the best one a little.
     """
 
     seed: int
@@ -68,7 +68,7 @@ class ClusterWorld:
         return Draw(contexts.astype(np.float32), self._payoffs()[classes])
 
     def reward(self, expected: float, seed: int, *names: object) -> float:
-        """The reward that a choice pays: its expectation, there is no noise."""
+        """The reward of a choice: its expectation, without noise."""
         return expected
 
     def _centers(self) -> Doubles:
@@ -98,15 +98,15 @@ class ClusterWorld:
 
 def _rotation(planes: Doubles, angle: float) -> Doubles:
     """Rotation by `angle` in the size // 2 planes that consecutive columns span."""
-    turned = planes.copy()
+    rotated = planes.copy()
     cosine, sine = np.cos(angle), np.sin(angle)
     for i in range(0, planes.shape[1] - 1, 2):
         first, second = planes[:, i], planes[:, i + 1]
-        turned[:, i], turned[:, i + 1] = (
+        rotated[:, i], rotated[:, i + 1] = (
             cosine * first + sine * second,
             cosine * second - sine * first,
         )
-    return np.asarray(turned @ planes.T)
+    return np.asarray(rotated @ planes.T)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ ALERTS, RECORDINGS = FOLDER / "alert.rules.yml", FOLDER / "recording.rules.yml"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """When somebody is told; `lasting` is how long the expression must hold."""
+    """An alert; `lasting` is how long the expression must hold before it fires."""
 
     name: str
     expr: str

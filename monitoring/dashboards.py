@@ -72,7 +72,7 @@ def _panel(panel: Panel) -> AnyPanel:
 
 
 def _thresholds(limit: float | None) -> dashboard.ThresholdsConfig:
-    """Said in every panel: Grafana's own turn red at 80, whatever is shown."""
+    """Set in every panel: Grafana's defaults turn red at 80."""
     steps = [Threshold(color="green")]
     if limit is not None:
         steps.append(Threshold(value=limit, color="red"))

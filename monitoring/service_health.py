@@ -58,7 +58,7 @@ SERVICE_HEALTH = Board(
             "Quantiles are interpolated inside buckets.",
         ),
         Panel(
-            "Requests at work",
+            "Requests in flight",
             Unit.COUNT,
             (Query("sum(daband_requests_in_flight)", "in flight"),),
             "Beyond DABAND_MAX_IN_FLIGHT, and under load earlier, a process refuses more.",

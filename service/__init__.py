@@ -2,9 +2,9 @@
 
 import os
 
-# Before numpy and torch load: one thread a process. Small matrices are no faster on more, serving
-# and training would take each other's cores, and the same log must give the same bytes whatever
-# number of cores a machine has. Set the variables yourself to choose otherwise.
+# Before numpy and torch load: one thread per process. More threads do not speed up small matrices,
+# serving and training would compete for cores, and the same log must give the same bytes on any number
+# of cores. Variables that are already set win.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 for _variable in THREAD_VARIABLES:
     os.environ.setdefault(_variable, "1")

@@ -1,4 +1,4 @@
-"""The one place where everything is built and put together."""
+"""The composition root: builds all parts and connects them."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -71,43 +71,43 @@ from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from service.storage.transfers import Transfers
 
-# What publishing may take of a trainer's time, inside a serving process and in one of its own.
-INSIDE_SHARE, ALONE_SHARE = 0.1, 0.5
+# The fraction of a trainer's time for publishing, inside a serving process and in its own process.
+INSIDE_FRACTION, ALONE_FRACTION = 0.1, 0.5
 
 log = logging.getLogger(__name__)
 
 
 class OutdatedSchemaError(Exception):
-    """The database's schema is not the one that this version needs: run `daband migrate`."""
+    """The database schema is not the one that this version needs: run `daband migrate`."""
 
     def __init__(self) -> None:
         super().__init__(type(self).__doc__)
 
 
 class AppState(TypedDict):
-    """What the server hands on to every request."""
+    """The server's state, available to every request."""
 
     services: Services
 
 
 class ServiceApp(FastAPI):
-    """FastAPI behind our middleware, and the fast path beside it."""
+    """FastAPI behind our middleware, with the fast path beside it."""
 
     middleware_app: ASGIApp
     shedding: Shedding
     fast_path: FastPath
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the middleware; what it does not answer comes to `without_middleware`."""
+        """Run the middleware, which calls `without_middleware` for requests that it does not answer."""
         await self.middleware_app(scope, receive, send)
 
     async def without_middleware(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """FastAPI as it is."""
+        """FastAPI without our middleware."""
         await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None) -> ServiceApp:
-    """The service as an ASGI app; nothing is opened before its lifespan begins."""
+    """The service as an ASGI app; it opens nothing before its lifespan begins."""
     settings = settings or Settings()
     metrics, readiness, keys = Metrics(), Readiness(), KeyRing()
 
@@ -147,7 +147,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
 def _add_middleware(
     app: ServiceApp, settings: Settings, metrics: Metrics, readiness: Readiness, keys: KeyRing
 ) -> None:
-    """Put what every request passes around the app: the last added is the first passed."""
+    """Wrap the app in middleware; the last added runs first."""
     problems = Problems(metrics)
     problems.install(app)
     limit = ConcurrencyLimit(LoadLimits(settings.max_in_flight, settings.overload_seconds))
@@ -158,11 +158,11 @@ def _add_middleware(
         settings.max_upload_bytes,
     )
     outermost = app.build_middleware_stack()
-    # It would answer a crash in its own words; `RequestScope` does so in ours.
+    # `RequestScope` answers crashes as problems instead of Starlette's middleware.
     assert isinstance(outermost, ServerErrorMiddleware)  # noqa: S101
     app.middleware_stack = outermost.app
-    hot = (*decisions.router.routes, *target.fast_router.routes)
-    routes = FastRoutes(app.without_middleware, routes=hot, problems=problems)
+    fast = (*decisions.router.routes, *target.fast_router.routes)
+    routes = FastRoutes(app.without_middleware, routes=fast, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
     guard = _guarded(admission, settings, problems, keys)
     requests = RequestScope(
@@ -188,11 +188,11 @@ def _add_middleware(
 
 
 def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> Guard:
-    """The app behind a look at keys, where callers need one."""
+    """The app behind a check of API keys, if keys are required."""
     if settings.needs_keys:
         return Authorising(app, problems=problems, keys=keys, is_metrics_open=settings.metrics_open)
     if not settings.is_loopback:
-        log.warning("anybody may do anything here", extra={"action": "keys_off"})
+        log.warning("API keys are off: every caller has full access", extra={"action": "keys_off"})
     return Unguarded(app)
 
 
@@ -200,11 +200,11 @@ def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing
 async def running_services(
     settings: Settings, metrics: Metrics, readiness: Readiness, keys: KeyRing
 ) -> AsyncIterator[Services]:
-    """Everything that serves, running; closed in reverse, what was accepted is written first."""
+    """All running services; on exit they close in reverse order, after accepted events are written."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "api"))
         if tracing.is_on():
-            message = "requests are traced: each select is decided by itself"
+            message = "requests are traced: selects are not batched"
             log.info(message, extra={"action": "tracing_on"})
         database = await stack.enter_async_context(opened_database(settings, metrics))
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
@@ -226,15 +226,15 @@ async def running_services(
         )
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
-            # Serving never depends on training: a trainer that dies is begun again.
+            # Serving never depends on training: a trainer that dies is restarted.
             beside = _supervise(stack, metrics, readiness)
-            beside.start_again(
-                "trainer", lambda: _trainer(stores, settings, metrics, INSIDE_SHARE).run()
+            beside.start_restarting(
+                "trainer", lambda: _trainer(stores, settings, metrics, INSIDE_FRACTION).run()
             )
-            beside.start_again(
+            beside.start_restarting(
                 "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
             )
-            beside.start_again("erasing", lambda: Erasing(database).run())
+            beside.start_restarting("erasing", lambda: Erasing(database).run())
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -266,7 +266,7 @@ async def running_services(
 async def running_trainer(
     settings: Settings, metrics: Metrics, readiness: Readiness
 ) -> AsyncIterator[None]:
-    """A trainer alone, running."""
+    """A running trainer in its own process."""
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         database = await stack.enter_async_context(
@@ -274,7 +274,7 @@ async def running_trainer(
         )
         stores, _ = await _running_stores(stack, database, settings, metrics, readiness)
         alone = _supervise(stack, metrics, readiness)
-        alone.start("trainer", _trainer(stores, settings, metrics, ALONE_SHARE).run())
+        alone.start("trainer", _trainer(stores, settings, metrics, ALONE_FRACTION).run())
         alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         alone.start("erasing", Erasing(database).run())
         yield
@@ -315,7 +315,7 @@ async def _running_stores(
     metrics: Metrics,
     readiness: Readiness,
 ) -> tuple[TrainerStores, Supervisor]:
-    """The stores, with the bus and the log at work; the log writes what it took before it closes."""
+    """The stores, with the bus and the log running; the log writes accepted events before it closes."""
     stores = _open_stores(stack, database, settings, metrics)
     supervisor = _supervise(stack, metrics, readiness)
     metrics.count_start()
@@ -371,7 +371,7 @@ def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) ->
 
 
 def _trainer(
-    stores: TrainerStores, settings: Settings, metrics: Metrics, publish_share: float
+    stores: TrainerStores, settings: Settings, metrics: Metrics, publish_fraction: float
 ) -> Trainer:
     options = TrainerOptions(
         device=settings.device,
@@ -380,7 +380,7 @@ def _trainer(
         kept_snapshots=settings.kept_snapshots,
         idle_seconds=settings.learner_idle_seconds,
         memory_bytes=settings.learner_memory_bytes,
-        publish_share=publish_share,
+        publish_fraction=publish_fraction,
     )
     queue = QueueOptions(deadline_seconds=settings.training_deadline_seconds)
     jobs = JobQueue(_runners(settings, metrics), queue, metrics.waiting_trainings.set)

@@ -1,11 +1,12 @@
-"""Everything that can go wrong for a caller, as RFC 9457 problem types.
+"""All errors that callers see, as RFC 9457 problem types.
 
-A subclass names the problem (`slug`, `title`, `status`); its docstring is the default detail.
-Facts about one occurrence are keyword fields and become extension members of the body. Values
-the caller sent are never among them.
+A subclass is one problem: its name gives slug and title, its docstring the default detail. Facts about
+one occurrence are keyword fields and become extension members of the body. They never include values
+that the caller sent.
 """
 
 import inspect
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -20,6 +21,12 @@ class ServiceError(Exception):
     status: ClassVar[int] = 500
     headers: ClassVar[Mapping[str, str]] = MappingProxyType({})
     retry_after_seconds: int | None = None
+
+    def __init_subclass__(cls, status: int | None = None) -> None:
+        words = re.findall("[A-Z][a-z]*", cls.__name__)
+        cls.slug = "-".join(words).lower()
+        cls.title = " ".join(words).capitalize()
+        cls.status = status or cls.status
 
     def __init__(self, detail: str | None = None, **members: Any) -> None:
         self.detail = detail or self.default_detail()
@@ -37,7 +44,7 @@ class ServiceError(Exception):
         return f"/problems/{cls.slug}"
 
     def problem(self) -> dict[str, Any]:
-        """The body of the answer, less `instance` and `request_id`, which the border adds."""
+        """The body of the answer without `instance` and `request_id`."""
         return {
             **self.members,
             "type": self.problem_type(),
@@ -47,250 +54,133 @@ class ServiceError(Exception):
         }
 
 
-class UnknownExperiment(ServiceError):
+class UnknownExperiment(ServiceError, status=404):
     """There is no experiment of this name."""
 
-    slug = "unknown-experiment"
-    title = "Unknown experiment"
-    status = 404
 
-
-class UnknownDecision(ServiceError):
+class UnknownDecision(ServiceError, status=404):
     """There is no decision with this id."""
 
-    slug = "unknown-decision"
-    title = "Unknown decision"
-    status = 404
 
-
-class UnknownSnapshot(ServiceError):
+class UnknownSnapshot(ServiceError, status=404):
     """There is no snapshot of this version; it may have been pruned."""
 
-    slug = "unknown-snapshot"
-    title = "Unknown snapshot"
-    status = 404
 
-
-class DamagedSnapshot(ServiceError):
+class DamagedSnapshot(ServiceError, status=409):
     """The stored bytes of this snapshot are not those that were saved; nothing was done."""
 
-    slug = "damaged-snapshot"
-    title = "Damaged snapshot"
-    status = 409
 
-
-class UnknownCandidate(ServiceError):
+class UnknownCandidate(ServiceError, status=404):
     """There is no such candidate encoder; it may have been pruned, or serve already."""
 
-    slug = "unknown-candidate"
-    title = "Unknown candidate"
-    status = 404
+
+class NothingToTrainOn(ServiceError, status=409):
+    """The experiment has no reward yet, and encoders are trained on rewards."""
 
 
-class NothingToTrainOn(ServiceError):
-    """The experiment has no reward yet: an encoder is trained on rewards of the source."""
-
-    slug = "nothing-to-train-on"
-    title = "Nothing to train on"
-    status = 409
-
-
-class UnknownEvaluation(ServiceError):
+class UnknownEvaluation(ServiceError, status=404):
     """There is no evaluation with this id."""
 
-    slug = "unknown-evaluation"
-    title = "Unknown evaluation"
-    status = 404
 
-
-class EvaluationUnfinished(ServiceError):
+class EvaluationUnfinished(ServiceError, status=409):
     """The evaluation has no result: it is not done yet, failed or was cancelled."""
 
-    slug = "evaluation-unfinished"
-    title = "Evaluation unfinished"
-    status = 409
 
-
-class ExperimentExists(ServiceError):
+class ExperimentExists(ServiceError, status=409):
     """An experiment of this name exists already."""
 
-    slug = "experiment-exists"
-    title = "Experiment exists"
-    status = 409
+
+class TooManyExperiments(ServiceError, status=409):
+    """The quota of experiments is used up: delete one, or ask the operator to raise the quota."""
 
 
-class TooManyExperiments(ServiceError):
-    """There are as many experiments as may be: delete one, or have the operator raise the quota."""
-
-    slug = "too-many-experiments"
-    title = "Too many experiments"
-    status = 409
+class ExperimentPaused(ServiceError, status=409):
+    """The experiment is paused: it accepts rewards, but no new decisions."""
 
 
-class ExperimentPaused(ServiceError):
-    """The experiment is paused: it takes rewards, but no new decisions."""
-
-    slug = "experiment-paused"
-    title = "Experiment paused"
-    status = 409
+class ExperimentArchived(ServiceError, status=409):
+    """The experiment is archived: it can be read and exported, but accepts nothing new."""
 
 
-class ExperimentArchived(ServiceError):
-    """The experiment is archived: it can be read and exported, and takes nothing new."""
-
-    slug = "experiment-archived"
-    title = "Experiment archived"
-    status = 409
-
-
-class RequestConflict(ServiceError):
+class RequestConflict(ServiceError, status=409):
     """This id was used before with another body; the first one stands."""
 
-    slug = "request-conflict"
-    title = "Request conflict"
-    status = 409
+
+class RewardConflict(ServiceError, status=409):
+    """This decision already has another reward; the first one stands."""
 
 
-class RewardConflict(ServiceError):
-    """This decision has another reward already; the first one stands."""
-
-    slug = "reward-conflict"
-    title = "Reward conflict"
-    status = 409
+class StaleEpoch(ServiceError, status=409):
+    """Another trainer has taken over the experiment; writes of the old one are refused."""
 
 
-class StaleEpoch(ServiceError):
-    """Another trainer has taken the experiment over; what the old one writes is refused."""
-
-    slug = "stale-epoch"
-    title = "Stale epoch"
-    status = 409
+class VersionConflict(ServiceError, status=409):
+    """Another snapshot was saved under this version in the meantime."""
 
 
-class VersionConflict(ServiceError):
-    """Another snapshot was saved in the meantime under the version that was expected."""
-
-    slug = "version-conflict"
-    title = "Version conflict"
-    status = 409
+class PhaseConflict(ServiceError, status=409):
+    """The phase changes only from zero_shot to continued, and its best reward is declared once."""
 
 
-class PhaseConflict(ServiceError):
-    """The phase moves one way, from zero_shot to continued, and its best reward is declared once."""
-
-    slug = "phase-conflict"
-    title = "Phase conflict"
-    status = 409
+class TargetRewardForbidden(ServiceError, status=403):
+    """Target rewards are refused in the zero-shot phase; the value was not stored."""
 
 
-class TargetRewardForbidden(ServiceError):
-    """Target rewards are closed in the zero-shot phase; the value was stored nowhere."""
-
-    slug = "target-reward-forbidden"
-    title = "Target reward forbidden"
-    status = 403
-
-
-class KeyRequired(ServiceError):
+class KeyRequired(ServiceError, status=401):
     """This call needs a key: send it as `Authorization: Bearer daband_…`."""
 
-    slug = "key-required"
-    title = "Key required"
-    status = 401
     headers = MappingProxyType({"WWW-Authenticate": 'Bearer realm="daband"'})
 
 
-class KeyRefused(ServiceError):
+class KeyRefused(ServiceError, status=401):
     """The key is wrong, has expired or was revoked."""
 
-    slug = "key-refused"
-    title = "Key refused"
-    status = 401
     headers = MappingProxyType({"WWW-Authenticate": 'Bearer realm="daband", error="invalid_token"'})
 
 
-class NotGranted(ServiceError):
-    """The key does not allow this; `scope` names what it lacks."""
-
-    slug = "not-granted"
-    title = "Not granted"
-    status = 403
+class NotGranted(ServiceError, status=403):
+    """The key does not allow this; `scope` names the missing scope."""
 
 
-class OriginRefused(ServiceError):
-    """A page of another origin asked a service that needs no key; nothing was done."""
-
-    slug = "origin-refused"
-    title = "Origin refused"
-    status = 403
+class OriginRefused(ServiceError, status=403):
+    """A page of another origin called a service that needs no key; nothing was done."""
 
 
-class RateLimited(ServiceError):
+class RateLimited(ServiceError, status=429):
     """The key has sent more requests than its limit allows; nothing was done."""
-
-    slug = "rate-limited"
-    title = "Rate limited"
-    status = 429
 
     def __init__(self, detail: str | None = None, *, retry_after_seconds: int = 1) -> None:
         super().__init__(detail)
         self.retry_after_seconds = max(1, retry_after_seconds)
 
 
-class UnknownKey(ServiceError):
+class UnknownKey(ServiceError, status=404):
     """There is no key with this id."""
 
-    slug = "unknown-key"
-    title = "Unknown key"
-    status = 404
+
+class KeyRevoked(ServiceError, status=409):
+    """The key was revoked and cannot be used again: create another one."""
 
 
-class KeyRevoked(ServiceError):
-    """The key was revoked for good: make another one."""
-
-    slug = "key-revoked"
-    title = "Key revoked"
-    status = 409
-
-
-class InvalidRequest(ServiceError):
+class InvalidRequest(ServiceError, status=422):
     """The request does not have the shape that the service expects."""
 
-    slug = "invalid-request"
-    title = "Invalid request"
-    status = 422
 
-
-class PayloadTooLarge(ServiceError):
+class PayloadTooLarge(ServiceError, status=413):
     """The body is larger than the service accepts."""
 
-    slug = "payload-too-large"
-    title = "Payload too large"
-    status = 413
+
+class UnsupportedMediaType(ServiceError, status=415):
+    """The service does not read this media type or encoding."""
 
 
-class UnsupportedMediaType(ServiceError):
-    """The body's media type or encoding is not one the service reads."""
-
-    slug = "unsupported-media-type"
-    title = "Unsupported media type"
-    status = 415
+class UploadStalled(ServiceError, status=408):
+    """The upload stopped arriving; nothing was stored, and it is safe to send it again."""
 
 
-class UploadStalled(ServiceError):
-    """The upload stopped arriving; nothing of it counts, and it is safe to send it again."""
-
-    slug = "upload-stalled"
-    title = "Upload stalled"
-    status = 408
-
-
-class Unavailable(ServiceError):
+class Unavailable(ServiceError, status=503):
     """The service cannot answer now; the same request may succeed later."""
 
-    slug = "unavailable"
-    title = "Unavailable"
-    status = 503
     retry_after_seconds = 1
 
     def __init__(
@@ -302,24 +192,15 @@ class Unavailable(ServiceError):
 
 
 class Overloaded(Unavailable):
-    """More work is waiting than the service takes on; nothing was done."""
-
-    slug = "overloaded"
-    title = "Overloaded"
+    """The service has too much pending work; nothing was done."""
 
 
 class StorageUnavailable(Unavailable):
     """The database did not answer in time; it is safe to send the same request again."""
 
-    slug = "storage-unavailable"
-    title = "Storage unavailable"
-
 
 class NotReady(Unavailable):
     """The service is starting up or shutting down."""
-
-    slug = "not-ready"
-    title = "Not ready"
 
 
 def problem_types() -> dict[str, type[ServiceError]]:
@@ -334,7 +215,7 @@ def problem_types() -> dict[str, type[ServiceError]]:
 
 
 def plain_problem(status: int) -> dict[str, Any]:
-    """The body for a plain HTTP error, whose status says it all."""
+    """The body for a plain HTTP error."""
     known = HTTPStatus(status)
     return {
         "type": "about:blank",
@@ -345,15 +226,15 @@ def plain_problem(status: int) -> dict[str, Any]:
 
 
 def occurrence(request_id: str) -> dict[str, Any]:
-    """The members that say which request a problem came of."""
+    """The members that name the request of a problem."""
     return {"instance": f"urn:daband:request:{request_id}", "request_id": request_id}
 
 
 def refuse(detail: str, pointer: str = "#") -> NoReturn:
-    """Raise `InvalidRequest` for one place of the request."""
+    """Raise `InvalidRequest` for one field of the request."""
     raise InvalidRequest(errors=[{"detail": detail, "pointer": pointer}])
 
 
 def refuse_numbers(shape: tuple[int, ...], pointer: str = "#") -> NoReturn:
-    """Refuse what should be a context of this shape, or contexts."""
+    """Refuse values that are not contexts of this shape."""
     refuse(f"Expected finite float32 numbers of shape {list(shape)}.", pointer)

@@ -1,4 +1,4 @@
-"""What a caller declares about an experiment, checked, and the model's configuration from it."""
+"""The declaration of an experiment, validated, and its model configuration."""
 
 import dataclasses
 import json
@@ -45,7 +45,7 @@ MAX_VALUES: Mapping[str, int] = {
     "batch_size": 65_536,
 }
 MAX_OTHER_VALUE = (1 << 31) - 1
-# Beyond these, numbers overflow or an encoder can only diverge.
+# Outside these ranges numbers overflow or training diverges.
 RANGES: Mapping[str, tuple[float, float]] = {
     "alpha": (0.0, 1e6),
     "ridge": (1e-6, 1e6),
@@ -56,14 +56,14 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "consistency_weight": (0.0, 1e6),
 }
 
-# Where the model's fields stand in the declaration; all others are in `config`.
+# JSON pointers of the model's fields in the declaration; all others are in `config`.
 POINTERS: Mapping[str, str] = {
     "arm_count": "#/arms",
     "context_shape": "#/context/shape",
     "context_kind": "#/context/kind",
     "method": "#/method",
 }
-# What each estimate of a budget is about.
+# The subject of each budget estimate, for error messages.
 NEEDS: Mapping[str, str] = {
     "snapshot_bytes": "A snapshot of A, b and the encoder",
     "learner_bytes": "The learner with its remembered contexts",
@@ -75,12 +75,12 @@ CONFIG_FIELDS = frozenset(each.name for each in dataclasses.fields(BanditConfig)
 
 
 def is_name(text: str) -> bool:
-    """Whether an experiment can have this name: fit for URLs, labels and file names."""
+    """Whether this is a valid experiment name, usable in URLs, labels and file names."""
     return NAME.fullmatch(text) is not None
 
 
 class Durability(StrEnum):
-    """When a decision is answered: once it is durable, or a moment before."""
+    """When a decision is answered: after it is durable, or shortly before."""
 
     DURABLE = "durable"
     RELAXED = "relaxed"
@@ -88,10 +88,10 @@ class Durability(StrEnum):
 
 @dataclass(frozen=True)
 class ExperimentSpec:
-    """One experiment as declared; `config` holds only what differs from the method's defaults.
+    """One experiment as declared; `config` holds only the differences from the method's defaults.
 
-    `arms` may be empty for per-arm contexts: any arms may then be offered, call by call. `stored` is
-    the configuration in force, resolved when the experiment was created.
+    `arms` may be empty for per-arm contexts: each call then names its arms. `stored` is the
+    configuration in force, resolved when the experiment was created.
     """
 
     name: str
@@ -121,7 +121,7 @@ class ExperimentSpec:
         return {arm: index for index, arm in enumerate(self.arms)}
 
     def arm_index(self, arm: str) -> int:
-        """The index that the model knows an arm by; a joint model asks for none."""
+        """The model's index of an arm; joint models ignore it."""
         return self.arm_indexes.get(arm, 0) if self.is_per_arm else self.arm_indexes[arm]
 
     @property
@@ -131,13 +131,13 @@ class ExperimentSpec:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """What the configuration in force asks for and no code does any more."""
+        """The removed features that the configuration in force asks for."""
         return () if self.stored is None else self._carried_over(self.stored).lost
 
     def bandit_config(self, recipe: Recipe = RECIPE) -> BanditConfig:
-        """The configuration in force, or what the recipe makes of a declaration that has none yet.
+        """The configuration in force, or the recipe's for a new declaration.
 
-        `InvalidRequest` names the field that is wrong.
+        `InvalidRequest` names the invalid field.
         """
         if self.stored is not None:
             return self._carried_over(self.stored).config
@@ -154,14 +154,14 @@ class ExperimentSpec:
             _refuse_for_model(error)
 
     def resolved(self, recipe: Recipe = RECIPE) -> "ExperimentSpec":
-        """The same with a configuration in force, by this recipe unless it has one."""
+        """The same with a stored configuration, resolved by this recipe if there is none yet."""
         if self.stored is not None:
             return self
         values = json.loads(self.bandit_config(recipe).to_json())
         return replace(self, stored=StoredConfig(recipe.version, values))
 
     def changed(self, method: str, changes: Mapping[str, Any]) -> "ExperimentSpec":
-        """The same by another method or with other values: its own method keeps what is in force."""
+        """The same with another method or other values; the same method keeps its stored configuration."""
         kept = {name: self.config[name] for name in self.config if name in CONFIG_FIELDS}
         stored = self.stored
         if stored is not None:
@@ -170,18 +170,18 @@ class ExperimentSpec:
         return replace(self, method=method, config={**kept, **changes}, stored=stored)
 
     def check(self) -> None:
-        """Refuse what cannot be an experiment, whatever the model may say of it."""
+        """Refuse an invalid declaration."""
         if not is_name(self.name):
             refuse("A name has 1 to 128 letters, digits, dots, dashes and underscores.", "#/name")
         self._check_arms()
         self._check_context()
         if not 0 <= self.seed <= MAX_SEED:
-            refuse(f"A seed lies between 0 and {MAX_SEED}.", "#/seed")
+            refuse(f"A seed must be between 0 and {MAX_SEED}.", "#/seed")
         self._check_config_names()
         _check_values(self.bandit_config())
 
     def check_budget(self, limits: BudgetLimits) -> None:
-        """Refuse what would need more than the limits; every estimate over its limit is named."""
+        """Refuse an experiment over the limits; every exceeded estimate is named."""
         try:
             budget = estimated(self.bandit_config())
         except ValueError as error:
@@ -191,7 +191,7 @@ class ExperimentSpec:
             raise InvalidRequest(errors=[_excess(name, budget, limits) for name in exceeded])
 
     def prove(self) -> None:
-        """Build the initial policy and select once: what works now works when it is served."""
+        """Build the initial policy and select once, so that serving it cannot fail later."""
         config = self.bandit_config()
         rows = (1, 1) if self.is_per_arm else (1,)
         contexts = np.zeros((*rows, *self.context_shape), dtype=np.float32)
@@ -203,7 +203,7 @@ class ExperimentSpec:
             _refuse_for_model(error)
 
     def export_facts(self) -> dict[str, Any]:
-        """What a policy file says of the experiment beside the model's own facts."""
+        """The facts about the experiment in the manifest of a policy file."""
         return {
             "experiment": self.name,
             "arms": list(self.arms),
@@ -212,7 +212,7 @@ class ExperimentSpec:
         }
 
     def row(self) -> dict[str, Any]:
-        """What the database keeps of a new experiment: what is declared, and what it comes to."""
+        """The database values of a new experiment: its declaration and resolved configuration."""
         found = self.resolved()
         return {
             "spec": self.to_json(),
@@ -221,7 +221,7 @@ class ExperimentSpec:
         }
 
     def to_json(self) -> str:
-        """The declaration as stored; the same for all that say nothing of durability."""
+        """The declaration as stored; the default durability is left out."""
         values: dict[str, Any] = {
             "arms": list(self.arms),
             "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
@@ -252,7 +252,7 @@ class ExperimentSpec:
 
     @classmethod
     def of(cls, experiment: Experiment) -> "ExperimentSpec":
-        """A stored experiment, under the name that its tenant gave it."""
+        """The declaration of a stored experiment, under its tenant's name for it."""
         declared = cls.from_json(public_name(experiment.name), experiment.spec)
         if experiment.config is None or experiment.recipe is None:
             return declared
@@ -267,15 +267,15 @@ class ExperimentSpec:
 
     def _check_arms(self) -> None:
         if not self.arms and not self.is_per_arm:
-            refuse("An experiment with shared contexts names its arms.", "#/arms")
+            refuse("An experiment with shared contexts must name its arms.", "#/arms")
         if len(self.arms) > MAX_ARMS:
             refuse(f"An experiment has at most {MAX_ARMS} arms.", "#/arms")
         for index, arm in enumerate(self.arms):
             check_identifier(arm, f"#/arms/{index}")
         if len(self.arm_indexes) != len(self.arms):
-            refuse("The names of the arms differ from each other.", "#/arms")
+            refuse("Arm names must be unique.", "#/arms")
         if self.fallback_arm is not None and self.arms and self.fallback_arm not in self.arms:
-            refuse("The arm to fall back to is one of the arms.", "#/fallback_arm")
+            refuse("The fallback arm must be one of the arms.", "#/fallback_arm")
 
     def _check_context(self) -> None:
         shape = self.context_shape
@@ -286,15 +286,15 @@ class ExperimentSpec:
 
     def _check_config_names(self) -> None:
         if not self.config.keys() <= CONFIG_FIELDS:
-            refuse("There is a field that no configuration has.", "#/config")
+            refuse("Unknown configuration field.", "#/config")
 
 
 def _refuse_for_model(error: Exception) -> NoReturn:
-    # The model's messages name one of our fields and its rule, never the value.
+    # The model's messages name a field and its rule, never the value.
     name, _, rule = str(error).partition(": ")
     if name in POINTERS or name in CONFIG_FIELDS:
         refuse(f"{rule[:1].upper()}{rule[1:]}.", _pointer(name))
-    refuse("The configuration does not fit together.", "#/config")
+    refuse("The configuration is inconsistent.", "#/config")
 
 
 def _check_values(config: BanditConfig) -> None:
@@ -311,7 +311,7 @@ def _check_values(config: BanditConfig) -> None:
 
 
 def _excess(name: str, budget: Budget, limits: BudgetLimits) -> dict[str, str]:
-    """An estimate over its limit: both figures, and the fields that it grows with."""
+    """The error of an exceeded limit: both figures and the fields that drive the estimate."""
     needed, allowed = (_figure(name, getattr(each, name)) for each in (budget, limits))
     fields = GROWS_WITH[name]
     places = ", ".join(_pointer(field).removeprefix("#/").replace("/", ".") for field in fields)

@@ -1,4 +1,4 @@
-"""How much one experiment may need, and how many there may be."""
+"""The resource limits of one experiment and the quotas of experiments."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """The most that an experiment may need, by the estimates of `model.budget`."""
+    """The upper limits on an experiment's estimates by `model.budget`."""
 
     snapshot_bytes: int = 128 * MEBIBYTE
     learner_bytes: int = 2048 * MEBIBYTE
@@ -18,7 +18,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The most experiments of one tenant and of all tenants together."""
+    """The maximum number of experiments of one tenant and of all tenants together."""
 
     per_tenant: int = 10_000
     in_all: int = 20_000

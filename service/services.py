@@ -1,4 +1,4 @@
-"""What the routes work with: built once by `app`, handed on by the server's lifespan."""
+"""The collaborators of the routes: built once by `app`, passed on by the server's lifespan."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""All settings of a process: `DABAND_*` variables over defaults that need no environment at all.
+"""All settings of a process: `DABAND_*` variables, with defaults that need no environment.
 
-What an experiment chooses (α, ε, episode length, …) is no setting: it belongs to the experiment.
+Choices of an experiment (α, ε, episode length, …) are not settings; they belong to the experiment.
 """
 
 import ipaddress
@@ -19,20 +19,18 @@ from service.limits import MEBIBYTE, BudgetLimits, Quotas
 from service.ops import failpoints
 
 PREFIX = "DABAND_"
-# Where the tests find their servers, and where they want a process to fail; no settings of ours.
+# Variables that are not settings: those of the tests, of the benchmarks and of the client commands.
 TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
-BENCHMARK_DATA = "DABAND_DATA"  # where the benchmarks find their data sets; no setting either
+BENCHMARK_DATA = "DABAND_DATA"
+CLIENT_KEY = "DABAND_API_KEY"
 STANDARD_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-CLIENT_KEY = (
-    "DABAND_API_KEY"  # what the commands that ask a running service send; no setting either
-)
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Settings(BaseSettings):
-    """One process's settings; they do not change while it runs."""
+    """The settings of one process, immutable while it runs."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
@@ -52,11 +50,11 @@ class Settings(BaseSettings):
         "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="where encoders run: cpu, cuda, cuda:1"
     )
     trainer_inside: bool = Field(
-        True, description="serving processes train, too; false where `daband train` runs"
+        True, description="serving processes also train; false if `daband train` runs"
     )
     training: Literal["auto", "process", "thread"] = Field(
         "auto",
-        description="where encoders train: a process of their own, or a thread beside all else; "
+        description="where encoders train: in a separate process or in a thread; "
         "auto: a process on the CPU, a thread on a GPU",
     )
     trainer_metrics_port: int = Field(
@@ -65,49 +63,50 @@ class Settings(BaseSettings):
 
     auth: Literal["auto", "required", "off", "dangerously-off"] = Field(
         "auto",
-        description="who needs a key: auto (everybody, unless the address is loopback), required, "
-        "off (refused unless the address is loopback), dangerously-off (nobody, on any address)",
+        description="whether callers need a key: auto (yes, unless the address is loopback), required, "
+        "off (allowed on loopback addresses only), dangerously-off (no key on any address)",
     )
     metrics_open: bool = Field(
-        False, description="/metrics without a key, where only the own network reaches it"
+        False, description="serve /metrics without a key, for private networks"
     )
     key_poll_seconds: PositiveSeconds = Field(
-        2.0, description="longest time that a new, rotated or revoked key goes unnoticed"
+        2.0, description="longest delay until a new, rotated or revoked key takes effect"
     )
     key_requests_per_second: float = Field(
         1000.0,
         ge=0,
         le=1_000_000,
-        description="rate limit of a key made without one, in each process; 0: none",
+        description="default rate limit of a key, in each process; 0: none",
     )
     key_burst: int = Field(
-        2000, ge=1, le=1_000_000, description="requests at once of a key made without a limit"
+        2000, ge=1, le=1_000_000, description="default burst of a key's rate limit"
     )
     cors_origins: str = Field(
-        "", description="origins whose pages may call, separated by commas; empty: none"
+        "", description="allowed CORS origins, separated by commas; empty: none"
     )
 
     storage_timeout_seconds: PositiveSeconds = Field(
-        0.8, description="longest wait for the database; 503 follows, in all within 1 s"
+        0.8, description="longest wait for the database; then 503 is answered, within 1 s in total"
     )
     redis_timeout_seconds: PositiveSeconds = Field(
         0.05, description="longest wait for a command of the bus"
     )
     poll_seconds: PositiveSeconds = Field(
-        0.5, description="longest time that new rewards and policies go unnoticed without the bus"
+        0.5, description="longest delay until new rewards and policies are noticed without the bus"
     )
     lease_seconds: PositiveSeconds = Field(
-        10.0, description="after this silence another trainer takes an experiment over"
+        10.0,
+        description="without a renewal for this long, another trainer takes over the experiment",
     )
     kept_snapshots: int = Field(
-        20, ge=1, le=100_000, description="newest snapshots kept, beside the first of each encoder"
+        20, ge=1, le=100_000, description="newest snapshots kept, and the first of each encoder"
     )
 
     max_experiments: int = Field(
-        Quotas().in_all, ge=1, le=10_000_000, description="most experiments of all tenants together"
+        Quotas().in_all, ge=1, le=10_000_000, description="maximum of experiments of all tenants"
     )
     max_tenant_experiments: int = Field(
-        Quotas().per_tenant, ge=1, le=10_000_000, description="most experiments of one tenant"
+        Quotas().per_tenant, ge=1, le=10_000_000, description="maximum of experiments per tenant"
     )
     max_snapshot_bytes: int = Field(
         BudgetLimits().snapshot_bytes,
@@ -130,34 +129,34 @@ class Settings(BaseSettings):
     )
     max_reward_seconds: PositiveSeconds = Field(
         BudgetLimits().reward_seconds,
-        description="longest estimate of folding a reward, on one core and on average",
+        description="longest mean estimate of folding a reward, on one core",
     )
     training_processes: int = Field(
         3,
         ge=1,
         le=64,
-        description="processes that train encoders: one any, the second short jobs, others quick ones",
+        description="training processes: the first takes any job, the second short, others quick jobs",
     )
     training_deadline_seconds: PositiveSeconds = Field(
-        900.0, description="an encoder update that takes longer is stopped and refused"
+        900.0, description="longest time of an encoder update; a longer one is stopped and refused"
     )
     learning_pause_seconds: PositiveSeconds = Field(
         30.0,
-        description="pause after an experiment's first failure to learn; each further one doubles it",
+        description="pause after an experiment's first learning failure; each further one doubles it",
     )
     learner_memory_bytes: int = Field(
         4096 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="memory of all learners in a trainer, by estimate; others wait",
+        description="estimated memory of all learners in a trainer; further experiments wait",
     )
     policy_memory_bytes: int = Field(
         2048 * MEBIBYTE,
         ge=MEBIBYTE,
-        description="memory of all policies in a serving process, by estimate; the one asked for "
-        "least recently makes room",
+        description="estimated memory of all policies in a serving process; the least recently used "
+        "one is dropped",
     )
     learner_idle_seconds: PositiveSeconds = Field(
-        30.0, description="a learner leaves memory after so long without events"
+        30.0, description="a learner without events for this long is removed from memory"
     )
 
     max_body_bytes: int = Field(
@@ -170,11 +169,11 @@ class Settings(BaseSettings):
         description="largest upload of target contexts",
     )
     max_in_flight: int = Field(
-        512, ge=1, le=100_000, description="most requests at work; others are refused with 503"
+        512, ge=1, le=100_000, description="maximum of requests in flight; others get 503"
     )
     overload_seconds: PositiveSeconds = Field(
         0.1,
-        description="while even the fastest request takes longer, fewer may be at work at once",
+        description="while even the fastest request takes longer, fewer requests may be in flight",
     )
     max_waiting: int = Field(
         4096,
@@ -186,8 +185,8 @@ class Settings(BaseSettings):
         512,
         ge=1,
         le=1_000_000,
-        description="most decisions of relaxed experiments that a serving process has answered and "
-        "not yet written; further ones wait for their write",
+        description="maximum of answered but unwritten decisions of relaxed experiments in a serving "
+        "process; further ones wait for their write",
     )
     header_timeout_seconds: PositiveSeconds = Field(
         10.0, description="longest time that a request's headers may take to arrive"
@@ -203,16 +202,15 @@ class Settings(BaseSettings):
     )
 
     drain_delay_seconds: Seconds = Field(
-        0.5, description="how long a stopping server is not ready before it stops listening"
+        0.5, description="time between being not ready and closing the listening socket at shutdown"
     )
     drain_seconds: PositiveSeconds = Field(
         20.0,
-        description="how long a stopping server waits for requests at work, and then for the "
-        "database to take what was answered",
+        description="how long shutdown waits for requests in flight, and then for unwritten decisions",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least level that is logged"
+        "info", description="lowest level that is logged"
     )
     log_format: Literal["auto", "json", "console"] = Field(
         "auto", description="auto: console on a terminal, JSON lines elsewhere"
@@ -236,28 +234,30 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
         if not self.storage_url.startswith(("sqlite:", "postgresql:")):
-            raise ValueError("DABAND_DATABASE_URL is sqlite:///… or postgresql://…")
+            raise ValueError("DABAND_DATABASE_URL must be sqlite:///… or postgresql://…")
         if self.workers > 1 and (self.is_embedded or self.redis_url is None):
             raise ValueError(
                 "workers > 1 needs Postgres and Redis: set DABAND_DATABASE_URL=postgresql://… "
                 "and DABAND_REDIS_URL=redis://…, or use one worker"
             )
         if self.trace_endpoint is not None and find_spec("opentelemetry.sdk") is None:
-            raise ValueError("traces need the extra otel: pip install 'daband[otel]'")
+            raise ValueError("traces need the otel extra: pip install 'daband[otel]'")
         if self.auth == "off" and not self.is_loopback:
             raise ValueError(
                 f"DABAND_AUTH=off is for loopback addresses, not for {self.host}: make a key with "
-                "`daband keys create` and set DABAND_AUTH=required; where something else keeps "
-                "strangers out, DABAND_AUTH=dangerously-off serves everybody"
+                "`daband keys create` and set DABAND_AUTH=required; if something else controls "
+                "access, DABAND_AUTH=dangerously-off serves every caller"
             )
         for origin in self.allowed_origins:
             if not origin.startswith(("http://", "https://")) or origin.count("/") != 2:
-                raise ValueError("DABAND_CORS_ORIGINS lists origins such as https://lab.example")
+                raise ValueError(
+                    "DABAND_CORS_ORIGINS must list origins such as https://lab.example"
+                )
         return self
 
     @property
     def budget_limits(self) -> BudgetLimits:
-        """The most that an experiment may need."""
+        """The upper limits on an experiment's estimates."""
         return BudgetLimits(
             snapshot_bytes=self.max_snapshot_bytes,
             learner_bytes=self.max_learner_bytes,
@@ -268,12 +268,11 @@ class Settings(BaseSettings):
 
     @property
     def quotas(self) -> Quotas:
-        """The most experiments there may be."""
         return Quotas(self.max_tenant_experiments, self.max_experiments)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches the address; a name other than localhost may be any."""
+        """Whether the address is loopback; of names, only localhost is."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -281,45 +280,44 @@ class Settings(BaseSettings):
 
     @property
     def needs_keys(self) -> bool:
-        """Whether callers must bring a key."""
+        """Whether callers must send a key."""
         return self.auth == "required" or (self.auth == "auto" and not self.is_loopback)
 
     @property
     def allowed_origins(self) -> tuple[str, ...]:
-        """The origins whose pages may call."""
         listed = (each.strip() for each in self.cors_origins.split(","))
         return tuple(each for each in listed if each)
 
     @property
     def storage_url(self) -> str:
-        """The database's URL, password and all."""
+        """The database's URL, including its password."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir / 'daband.db'}"
 
     @property
     def bus_url(self) -> str | None:
-        """The bus's URL, none for the one inside the process."""
+        """The bus's URL; None for the in-process bus."""
         return None if self.redis_url is None else self.redis_url.get_secret_value()
 
     @property
     def trains_in_process(self) -> bool:
-        """Whether encoders train in a process of their own."""
+        """Whether encoders train in a separate process."""
         return self.training == "process" or (self.training == "auto" and self.device == "cpu")
 
     @property
     def trace_endpoint(self) -> str | None:
-        """Where traces go, none for nowhere."""
+        """The OTLP endpoint for traces; None if traces are off."""
         return self.otlp_endpoint or os.environ.get(STANDARD_ENDPOINT) or None
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the database is a SQLite file, which the service migrates by itself."""
+        """Whether the database is a SQLite file, which the service migrates itself."""
         return self.storage_url.startswith("sqlite")
 
 
 def unknown_variable(environment: Mapping[str, str]) -> str | None:
-    """What is wrong with the first `DABAND_*` variable that no setting reads, if there is one."""
+    """The error message for the first unknown `DABAND_*` variable, if there is one."""
     known = [variable(name) for name in Settings.model_fields]
     for name in sorted(environment):
         candidate = name.upper()
@@ -343,7 +341,7 @@ def described() -> Iterator[tuple[str, str, str]]:
 
 
 def markdown_table() -> str:
-    """The settings as the table of the documentation."""
+    """The settings table of the documentation."""
     rows = [f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in described()]
     return "\n".join(("| variable | default | meaning |", "|---|---|---|", *rows))
 

@@ -6,7 +6,7 @@ import torch
 from model.config import BanditConfig
 from model.learner import Learner, TrainingJob
 from model.simulate import ClusterWorld, world_config
-from service.ops.process_tuning import leave_the_past_alone
+from service.ops.process_tuning import freeze_gc
 from tests.support.builders import make_rounds, play, play_episode, small_config, teach
 
 pytest_plugins = ["pytester", "tests.support.fixtures", "tests.support.measuring"]
@@ -14,7 +14,7 @@ pytest_plugins = ["pytester", "tests.support.fixtures", "tests.support.measuring
 
 def pytest_collection_finish() -> None:
     """What was imported stays: to look through it for garbage again and again is a tenth of the time."""
-    leave_the_past_alone()
+    freeze_gc()
 
 
 @pytest.fixture(scope="session", autouse=True)

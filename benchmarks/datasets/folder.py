@@ -54,7 +54,7 @@ class DataFolder:
     checksums: Mapping[str, str] = field(default_factory=lambda: CHECKSUMS)
 
     def file(self, name: str, origin: str) -> Path:
-        """The checked path of a file; `origin` tells how to obtain it."""
+        """The checked path of a file; `origin` says how to obtain it."""
         path = self.root / name
         if not path.is_file():
             raise self.missing(name, origin)

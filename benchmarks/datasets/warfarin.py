@@ -146,7 +146,7 @@ def _vkorc1(patient: Patient) -> list[float]:
 
 
 def a_alleles(patient: Patient) -> int | None:
-    """Number of A at VKORC1 −1639, from the first typed site that tells it."""
+    """Number of A at VKORC1 −1639, from the first typed site that determines it."""
     is_linked = patient["Race (OMB)"] in RACES.values()
     for column, allele, in_all_races in _LINKED_SITES:
         if patient[column] and (in_all_races or is_linked):

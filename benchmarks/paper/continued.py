@@ -5,7 +5,15 @@ import time
 import numpy as np
 
 from benchmarks.datasets.task import TransferTask, as_floats
-from benchmarks.paper.playing import OnRounds, Run, ignore, new_run, play_stride, strides, visits
+from benchmarks.paper.playing import (
+    OnRounds,
+    Run,
+    ignore,
+    new_run,
+    play_stride,
+    sampled_rows,
+    strides,
+)
 from model.config import BanditConfig
 from model.rounds import Domain, Doubles
 
@@ -40,7 +48,7 @@ def _play(
     run: Run, task: TransferTask, seed: int, rounds: int, domain: Domain, on_rounds: OnRounds
 ) -> Doubles:
     begun = len(run.regret)
-    rows = visits(seed, "continued", len(task.target_contexts), rounds)
+    rows = sampled_rows(seed, "continued", len(task.target_contexts), rounds)
     for now in strides(run.learner.config, rounds):
         contexts = as_floats(task.target_contexts[rows[now]])
         play_stride(run, contexts, task.target_rewards[rows[now]], domain)

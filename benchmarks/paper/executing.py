@@ -32,7 +32,7 @@ def execute(
     processes: int = 0,
     threads: int = 1,
 ) -> None:
-    """Run all of them; each is written when it is finished, whatever becomes of the others.
+    """Run all of them; each is written when it is finished, even if others fail.
 
     The failures are raised together when all others are written.
     """

@@ -1,4 +1,4 @@
-"""No negative transfer: every pair of domains beside the method that does not align them."""
+"""Negative transfer: every pair of domains compared with the method without alignment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""One run of the paper's loop: source rounds with rewards beside target contexts without."""
+"""One run of the paper's loop: source rounds with rewards, target contexts without."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _LONGEST_STRIDE = 1024
 
 
 def ignore(rounds: int) -> None:
-    """Nobody watches."""
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -67,8 +67,8 @@ def play(
     if is_deferred:
         size = run.learner.networks.encoder.latent_size
         run.learner.statistics = Unfolded(config.model_count, size, config.ridge)
-    source = visits(seed, "source", len(task.source_contexts), rounds)
-    target = visits(seed, "target", len(task.target_contexts), rounds)
+    source = sampled_rows(seed, "source", len(task.source_contexts), rounds)
+    target = sampled_rows(seed, "target", len(task.target_contexts), rounds)
     for now in strides(config, rounds):
         arrived = as_floats(task.target_contexts[target[now]])
         run.learner.observe_decided(np.arange(now.start, now.stop), Domain.TARGET, arrived)
@@ -116,7 +116,7 @@ def _observe(
     rewards: Doubles,
     latents: Floats,
 ) -> None:
-    """What a learner is told of rounds that were played one by one."""
+    """Folds rounds that were played one by one into a learner."""
     references = first + np.arange(len(contexts))
     is_target = np.full(len(contexts), domain is Domain.TARGET)
     learner.observe_decided(references, domain, contexts)
@@ -124,7 +124,7 @@ def _observe(
     learner.observe_block(played, latents)
 
 
-def visits(seed: int, name: str, available: int, rounds: int) -> Integers:
+def sampled_rows(seed: int, name: str, available: int, rounds: int) -> Integers:
     """The order in which samples are shown: each once, then all of them again."""
     rng = generator(seed, "order", name)
     passes = [rng.permutation(available) for _ in range(-(-rounds // available))]

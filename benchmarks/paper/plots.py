@@ -1,4 +1,4 @@
-"""The figures as pictures: bars beside the paper's, cumulative regret, gains on all pairs."""
+"""Plots: bars next to the paper's, cumulative regret, gains on all pairs."""
 
 from collections.abc import Mapping
 
@@ -38,7 +38,7 @@ def table_figures(summary: Summary) -> dict[str, Figure]:
 
 
 def bars(entries: Mapping[str, Summary], title: str) -> Figure:
-    """Ours with the spread and the seeds, the paper's beside it."""
+    """Our figures with their spread and seeds, next to the paper's."""
     figure, axes = _figure(title, "accuracy")
     places = np.arange(len(entries))
     means = [entry["mean"] for entry in entries.values()]

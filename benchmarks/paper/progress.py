@@ -9,10 +9,10 @@ from benchmarks.paper.jobs import Job
 
 
 class Progress(Protocol):
-    """What is told of the runs."""
+    """Observes the progress of runs."""
 
     def watch(self, job: Job) -> Callable[[int], None]:
-        """A run begins; the function is told of the rounds that it has played."""
+        """A run begins; the returned function is called with the rounds played."""
 
     def finished(self, job: Job, record: dict[str, Any]) -> None:
         """A run is written."""
@@ -30,7 +30,7 @@ def outcome(job: Job, record: dict[str, Any]) -> str:
 
 @contextmanager
 def progress(jobs: int) -> Iterator[Progress]:
-    """Progress over so many runs."""
+    """Progress over all jobs."""
     if importlib.util.find_spec("rich") is None:
         yield Lines(jobs)
         return

@@ -40,7 +40,7 @@ class Bars:
 
 @contextmanager
 def bars(jobs: int) -> Iterator[Bars]:
-    """Bars over so many runs."""
+    """Bars over all jobs."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -33,7 +33,7 @@ class RunsFile:
         return [json.loads(line) for line in self.path.read_text().splitlines()]
 
     def has(self, key: Key, continued_rounds: int) -> bool:
-        """Whether the run is there, with so many rounds of continued training or more."""
+        """Whether the run exists, with at least this many rounds of continued training."""
         return any(
             key_of(record) == key and len_continued(record) >= continued_rounds
             for record in self.records()

@@ -1,4 +1,4 @@
-"""From finished runs to the figures of the report: means over seeds, each beside the paper's."""
+"""The figures of the report from finished runs: means over seeds, next to the paper's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -144,7 +144,7 @@ def _continued(records: Sequence[Record], method: str) -> Summary | None:
 
 
 def _with_ratios(continued: dict[str, Summary]) -> dict[str, Summary]:
-    """Each beside what learning from scratch costs."""
+    """Each compared with the cost of learning from scratch."""
     scratch = continued.get(SCRATCH.name)
     for entry in continued.values():
         has_base = scratch is not None and scratch["mean"] > 0

@@ -1,4 +1,4 @@
-"""The figures as Markdown tables; every figure beside the paper's."""
+"""The figures as Markdown tables, next to the paper's."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

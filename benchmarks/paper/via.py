@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.methods import Method
-from benchmarks.paper.playing import OnRounds, strides, visits
+from benchmarks.paper.playing import OnRounds, sampled_rows, strides
 from benchmarks.paper.scoring import by_policy, scores
 from model.rounds import Doubles, Floats
 from model.state.export import open_exported
@@ -46,13 +46,13 @@ class Session:
         """Some rounds under one policy; the regret of each."""
         rounds = [Round(source=a, target=b) for a, b in zip(source, target, strict=True)]
         decisions = [each.source for each in self.client.select_many(self.experiment, rounds)]
-        told, regret = {}, np.zeros(len(rounds))
+        sent, regret = {}, np.zeros(len(rounds))
         for t, (decision, paid) in enumerate(zip(decisions, rewards, strict=True)):
             assert decision is not None
             reward = float(paid[self.arms.index(decision.arm)])
-            told[decision.decision_id] = reward
+            sent[decision.decision_id] = reward
             regret[t] = float(paid.max()) - reward
-        refused = [each for each in self.client.reward_many(told) if each.status != "created"]
+        refused = [each for each in self.client.reward_many(sent) if each.status != "created"]
         if refused:
             raise RuntimeError(f"rewards were not taken: {refused[0]}")
         self.played += len(rounds)
@@ -94,8 +94,8 @@ def play_over_http(
     """The record of a zero-shot run against the service at `url`."""
     started = time.perf_counter()
     config = method.config(task)
-    source = visits(seed, "source", len(task.source_contexts), rounds)
-    target = visits(seed, "target", len(task.target_contexts), rounds)
+    source = sampled_rows(seed, "source", len(task.source_contexts), rounds)
+    target = sampled_rows(seed, "target", len(task.target_contexts), rounds)
     regret = np.zeros(0)
     with Client(url) as client, httpx.Client(base_url=url, timeout=60) as http:
         session = Session(client, http, f"paper-{uuid7()}", task.arms, config.episode_length)
@@ -132,5 +132,5 @@ def declare(session: Session, task: TransferTask, method: Method, seed: int) -> 
 
 
 def _noted(state: State, name: str) -> Any:
-    """What the trainer notes beside the state's own fields."""
+    """The trainer's notes in the state."""
     return (state.model_extra or {}).get(name)

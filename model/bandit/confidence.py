@@ -7,9 +7,9 @@
   prototypes as this one, over TAIL, at most 1;
 - in_source: twice the domain classifier's probability of the source, at most 1;
 - width: ‖L⁻¹φ‖ of the best arm, the Mahalanobis distance to what the arm was learned from;
-- overlap: 1 where the domains cannot be told apart, 0 where they always can.
+- overlap: 1 if a classifier cannot distinguish the domains, 0 if it always can.
 
-On the source it is calibrated; on the target it is an order and a warning, not a probability.
+On the source it is calibrated. On the target it ranks decisions; it is not a probability.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from model.config import BanditConfig
 from model.rounds import Booleans, Doubles, Floats, Integers
 
 PROTOTYPES = 32  # of each domain
-LEAST_ROUNDS = 32  # held-out source rounds and target contexts; fewer tell nothing
-MOST_LATENTS = 512  # of each domain are looked at
+LEAST_ROUNDS = 32  # minimum of held-out source rounds and of target contexts
+MOST_LATENTS = 512  # maximum of latents used of each domain
 QUANTILES = 33  # of the held-out similarities that are kept
 TAIL = 0.1  # contexts among the farthest tenth of the source's are less supported
 SLACK = 2.5  # overlap = SLACK·(1 − accuracy): accuracies up to 0.6 are noise
-_SHARPNESS = 8.0  # of the bumps around prototypes: they fade at a cosine of about 0.9
+_SHARPNESS = 8.0  # of the radial basis functions: they fade at a cosine of about 0.9
 _KMEANS_ROUNDS = 8
-_RIDGE = 1.0  # on the domain classifier, which has more bumps than it needs
+_RIDGE = 1.0  # on the domain classifier, which has more features than it needs
 _CALIBRATION_RIDGE = 0.01  # on the slope of p(right | margin): hardly any
 _INTERCEPT_RIDGE = 1e-3  # keeps Newton's system solvable
 _NEWTON_STEPS = 10
@@ -39,7 +39,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Held-out source rounds under one encoder: latents (n, d), predictions (n, M), what was played."""
+    """Held-out source rounds under one encoder: latents (n, d), predictions (n, M), arms and rewards."""
 
     latents: Doubles
     predicted: Doubles
@@ -49,7 +49,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """What is needed to rate decisions on latents of one encoder.
+    """A fitted model that rates decisions on latents of one encoder.
 
     `prototypes` (P, d) are the source's, then the target's; `domain` (P + 1,) and `decision` (2,)
     are logistic weights, the intercept first; `distances` are quantiles of held-out source
@@ -74,7 +74,9 @@ class Confidence:
         ours, theirs = (prototypes_of(latents, PROTOTYPES) for latents in (source, target))
         both = np.concatenate([ours, theirs])
         nearest = (held_out.latents @ ours.T).max(axis=1)
-        domain, accuracy = _domain_classifier(_bumps(source, both), _bumps(target, both))
+        domain, accuracy = _domain_classifier(
+            _rbf_features(source, both), _rbf_features(target, both)
+        )
         return cls(
             prototypes=both,
             source_count=len(ours),
@@ -90,7 +92,7 @@ class Confidence:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], latent_size: int) -> Self:
-        """What `arrays` wrote; ValueError if it cannot have."""
+        """The inverse of `arrays`; ValueError for arrays that it cannot have written."""
         count = len(arrays["prototypes"])
         shapes = {
             "prototypes": (count, latent_size),
@@ -119,17 +121,17 @@ class Confidence:
         nearest = similarity[:, : self.source_count].max(axis=1)
         ranks = np.interp(nearest, self.distances, np.linspace(0, 1, QUANTILES))
         support = np.minimum(1.0, (ranks + 1.0 / QUANTILES) / TAIL)
-        bumps = np.exp(_SHARPNESS * (similarity.astype(np.float64) - 1.0))
-        in_source = np.minimum(1.0, 2.0 * _sigmoid(-(self.domain[0] + bumps @ self.domain[1:])))
+        features = np.exp(_SHARPNESS * (similarity.astype(np.float64) - 1.0))
+        in_source = np.minimum(1.0, 2.0 * _sigmoid(-(self.domain[0] + features @ self.domain[1:])))
         right = _sigmoid(self.decision[0] + self.decision[1] * scores)
         known = np.clip(1.0 - ridge * np.square(widths), 0.0, 1.0)
         return np.asarray(self.overlap * right * np.sqrt(support * in_source) * known)
 
 
 def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = None) -> Doubles:
-    """What tells right decisions from wrong ones, (n,): best less second mean.
+    """The margin of each decision, (n,): best mean minus second-best mean.
 
-    The best mean itself where there is no second, or where rounds do not remember other arms.
+    With one arm, or in a joint model, it is the best mean itself.
     """
     if eligible is not None:
         mean = np.where(eligible, mean, -np.inf)
@@ -141,7 +143,7 @@ def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = N
 
 
 def prototypes_of(latents: Doubles, count: int, rounds: int = _KMEANS_ROUNDS) -> Doubles:
-    """At most `count` unit vectors that stand for the latents: farthest first, then k-means."""
+    """At most `count` unit vectors that represent the latents: farthest first, then k-means."""
     chosen = [latents[0]]
     similarity = latents @ latents[0]
     for _ in range(min(count, len(latents)) - 1):
@@ -157,12 +159,12 @@ def prototypes_of(latents: Doubles, count: int, rounds: int = _KMEANS_ROUNDS) ->
     return centers
 
 
-def _bumps(latents: Doubles, prototypes: Doubles) -> Doubles:
+def _rbf_features(latents: Doubles, prototypes: Doubles) -> Doubles:
     return np.asarray(np.exp(_SHARPNESS * (latents @ prototypes.T - 1.0)))
 
 
 def _domain_classifier(source: Doubles, target: Doubles) -> tuple[Doubles, float]:
-    """Balanced logistic weights (target = 1) on all, and the accuracy of two halves judged crosswise."""
+    """Balanced logistic weights (target = 1) on all rows, and the two-fold cross-validated accuracy."""
     accuracies = []
     for own, other in ((0, 1), (1, 0)):
         weights = _balanced_fit(source[own::2], target[own::2])
@@ -186,12 +188,12 @@ def _calibrated(held_out: HeldOut, config: BanditConfig) -> Doubles:
     known = np.ones(len(outcomes), dtype=np.bool_)
     if not config.is_joint:
         is_greedy = held_out.predicted.argmax(axis=1) == held_out.arms
-        # Another arm that paid all there is shows that the best-rated one pays nothing.
+        # Rewards are exclusive: if another arm paid 1, the best-rated arm would have paid 0.
         is_wrong = np.bool_(config.exclusive_rewards) & ~is_greedy & (outcomes == 1.0)
         known, outcomes = is_greedy | is_wrong, np.where(is_greedy, outcomes, 0.0)
     if known.sum() < LEAST_ROUNDS // 2:
-        return np.zeros(2)  # nothing known: one half
-    # Platt's targets: a few rounds never make it certain.
+        return np.zeros(2)  # p = ½
+    # Platt's smoothed targets: a few rounds never give certainty.
     count = known.sum()
     smooth = outcomes[known] * (1 - 2 / (count + 2)) + 1 / (count + 2)
     fitted = logistic_fit(scores[known][:, None], smooth, np.ones(count), _CALIBRATION_RIDGE)

@@ -1,7 +1,7 @@
-"""The linear bandit on latents: A = γI + Σ zzᵀ, b = Σ rz, θ = A⁻¹b, one or K of them.
+"""The linear bandit on latents: A = γI + Σ zzᵀ, b = Σ rz, θ = A⁻¹b, for one or K models.
 
-Sums are float64 and folded one round after the other, so that the result depends on the order of
-the rounds alone and never on how a stream was cut into batches.
+Sums are float64 and rounds are folded one by one, so that the result does not depend on how a stream
+was cut into batches.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from model.rounds import Domain, Doubles, Floats, Integers
 
 
 class NotPositiveDefiniteError(ArithmeticError):
-    """A is not positive definite: a bug or corruption, to be answered by a rebuild from the log."""
+    """A is not positive definite, through a bug or corruption; a rebuild from the log repairs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What serving needs of (A, b): θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ, so width = ‖L⁻¹z‖.
+    """The factors of (A, b) that serving needs: θ (M, d) and L⁻¹ (M, d, d) with A = LLᵀ; width = ‖L⁻¹z‖.
 
-    `own_target_theta` is the target's where it has one (see `target_head`).
+    `own_target_theta` is the target's own θ, if there is one (see `target_head`).
     """
 
     theta: Doubles
@@ -41,7 +41,7 @@ class Factors:
 class LinUCB:
     """M linear models over latents of size d: M = K for disjoint arms, M = 1 for a joint model.
 
-    `target_shift` (M, d), where there is one, is added to b for the θ of the target (see `target_head`).
+    `target_shift` (M, d), if set, is added to b for the target's θ (see `target_head`).
     """
 
     def __init__(self, model_count: int, latent_size: int, ridge: float) -> None:
@@ -72,7 +72,7 @@ class LinUCB:
         return _regularised(self.gram, self.ridge)
 
     def fold(self, latents: Floats, models: Integers, rewards: Doubles) -> None:
-        """A += zzᵀ and b += rz for each round in turn; latents (n, d), models and rewards (n,)."""
+        """A += zzᵀ and b += rz for each round in order; latents (n, d), models and rewards (n,)."""
         wide = latents.astype(np.float64)
         for z, model, reward in zip(wide, models.tolist(), rewards.tolist(), strict=True):
             self._gram[model] += z[:, None] * z
@@ -127,14 +127,14 @@ class LinUCB:
         return self._factors
 
     def _factored(self, models: Integers | None) -> Factors:
-        """θ and L⁻¹ of some models, of all for none."""
+        """θ and L⁻¹ of some models; None means all."""
         chosen = slice(None) if models is None else models
         A, b = _regularised(self._gram[chosen].copy(), self.ridge), self._b[chosen]
         try:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
             raise NotPositiveDefiniteError("A is not positive definite") from error
-        # By substitution: several times cheaper than an inverse that does not know of the zeros.
+        # Triangular substitution is several times cheaper than a general inverse.
         unit = torch.eye(L.shape[1], dtype=torch.float64)
         inverse_root = torch.linalg.solve_triangular(torch.from_numpy(L), unit, upper=False).numpy()
         theta = _solved(A, inverse_root, b)
@@ -144,7 +144,7 @@ class LinUCB:
         return Factors(theta, inverse_root, _solved(A, inverse_root, shifted))
 
     def condition_numbers(self) -> Doubles:
-        """Condition number of each A, (M,); only of those that changed since the last call it is found anew."""
+        """Condition number of each A, (M,); computed again only for models that changed."""
         stale = np.flatnonzero(self.counts != self._conditioned_counts)
         if stale.size:
             values = np.linalg.eigvalsh(_regularised(self._gram[stale], self.ridge))
@@ -167,6 +167,6 @@ def _symmetric(gram: Doubles) -> Doubles:
 
 
 def _regularised(gram: Doubles, ridge: float) -> Doubles:
-    """γI + Σ zzᵀ, in the memory of the latter."""
+    """γI + Σ zzᵀ, in place."""
     gram.reshape(len(gram), -1)[:, :: gram.shape[1] + 1] += ridge
     return gram

@@ -1,4 +1,4 @@
-"""The frozen thing that selects: one encoder, θ and widths, in single precision, on one device."""
+"""The frozen policy: one encoder, θ and widths, in single precision, on one device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from model.rounds import (
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """Names of what a policy was built from."""
+    """The versions that a policy was built from."""
 
     version: int
     encoder_version: int
@@ -39,7 +39,7 @@ class PolicyVersion:
 
 
 class Policy:
-    """Scores and selects whole batches in one forward pass; nothing in it ever changes.
+    """Scores and selects whole batches in one forward pass; it is immutable.
 
     Contexts are (n, *shape), or (n, K, *shape) for per-arm contexts; `eligible` (n, K) narrows
     the arms (and masks padding where rounds have different numbers of arms).
@@ -59,7 +59,8 @@ class Policy:
         self.version = version
         self.confidence = confidence
         self.device = encoder.device
-        self.multiplications = decision_multiplications(config)  # of one decision, by estimate
+        self.multiplications = decision_multiplications(config)  # estimated, of one decision
+        self._encoder = encoder
         self._forward = encoder.forwards
         self._linear_scores = linear_scores(factors, config.alpha, self.device)
         self._size = encoder.latent_size
@@ -67,16 +68,12 @@ class Policy:
         self._shape = config.context_shape
         self._is_joint = config.is_joint
         self._uniforms = KeyedUniforms(seed, "draw")
-        # Scores are of the order of the largest possible bonus, α/√γ, or 1.
+        # Scores are at most of the order of the largest bonus, α/√γ, or 1.
         self._tolerance = TIE_TOLERANCE * max(1.0, config.alpha / config.ridge**0.5)
 
     def latents(self, contexts: Floats, domain: Domain) -> Floats:
         """φ of contexts (n, *shape), (n, d) on the host."""
-        if self._on_cpu:
-            return np.asarray(self._forward[domain](contexts))
-        with torch.inference_mode():
-            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
-            return np.asarray(self._forward[domain](moved).cpu())
+        return self._encoder.on_host(contexts, domain)
 
     def score_many(
         self, contexts: object, domain: Domain, eligible: Booleans | None = None
@@ -91,9 +88,9 @@ class Policy:
         decisions: Sequence[str] | Keys,
         eligible: Booleans | None = None,
     ) -> Selection:
-        """One arm a row, drawn from exact probabilities by (seed, decision).
+        """One arm for each row, drawn from exact probabilities by (seed, decision).
 
-        `decisions` are the decisions' ids, or their `draw_keys` where speed matters.
+        `decisions` are the decisions' ids, or their `draw_keys`, which are faster.
         """
         array = self._checked(contexts, eligible)
         if len(decisions) != len(array):
@@ -109,11 +106,10 @@ class Policy:
         return Selection(arms, probabilities, scores)
 
     def select_target(self, contexts: object, eligible: Booleans | None = None) -> TargetSelection:
-        """The best arm a row for the target, and how far it is supported by the source.
+        """The best arm for each row of the target, and how far the source supports it.
 
-        Nothing is learned from these decisions, so nothing is explored: ε = 0. Ties are drawn by
-        the context, so that equal contexts get equal arms. Confidence is 0 while there is
-        nothing to judge it by.
+        Nothing is learned from these decisions, so nothing is explored: ε = 0. Ties are drawn by the
+        context, so that equal contexts get equal arms. Without a confidence model the confidence is 0.
         """
         array = self._checked(contexts, eligible)
         scores, latents = self._scored_with_latents(array, Domain.TARGET)
@@ -134,7 +130,7 @@ class Policy:
         rows = np.arange(len(arms))
         if self._is_joint:
             latents = latents.reshape(*scores.mean.shape, -1)[rows, arms]
-        # The bonus is α·width; without α there is no width to go by.
+        # The bonus is α·width; with α = 0 the width is unknown and counts as 0.
         alpha = self.config.alpha
         widths = scores.bonus[rows, arms].astype(np.float64) / (alpha or np.inf)
         found = decision_scores(scores.mean.astype(np.float64), self._is_joint, eligible)
@@ -177,7 +173,7 @@ class Policy:
         return Scores(empty, empty, empty)
 
     def _moved(self, contexts: Floats) -> torch.Tensor:
-        writable = np.require(contexts, requirements=["C", "W"])  # torch warns of others
+        writable = np.require(contexts, requirements=["C", "W"])  # torch warns about others
         return torch.from_numpy(writable).to(self.device)
 
     def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any]:

@@ -21,7 +21,7 @@ def mixed_probabilities(
     arms that are equal by construction.
     """
     if eligible is None:
-        if len(ucb) == 1:  # the same arithmetic, without numpy's cost a call
+        if len(ucb) == 1:  # the same arithmetic without numpy's overhead
             return np.array([_mixed_row(ucb[0].tolist(), epsilon, np.float32(tolerance))])
         floor: float | Doubles = epsilon / ucb.shape[1]
     else:
@@ -46,10 +46,10 @@ def entropy(probabilities: Doubles) -> Doubles:
 
 
 def drawn_arms(probabilities: Doubles, uniforms: KeyedUniforms, keys: Keys) -> Integers:
-    """One arm a row, drawn with a number that depends on the seed and the decision's key alone."""
-    # Scaling by the total keeps a draw at 0.999… inside the table despite rounding; an arm of
-    # probability 0 is never hit since its cumulative value equals its predecessor's.
-    if len(probabilities) == 1:  # the same arithmetic, without numpy's cost a call
+    """One arm for each row, drawn with a number that depends on the seed and the decision's key alone."""
+    # Scaling by the total keeps a draw at 0.999… inside the table despite rounding. An arm of
+    # probability 0 is never drawn: its cumulative value equals its predecessor's.
+    if len(probabilities) == 1:  # the same arithmetic without numpy's overhead
         table = list(accumulate(probabilities[0].tolist()))
         return np.array([bisect_right(table, uniforms.one(int(keys[0])) * table[-1])])
     cumulative = probabilities.cumsum(axis=1)

@@ -1,4 +1,4 @@
-"""What the linear models say of latents: φᵀθ, α‖L⁻¹φ‖ and their sum, of all models at once."""
+"""The linear scores of latents under all models at once: φᵀθ, α‖L⁻¹φ‖ and their sum."""
 
 import logging
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from model.bandit.linucb import Factors
 from model.encoders.arrays import Array, array_on, arrays_on
 from model.rounds import Domain, Doubles, Floats
 
-# From latents (n, d) to mean, bonus and UCB (n, M): three arrays, or on a device one tensor (3, n, M).
+# From latents (n, d) to mean, bonus and UCB (n, M): three arrays, or one tensor (3, n, M) on a GPU.
 LinearScores = Callable[[Array], Any]
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def linear_scores(
     factors: Factors, alpha: float, device: torch.device
 ) -> dict[Domain, LinearScores]:
-    """The scores of a domain's latents, on this device."""
+    """The score function of each domain on this device."""
     source = target = _of_source(factors, alpha, device)
     if factors.own_target_theta is not None:
         target = _of_target(source, factors.own_target_theta, device)
@@ -28,7 +28,7 @@ def linear_scores(
 
 
 def _of_target(source: LinearScores, theta: Doubles, device: torch.device) -> LinearScores:
-    """The source's bonus on means of their own."""
+    """The target's own means with the source's bonus."""
     narrow = theta.T.astype(np.float32)
     weights: Array = narrow if device.type == "cpu" else array_on(device, narrow)
 
@@ -50,7 +50,7 @@ def _of_source(factors: Factors, alpha: float, device: torch.device) -> LinearSc
 
     def scores(latents: Array) -> tuple[Array, Array, Array]:
         products = latents @ weights
-        # A copy, for answers would keep all of the products alive.
+        # A copy: a view would keep all products alive as long as the answer.
         mean = arrays.copied(products[:, :models])
         bonus = arrays.norms(products[:, models:].reshape(*mean.shape, size))
         return mean, bonus, mean + bonus
@@ -59,7 +59,7 @@ def _of_source(factors: Factors, alpha: float, device: torch.device) -> LinearSc
 
 
 def _joined(factors: Factors, alpha: float) -> Floats:
-    """θ of all models, then (αL⁻¹)ᵀ of all models, (d, M·(1 + d)): one product with it gives all."""
+    """θ of all models, then (αL⁻¹)ᵀ of all models, (d, M·(1 + d)): one product gives all scores."""
     models, size = factors.theta.shape
     joined = np.empty((size, models * (1 + size)), dtype=np.float32)
     joined[:, :models] = factors.theta.T
@@ -70,13 +70,15 @@ def _joined(factors: Factors, alpha: float) -> Floats:
 
 
 def _fused(weights: torch.Tensor, models: int) -> LinearScores | None:
-    """One kernel for all of it, tried on one latent; none where it cannot be built."""
+    """The fused kernel, tested on one latent; None if it cannot be built."""
     try:
         from model.bandit.ucb_gpu import fused_scores  # noqa: PLC0415 - triton is only where CUDA is
 
         fused_scores(weights[:, :1].mT.contiguous(), weights, models)
     except Exception as error:  # noqa: BLE001 - it needs triton, a C compiler and a folder to write to
         details = {"action": "kernel_unavailable", "reason": type(error).__name__}
-        log.warning("UCB scores on this device take the long way", extra=details)
+        log.warning(
+            "The fused UCB kernel is unavailable; scores are computed unfused", extra=details
+        )
         return None
     return lambda latents: fused_scores(latents, weights, models)

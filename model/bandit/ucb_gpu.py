@@ -1,8 +1,8 @@
-"""UCB scores on a GPU in one kernel: the products of L⁻¹φ never leave the chip, only their norms do.
+"""UCB scores on a GPU in one kernel: only the norms of L⁻¹φ are written to memory.
 
-Written out, they are d numbers for each arm of each context, and reading them back costs more than
-computing them. Products run on tensor cores in three parts of TF32, as exact as float32 to its last
-bits. Needs triton, which comes with torch's builds for CUDA.
+L⁻¹φ has d numbers for each arm of each context; reading them back would cost more than computing
+them. Products run on tensor cores as three TF32 parts, which is as exact as float32. The kernel needs
+triton, which comes with torch's CUDA builds.
 """
 
 import torch
@@ -17,8 +17,8 @@ _COLUMNS = 64  # entries of L⁻¹φ at a time; also the entries of φ at a time
 def fused_scores(latents: Tensor, weights: Tensor, models: int) -> Tensor:
     """φᵀθ, α‖L⁻¹φ‖ and their sum, (3, n, M), of latents (n, d).
 
-    `weights` (d, M·(1 + d)) are θ of all models, then (αL⁻¹)ᵀ of all models, of which only the
-    upper triangles are read.
+    `weights` (d, M·(1 + d)) are θ of all models, then (αL⁻¹)ᵀ of all models; only upper triangles are
+    read.
     """
     count, size = latents.shape
     scores = torch.empty((3, count, models), device=latents.device, dtype=torch.float32)
@@ -29,7 +29,7 @@ def fused_scores(latents: Tensor, weights: Tensor, models: int) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["count", "models"])  # type: ignore[untyped-decorator]
-def _kernel(  # noqa: PLR0913 - a kernel has no other way to be told
+def _kernel(  # noqa: PLR0913 - a kernel takes only scalars and pointers
     latents: tl.tensor,
     weights: tl.tensor,
     scores: tl.tensor,

@@ -1,10 +1,10 @@
-"""The few array operations that serving needs, for numpy on the CPU and torch on a GPU.
+"""The array operations that serving needs, for numpy on the CPU and torch on a GPU.
 
-Everything else is written with operators that both kinds of array share. On one row the cost of
-a numpy call is the cost of serving: these are the cheapest forms.
+Everything else uses operators that both kinds of array share. For one row, numpy's call overhead
+dominates, so these are the cheapest forms.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,31 +17,31 @@ Array = Any
 TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
-class Arrays(Protocol):
+class Arrays:
     """Operations on arrays of one kind."""
 
     def copied(self, values: Array) -> Array:
         """The values in memory of their own."""
-        ...
+        raise NotImplementedError
 
     def clip(self, values: Array, bound: float) -> Array:
         """Values limited to ±bound."""
-        ...
+        raise NotImplementedError
 
     def relu(self, values: Array) -> Array:
         """max(values, 0), in place."""
-        ...
+        raise NotImplementedError
 
     def norms(self, vectors: Array) -> Array:
         """Euclidean norms over the last axis."""
-        ...
+        raise NotImplementedError
 
     def unit(self, vectors: Array) -> Array:
         """Vectors scaled to norm 1; zero vectors stay zero."""
-        ...
+        return vectors / (self.norms(vectors) + TINY)[..., None]
 
 
-class _Numpy:
+class _Numpy(Arrays):
     def copied(self, values: Array) -> Array:
         return values.copy()
 
@@ -54,11 +54,8 @@ class _Numpy:
     def norms(self, vectors: Array) -> Array:
         return np.sqrt(np.vecdot(vectors, vectors))
 
-    def unit(self, vectors: Array) -> Array:
-        return vectors / (self.norms(vectors) + TINY)[..., None]
 
-
-class _Torch:
+class _Torch(Arrays):
     def copied(self, values: Array) -> Array:
         return values.clone()
 
@@ -70,9 +67,6 @@ class _Torch:
 
     def norms(self, vectors: Array) -> Array:
         return torch.linalg.vector_norm(vectors, dim=-1)
-
-    def unit(self, vectors: Array) -> Array:
-        return vectors / (self.norms(vectors) + TINY)[..., None]
 
 
 def arrays_on(device: torch.device) -> Arrays:

@@ -1,7 +1,7 @@
-"""What an encoder φ is: contexts of a domain in, latents of norm 1 out.
+"""The encoder φ: maps contexts of a domain to latents of norm 1.
 
-A trained encoder is frozen into a plain function of arrays for serving: numpy on the CPU, where it
-is the fastest at small batches, torch on a GPU.
+For serving, a trained encoder is frozen into a plain function of arrays: numpy on the CPU, where it
+is fastest for small batches, and torch on a GPU.
 """
 
 from collections.abc import Callable
@@ -23,29 +23,26 @@ class Encoder(nn.Module):
     """Maps contexts (n, *shape) of a domain to latents (n, latent_size) of norm 1."""
 
     latent_size: int
-    # Whether a frozen forward on the CPU rounds a row the same, whatever other rows come with it.
+    # Whether a frozen forward on the CPU rounds a row independently of the other rows.
     is_rowwise: bool = False
-    members: int = 1  # of an ensemble: equal parts of the latents, each trained by itself
+    members: int = 1  # ensemble members: equal parts of the latents, each trained independently
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         """Latents with gradients, batch statistics in training mode."""
         raise NotImplementedError
 
-    def together(self, source: Tensor, target: Tensor) -> Tensor:
-        """`forward` of source contexts, then of target contexts, joined.
-
-        Some encoders need fewer operations for both at once.
-        """
+    def forward_both(self, source: Tensor, target: Tensor) -> Tensor:
+        """`forward` of source contexts, then of target contexts, joined; cheaper in some encoders."""
         return torch.cat([self(source, Domain.SOURCE), self(target, Domain.TARGET)])
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
-        """Fit what is not learned by gradient from contexts of both domains (either may be empty).
+        """Fit the parts that no gradient learns to contexts of both domains (either may be empty).
 
-        `rewarded`: the contexts of the rounds that it will learn from.
+        `rewarded`: the contexts of the rounds that the encoder will be trained on.
         """
 
     def recalibrate(self, source: Tensor, target: Tensor) -> None:
-        """After training, take statistics from contexts as they are (either may be empty)."""
+        """After training, take statistics from contexts without augmentation (either may be empty)."""
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device, in evaluation mode."""
@@ -53,13 +50,13 @@ class Encoder(nn.Module):
 
     @property
     def is_learned(self) -> bool:
-        """Whether gradient steps change it."""
+        """Whether the encoder has parameters."""
         return any(True for _ in self.parameters())
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenEncoder:
-    """An encoder as plain functions of arrays on one device, one a domain."""
+    """An encoder as plain functions of arrays on one device, one for each domain."""
 
     latent_size: int
     device: torch.device
@@ -74,10 +71,10 @@ class FrozenEncoder:
         return cls(encoder.latent_size, device, forwards, is_rowwise)
 
     def one_by_one(self, contexts: Floats, domain: Domain) -> Floats:
-        """Latents (n, d) of host contexts with the bits of one call a row.
+        """Latents (n, d) of host contexts with the same bits as one call for each row.
 
-        Products over batches of different sizes round differently, and what is folded must not
-        depend on how the log was cut into batches.
+        Products over batches of different sizes round differently, and folding must not depend on how
+        the log was cut into batches.
         """
         if not len(contexts):
             return np.zeros((0, self.latent_size), dtype=np.float32)
@@ -91,10 +88,10 @@ class FrozenEncoder:
         if self.device.type == "cpu":
             return np.asarray(self.forwards[domain](contexts))
         with torch.inference_mode():
-            moved = torch.from_numpy(contexts).to(self.device)
+            moved = torch.from_numpy(np.ascontiguousarray(contexts)).to(self.device)
             return np.asarray(self.forwards[domain](moved).cpu())
 
 
 def domain_row(domain: Domain) -> int:
-    """Where a buffer with a row for each domain keeps this one's."""
+    """The row of this domain in a buffer with one row for each domain."""
     return 0 if domain is Domain.SOURCE else 1

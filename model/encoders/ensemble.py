@@ -1,8 +1,8 @@
 """An ensemble of small encoders (T members) side by side, their latents joined.
 
-How strongly to align (λ) cannot be tuned without target rewards, and no strength is right everywhere.
-The members differ in it, 0 included. They also differ in their scale: one for both domains, or one for
-each. The linear model on the joined latents averages over all of them.
+The alignment strength λ cannot be tuned without target rewards, and no value suits all data. So the
+members use different λ, 0 included, and different scales: one for both domains, or one for each. The
+linear model on the joined latents averages over all of them.
 """
 
 import math
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from model.encoders.base import TINY
 
-_LEAST_WIDTH = 4  # latents of a member: with fewer it could not tell arms apart
+_LEAST_WIDTH = 4  # latents of a member: fewer cannot separate the arms
 
 
 class MemberLinear(nn.Module):
@@ -30,7 +30,7 @@ class MemberLinear(nn.Module):
 
 
 def fitting_count(most: int, latent_size: int) -> int:
-    """The largest even number up to `most` that divides the latents and leaves each wide enough, or 1."""
+    """The largest even member count up to `most` that divides `latent_size` into wide enough parts, or 1."""
     pairs = range(2, min(most, latent_size // _LEAST_WIDTH) + 1, 2)
     return max((count for count in pairs if latent_size % count == 0), default=1)
 
@@ -62,12 +62,12 @@ def aligned_count(members: int) -> int:
 def member_weights(members: int, measured: float) -> Tensor:
     """The weights of the members in the joined latents, (T,), given the fraction of measured features.
 
-    Alignment undoes how a domain distorts measurements. It has nothing to undo in binary features: the
-    aligned half weighs nothing if all are binary, and the same as the other half if all are measured.
+    Alignment corrects how a domain distorts measured features; binary features need none. The aligned
+    half gets weight 0 if all features are binary, and the same as the other half if all are measured.
     """
     aligned = aligned_count(members)
     if aligned == members:
         return torch.ones(members)
-    share = measured / 2
-    weights = torch.tensor([1.0 - share] * (members - aligned) + [share] * aligned)
+    weight = measured / 2  # of each aligned member
+    weights = torch.tensor([1.0 - weight] * (members - aligned) + [weight] * aligned)
     return functional.normalize(weights, dim=0) * math.sqrt(members)

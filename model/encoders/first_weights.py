@@ -1,4 +1,4 @@
-"""The first weights of a module are drawn by a seed, not from torch's global generator."""
+"""Initial weights of modules are drawn by a seed, independently of torch's global generator."""
 
 import threading
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ _ONE_AT_A_TIME = threading.RLock()  # torch has one generator for all threads
 
 @contextmanager
 def first_weights(seed: int, *names: object) -> Iterator[None]:
-    """Modules built in this block draw by the seed and the names; then the generator is as before.
+    """Draw the weights of modules built in this block by the seed and the names.
 
-    Every module is built in such a block, or it would change the draws of others.
+    Afterwards torch's generator is as before. Every module must be built in such a block.
     """
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derived_seed(seed, *names))

@@ -1,4 +1,4 @@
-"""The encoders of images: convolutions, each domain normalised by statistics of its own."""
+"""The encoders of images: convolutions with separate batch statistics for each domain."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ _MOMENTUM = 0.1  # weight of a batch in the running statistics, as torch has it
 
 
 class DomainBatchNorm(nn.Module):
-    """Batch normalisation with statistics of its own for each domain, and shared scale and shift."""
+    """Batch normalisation with separate statistics for each domain and a shared scale and shift."""
 
     mean: Tensor
     variance: Tensor
@@ -42,7 +42,7 @@ class DomainBatchNorm(nn.Module):
         if self.training:
             self.batch_count[row] += 1
         else:
-            # No target context seen yet: behave as on the source. (Chosen without a look from the host.)
+            # No target context seen yet: use the source's statistics. `where` avoids a GPU sync.
             is_seen = self.batch_count[row] > 0
             mean = torch.where(is_seen, mean, self.mean[0])
             variance = torch.where(is_seen, variance, self.variance[0])
@@ -53,7 +53,7 @@ class DomainBatchNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A convolution with its norm; a pooled one keeps the larger of each two rows and columns."""
+    """A convolution with its norm, optionally followed by 2×2 max pooling."""
 
     channels: int
     kernel: int = 3
@@ -62,7 +62,7 @@ class Layer:
 
 
 class Conv(Encoder):
-    """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised by itself."""
+    """Three 3×3 convolutions with pooling over images C×H×W, each domain normalised separately."""
 
     layers: ClassVar[Sequence[Layer]] = (
         Layer(32, is_pooled=True),
@@ -87,24 +87,24 @@ class Conv(Encoder):
         self.project = nn.Linear(sizes[-1] * math.prod(self.cells), config.latent_size)
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        return self._perceived(contexts, [(domain, len(contexts))])
+        return self._encoded(contexts, [(domain, len(contexts))])
 
-    def together(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward_both(self, source: Tensor, target: Tensor) -> Tensor:
         counts = [(Domain.SOURCE, len(source)), (Domain.TARGET, len(target))]
-        return self._perceived(torch.cat([source, target]), counts)
+        return self._encoded(torch.cat([source, target]), counts)
 
-    def _perceived(self, contexts: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
-        """Latents of contexts of which so many, one domain after the other, belong to each domain."""
+    def _encoded(self, contexts: Tensor, counts: Sequence[tuple[Domain, int]]) -> Tensor:
+        """Latents of contexts that lie one domain after the other; `counts` says how many of each."""
         if not self._is_split:
             counts = [(Domain.SOURCE, len(contexts))]
         hidden = contexts.clip(-_LARGEST_PIXEL, _LARGEST_PIXEL)
-        hidden = hidden.contiguous(memory_format=torch.channels_last)  # what GPUs convolve fastest
+        hidden = hidden.contiguous(memory_format=torch.channels_last)  # fastest on GPUs
         for layer, convolution, norm in zip(
             self.layers, self.convolutions, self.norms, strict=True
         ):
             hidden = convolution(hidden)
             if layer.is_pooled and min(hidden.shape[2:]) > 1:
-                # Before the norm, which then works on a quarter of the cells.
+                # Pooling before the norm leaves a quarter of the cells to normalise.
                 hidden = functional.max_pool2d(hidden, 2)
             parts = hidden.split([count for _, count in counts])
             normed = [norm(part, domain) for part, (domain, _) in zip(parts, counts, strict=True)]
@@ -145,7 +145,7 @@ class Conv(Encoder):
 
 
 class StridedConv(Conv):
-    """Four convolutions, of which the first two halve rows and columns as they go: half the arithmetic."""
+    """Four convolutions; the first two have stride 2, which halves the arithmetic."""
 
     layers: ClassVar[Sequence[Layer]] = (
         Layer(32, kernel=5, stride=2),
@@ -156,5 +156,5 @@ class StridedConv(Conv):
 
 
 def cells(side: int) -> int:
-    """Rows, or columns, of the last feature map of an image with so many."""
+    """Rows (or columns) of the last feature map for an image with `side` rows (or columns)."""
     return min(_MOST_CELLS, max(1, side // 4))

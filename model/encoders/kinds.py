@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from model.config import BanditConfig
+from model.config import ENSEMBLE, BanditConfig
 from model.encoders.base import Encoder
 from model.encoders.images import Conv, StridedConv
 from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 
-# The one place where a kind of encoder is registered.
+# Every kind of encoder is registered here.
 ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "identity": Identity,
     "pca": Projection,
@@ -15,7 +15,7 @@ ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "conv": Conv,
     "strided-conv": StridedConv,
     "pca-mlp": ProjectedMLP,
-    "committee": Ensemble,
+    ENSEMBLE: Ensemble,
 }
 
 
@@ -25,7 +25,7 @@ def build_encoder(config: BanditConfig) -> Encoder:
 
 
 def kind_of(config: BanditConfig) -> str:
-    """The kind that the configuration names or leaves to its contexts' shape."""
+    """The kind that the configuration names, or the default for its context shape."""
     kind = config.encoder
     if kind == "auto":
         kind = "conv" if len(config.context_shape) == 3 else "mlp"

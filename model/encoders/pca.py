@@ -40,7 +40,7 @@ class IncrementalPCA:
 
 
 def _signed(components: Doubles) -> Doubles:
-    """Each component with its largest entry positive: a component's sign is arbitrary otherwise."""
+    """Each component with its largest entry positive, which fixes the arbitrary sign."""
     largest = np.abs(components).argmax(axis=1)
     signs = np.sign(components[np.arange(len(components)), largest])
     return np.asarray(components * signs[:, None])

@@ -1,10 +1,10 @@
-"""How large the networks of a configuration are, and what one decision multiplies."""
+"""The size of a configuration's networks and the multiplications of one decision."""
 
 import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from model.config import BanditConfig
+from model.config import ENSEMBLE, BanditConfig
 from model.encoders.ensemble import aligned_count, fitting_count
 from model.encoders.images import Conv, cells
 from model.encoders.kinds import ENCODERS, kind_of
@@ -13,7 +13,7 @@ DISCRIMINATOR_SIZE = 128  # of each hidden layer of g
 
 
 def decision_multiplications(config: BanditConfig) -> int:
-    """Of one decision: a forward pass of each context, and the width of each arm."""
+    """Multiplications of one decision: a forward pass of each context and the width of each arm."""
     size = network_size(config)
     context_count = config.arm_count if config.is_joint else 1
     return context_count * size.multiplications + config.arm_count * size.latent**2
@@ -21,7 +21,7 @@ def decision_multiplications(config: BanditConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSize:
-    """Of all networks together: weights; of one context: multiplications forward, and activations."""
+    """Weights of all networks; multiplications and activations of one context's forward pass."""
 
     latent: int
     weights: int
@@ -30,7 +30,7 @@ class NetworkSize:
 
 
 def network_size(config: BanditConfig) -> NetworkSize:
-    """How large the networks of a configuration are."""
+    """The size of a configuration's networks."""
     kind = kind_of(config)
     inputs = math.prod(config.context_shape)
     if kind == "identity":
@@ -48,13 +48,13 @@ def network_size(config: BanditConfig) -> NetworkSize:
         weights, multiplications = (
             each + inputs * components for each in (weights, multiplications)
         )
-    return _with_companions(config, weights, multiplications, activations + inputs)
+    return _with_other_networks(config, weights, multiplications, activations + inputs)
 
 
-def _with_companions(
+def _with_other_networks(
     config: BanditConfig, weights: int, multiplications: int, activations: int
 ) -> NetworkSize:
-    """Head, discriminator and slow copies beside an encoder."""
+    """The size with the head, the discriminator and the slow copies added to an encoder."""
     latent, members = config.latent_size, _members(config)
     head = latent * config.model_count
     judge = aligned_count(members) * (latent // members + DISCRIMINATOR_SIZE) * DISCRIMINATOR_SIZE
@@ -68,7 +68,7 @@ def _with_companions(
 
 
 def _members(config: BanditConfig) -> int:
-    if kind_of(config) != "committee":
+    if kind_of(config) != ENSEMBLE:
         return 1
     return fitting_count(config.tower_count, config.latent_size)
 
@@ -86,7 +86,7 @@ def _of_vectors(config: BanditConfig, kind: str) -> tuple[int, int]:
 def _of_images(config: BanditConfig, encoder: type[Conv]) -> tuple[int, int, int]:
     """Weights, multiplications and activations of one encoder of images."""
     if len(config.context_shape) != 3:
-        return 0, 0, 0  # refused elsewhere
+        return 0, 0, 0  # the encoder itself refuses this shape
     before, height, width = config.context_shape
     weights = multiplications = activations = 0
     for layer in encoder.layers:

@@ -14,9 +14,9 @@ from model.encoders.ensemble import MemberLinear, fitting_count, member_weights
 from model.encoders.pca import IncrementalPCA
 from model.rounds import HUGE, Domain
 
-CLIP = 10.0  # standardised inputs beyond it carry no news
-_LEAST_TO_SPLIT = 32  # contexts of a domain that give it a mean and a spread of its own
-_SMALLEST_SPREAD = 1e-6  # features that vary less are taken for constant
+CLIP = 10.0  # limit on standardised inputs
+_LEAST_TO_SPLIT = 32  # minimum of contexts for a domain to get its own mean and spread
+_SMALLEST_SPREAD = 1e-6  # features that vary less count as constant
 PCA_ROWS = 1024  # contexts added to a PCA at once: bounds its memory
 
 
@@ -58,8 +58,8 @@ class Projection(Encoder):
         return functional.normalize(centered @ self.components.T, eps=TINY)
 
     def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
-        # Again only for twice the contexts: a fit costs seconds for pictures, and what learns on
-        # top of it needs coordinates that stay.
+        # Refit only when the contexts have doubled: a fit costs seconds for images, and layers on top
+        # need stable coordinates.
         if len(source) + len(target) < 2 * float(self.fitted_count):
             return
         pca = IncrementalPCA(self.latent_size)
@@ -104,12 +104,12 @@ class Standardise(nn.Module):
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
 
-    def approach(self, other: "Standardise", kept: Tensor) -> None:
-        """Keep this fraction (size,) of each feature's μ and 1/σ, and take the rest from the other's."""
+    def blend_towards(self, other: "Standardise", kept: Tensor) -> None:
+        """Interpolate μ and 1/σ: keep the fraction `kept` (size,) of each feature, take the rest from `other`."""
         for mine, theirs in ((self.center, other.center), (self.scale, other.scale)):
             mine.copy_(torch.lerp(theirs, mine, kept))
 
-    def weigh_features(self, weights: Tensor) -> None:
+    def weight_features(self, weights: Tensor) -> None:
         """Multiply each feature by its weight (size,) until the next `fit`."""
         self.scale *= weights
 
@@ -119,21 +119,21 @@ class Standardise(nn.Module):
 
 
 class ScaledEncoder(Encoder):
-    """An encoder that scales each domain's vectors first; all that follows is the same for both."""
+    """An encoder that scales each domain's vectors first; its layers are shared by both domains."""
 
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
-        return self.perceived(self.scaled(contexts, domain))
+        return self.encode_scaled(self.scaled(contexts, domain))
 
-    def together(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward_both(self, source: Tensor, target: Tensor) -> Tensor:
         scaled = [self.scaled(source, Domain.SOURCE), self.scaled(target, Domain.TARGET)]
-        return self.perceived(torch.cat(scaled))
+        return self.encode_scaled(torch.cat(scaled))
 
     def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
-        """What the layers see of contexts (n, *shape), (n, …)."""
+        """The input of the layers, (n, …), from contexts (n, *shape)."""
         raise NotImplementedError
 
-    def perceived(self, scaled: Tensor) -> Tensor:
-        """Latents (n, latent_size) of what was scaled."""
+    def encode_scaled(self, scaled: Tensor) -> Tensor:
+        """Latents (n, latent_size) of scaled contexts."""
         raise NotImplementedError
 
 
@@ -152,7 +152,7 @@ class MLP(ScaledEncoder):
         standardised: Tensor = self.standardise(contexts.flatten(1), domain)
         return standardised
 
-    def perceived(self, scaled: Tensor) -> Tensor:
+    def encode_scaled(self, scaled: Tensor) -> Tensor:
         hidden = scaled
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
@@ -164,7 +164,7 @@ class MLP(ScaledEncoder):
         if len(both) > 1:
             self.standardise.fit(both, *Domain)
             if self._downweights:
-                self.standardise.weigh_features(variation_weights(rewarded.flatten(1), both))
+                self.standardise.weight_features(variation_weights(rewarded.flatten(1), both))
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -212,8 +212,8 @@ class ProjectedMLP(MLP):
         )
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
-        project, perceive = self.projection.frozen(domain, device), super().frozen(domain, device)
-        return lambda contexts: perceive(project(contexts))
+        project, encode = self.projection.frozen(domain, device), super().frozen(domain, device)
+        return lambda contexts: encode(project(contexts))
 
 
 class Ensemble(ScaledEncoder):
@@ -242,7 +242,7 @@ class Ensemble(ScaledEncoder):
         flat = contexts.flatten(1)
         return torch.stack([self.common(flat, domain), self.own(flat, domain)], dim=1)
 
-    def perceived(self, scaled: Tensor) -> Tensor:
+    def encode_scaled(self, scaled: Tensor) -> Tensor:
         hidden = scaled.repeat(1, -(-self.members // 2), 1)[:, : self.members]  # (n, T, size)
         for layer in self.layers[:-1]:
             hidden = functional.relu(layer(hidden))
@@ -252,7 +252,7 @@ class Ensemble(ScaledEncoder):
 
     @torch.no_grad()
     def recalibrate(self, source: Tensor, target: Tensor) -> None:
-        """The members' weights, by how many of the features that are used are measured."""
+        """Set the members' weights by the fraction of used features that are measured."""
         if len(target) and not self._aligns_binary:
             is_measured = ~is_binary(torch.cat([source, target]).flatten(1))
             measured = measured_fraction(is_measured, self.common.scale[0] != 0)
@@ -273,12 +273,12 @@ class Ensemble(ScaledEncoder):
             self.own.fit(source, Domain.SOURCE)
             self.own.fit(target, Domain.TARGET)
             if not self._aligns_binary:
-                # Where most features are binary, a measurement differs because the subjects do.
+                # If most features are binary, measured features differ because the subjects differ.
                 is_measured = ~is_binary(both)
                 measured = measured_fraction(is_measured, weights != 0)
-                self.own.approach(self.common, is_measured * measured)
-        self.common.weigh_features(weights)
-        self.own.weigh_features(weights)
+                self.own.blend_towards(self.common, is_measured * measured)
+        self.common.weight_features(weights)
+        self.own.weight_features(weights)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -328,10 +328,10 @@ def is_binary(contexts: Tensor) -> Tensor:
 
 
 def variation_weights(rewarded: Tensor, contexts: Tensor) -> Tensor:
-    """Weights of the features (size,), 0 to 1: what never varied in rewarded rounds is untrained.
+    """Weights of the features (size,), from 0 to 1: features that never varied in rewarded rounds are untrained.
 
-    A feature that is constant over the rewarded contexts (n, size) gets 0. A binary one gets the fraction
-    of its variance over contexts of both domains (m, size) that the rewarded ones have. Others get 1.
+    A feature that is constant over the rewarded contexts (n, size) gets 0. A binary feature gets its
+    variance over the rewarded contexts relative to that over all contexts (m, size). Others get 1.
     """
     if min(len(rewarded), len(contexts)) < 2:
         return torch.ones_like(contexts[0])

@@ -1,7 +1,7 @@
-"""Offline evaluation: what a policy would have earned, estimated from what another one logged.
+"""Off-policy evaluation: a policy's value, estimated from rounds that another policy logged.
 
-Everything here is a pure function of logged rounds, in one pass, with memory that does not grow
-with the log. `docs/evaluation.md` states the assumptions.
+Everything is a pure function of logged rounds, in one pass, with memory that does not grow with the
+log. `docs/evaluation.md` states the assumptions.
 
 Other packages import its public names from here.
 """
@@ -14,14 +14,15 @@ from model.ope.candidates import (
     TableCandidate,
     UniformCandidate,
 )
-from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.estimates import EvaluationOptions, ValueEstimator
 from model.ope.intervals import clopper_pearson
-from model.ope.logged import LoggedRounds
+from model.ope.logged import COLUMNS, LoggedRounds
 from model.ope.rejection import RejectionReplay
 from model.ope.reward_model import RidgeRewards
 from model.ope.target import SourceRounds, target_value
 
 __all__ = [
+    "COLUMNS",
     "EvaluationOptions",
     "EvaluationPolicy",
     "FixedArmCandidate",
@@ -32,8 +33,8 @@ __all__ = [
     "RidgeRewards",
     "SourceRounds",
     "TableCandidate",
-    "Tally",
     "UniformCandidate",
+    "ValueEstimator",
     "clopper_pearson",
     "target_value",
 ]

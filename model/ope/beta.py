@@ -1,4 +1,4 @@
-"""The beta distribution's function and quantiles, which the exact intervals are made of."""
+"""The beta distribution's CDF and quantiles, for the exact intervals."""
 
 import math
 
@@ -12,7 +12,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
         return 0.0
     if x >= 1.0:
         return 1.0
-    # The continued fraction converges fast below the mean; symmetry serves the other side.
+    # The continued fraction converges fast below the mean; above it, symmetry is used.
     if x > (a + 1.0) / (a + b + 2.0):
         return 1.0 - _tail(1.0 - x, b, a, complement=x)
     return _tail(x, a, b, complement=1.0 - x)
@@ -33,8 +33,8 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
 
 def f_quantile(confidence: float, n: float) -> float:
     """The quantile of the F distribution with 1 and n degrees of freedom."""
-    share = beta_quantile(confidence, 0.5, 0.5 * n)
-    return n * share / (1.0 - share)
+    quantile = beta_quantile(confidence, 0.5, 0.5 * n)
+    return n * quantile / (1.0 - quantile)
 
 
 def _tail(x: float, a: float, b: float, complement: float) -> float:

@@ -1,7 +1,6 @@
-"""Policies to be evaluated: each says, round by round, how probable every arm would be.
+"""Policies to be evaluated: each gives the probability of every arm, round by round.
 
-What a candidate says of a round may depend on earlier rounds (a learner does), never on the
-round's own reward: that is all the estimators ask for.
+The probabilities may depend on earlier rounds (a learner's do), but never on the round's own reward.
 """
 
 from collections.abc import Mapping
@@ -12,11 +11,11 @@ import numpy as np
 from model.bandit.policy import Policy
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.rounds import Domain, Doubles, Floats, Round
+from model.rounds import Domain, Doubles, Floats, RewardedRound
 
 
 class EvaluationPolicy(Protocol):
-    """Something that could have chosen."""
+    """A policy under evaluation."""
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:
         """The probability of every arm, (n, K); each row sums to 1 over the eligible arms."""
@@ -24,7 +23,7 @@ class EvaluationPolicy(Protocol):
 
 
 class UniformCandidate:
-    """Every eligible arm alike."""
+    """Every eligible arm with the same probability."""
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:
         """1 / number of eligible arms."""
@@ -32,13 +31,12 @@ class UniformCandidate:
 
 
 class FixedArmCandidate:
-    """Always the same arm; every eligible arm alike in rounds where it cannot be played."""
+    """Always the same arm; uniform in rounds where it is not eligible."""
 
     def __init__(self, arm: int) -> None:
         self._arm = arm
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:
-        """1 for the arm."""
         found = UniformCandidate().probabilities(rounds)
         playable = rounds.eligible[:, self._arm]
         found[playable] = 0.0
@@ -47,7 +45,7 @@ class FixedArmCandidate:
 
 
 class TableCandidate:
-    """Fixed probabilities of the arms, one row a segment, shared out among the eligible arms."""
+    """Fixed probabilities of the arms, one row for each segment, renormalised over the eligible arms."""
 
     def __init__(self, rows: Mapping[int, Doubles]) -> None:
         self._rows = rows
@@ -56,12 +54,12 @@ class TableCandidate:
         """The segment's row, scaled to the eligible arms."""
         unknown = sorted(set(rounds.segments.tolist()) - set(self._rows))
         if unknown:
-            raise ValueError("policy: it has no row for a segment of the log")
+            raise ValueError("policy: no row for a segment of the log")
         stacked = np.stack([self._rows[segment] for segment in rounds.segments.tolist()])
         kept = stacked * rounds.eligible
         totals = kept.sum(axis=1, keepdims=True)
         if not (totals > 0).all():
-            raise ValueError("policy: it gives no probability to any eligible arm of a round")
+            raise ValueError("policy: all eligible arms of a round have probability 0")
         return np.asarray(kept / totals)
 
 
@@ -79,11 +77,11 @@ class FrozenCandidate:
 
 
 class LearningCandidate:
-    """A learner that starts afresh and learns from every logged round as it comes.
+    """A fresh learner that learns from every logged round in order.
 
-    Its policy is renewed every `refresh` rounds, as a service's is when a snapshot is published.
-    It learns from the log's arms, not from its own: the estimate is of a learner that had the
-    logger's exploration. `model.ope.rejection` replays one that lives on its own choices.
+    Its policy is refreshed every `refresh` rounds, as when a service publishes a snapshot. It learns from
+    the logged arms, so the estimate is that of a learner with the logger's exploration.
+    `model.ope.rejection` replays a learner on its own choices.
     """
 
     def __init__(self, learner: Learner, refresh: int = 64) -> None:
@@ -91,7 +89,7 @@ class LearningCandidate:
         self._refresh = refresh
 
     def probabilities(self, rounds: LoggedRounds) -> Doubles:
-        """What the learner would do, then it learns from what was done."""
+        """The learner's probabilities for each part of the rounds, before it learns from that part."""
         found = []
         for part in rounds.parts(self._refresh):
             found.append(decided(self._learner.policy(), part))
@@ -116,7 +114,7 @@ def learn(learner: Learner, rounds: LoggedRounds) -> None:
         context = rounds.contexts[row, arm] if is_joint else rounds.contexts[row]
         learner.observe_context(reference, Domain.SOURCE, context)
         reward, propensity = float(rounds.rewards[row]), float(rounds.propensities[row])
-        learner.observe(Round(reference, Domain.SOURCE, context, arm, reward, propensity))
+        learner.observe(RewardedRound(reference, Domain.SOURCE, context, arm, reward, propensity))
         learner.train()
     for left in unlabeled.values():
         _observe_unlabeled(learner, learner.offset, left)

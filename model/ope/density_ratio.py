@@ -1,9 +1,8 @@
-"""How much more probable a latent is in the target than in the source, ρ(z) = p_T(z) / p_S(z).
+"""The density ratio of latents, ρ(z) = p_T(z) / p_S(z).
 
-Two estimators: the odds of a discriminator, a network, and those of a logistic regression on latents
-and their squares, which is exact for normal distributions and cannot follow much else. Both
-predict each half of the source from a fit on the other half, and both are scaled to mean 1 over
-the source, as a density ratio has.
+Two estimators: the odds of a neural discriminator, and those of a logistic regression on latents and
+their squares, which is exact for normal distributions. Both are cross-fitted on two halves and scaled to
+mean 1 over the source, as a density ratio has.
 """
 
 import copy
@@ -19,14 +18,14 @@ from model.rounds import Doubles
 from model.training.discriminator import Discriminator
 
 _STEPS = 400
-_SIZE, _RATE, _DECAY = 32, 3e-3, 1e-3  # a small network, shrunk: latents are a few hundred
-_LOOK = 5  # steps between two looks at what is held out
+_SIZE, _RATE, _DECAY = 32, 3e-3, 1e-3  # a small, regularised network for a few hundred latents
+_LOOK = 5  # steps between two evaluations of the held-out loss
 _WORSE = 0.02  # a held-out loss this much above the best one ends the fit
 _RIDGES = (0.1, 1.0, 10.0, 100.0)
 _NEWTON_STEPS = 50
 _CONVERGED = 1e-8  # largest change of a weight in the last step
 _INTERCEPT_PENALTY = 1e-9  # keeps the system solvable
-_FARTHEST = 30.0  # log odds beyond it are no longer told apart
+_FARTHEST = 30.0  # limit on log odds
 
 
 def discriminator_ratio(source: Doubles, target: Doubles, seed: int) -> tuple[Doubles, float]:
@@ -60,10 +59,10 @@ def scaled(ratios: Doubles) -> Doubles:
 
 
 def _fitted_discriminator(source: Doubles, target: Doubles, seed: int) -> Discriminator:
-    """The discriminator at the step that did best on a quarter held out from it.
+    """The discriminator at the step with the best loss on a held-out quarter.
 
-    Odds of an overfitted discriminator are extreme. It starts from even odds, which stand where
-    nothing better is found.
+    An overfitted discriminator has extreme odds. Training starts from even odds, which stay if no step
+    is better.
     """
     s, t = torch.from_numpy(source).float(), torch.from_numpy(target).float()
     (s_fit, s_held), (t_fit, t_held) = _quartered(s), _quartered(t)
@@ -113,7 +112,7 @@ def _features(latents: Doubles) -> Doubles:
 
 
 def _chosen_logistic(source: Doubles, target: Doubles) -> Doubles:
-    """The weights (p,) of the ridge that does best on a quarter held out from the fit."""
+    """The weights (p,) for the ridge with the best loss on a held-out quarter."""
     held_out = [_logistic_loss(source, target, ridge) for ridge in _RIDGES]
     return _logistic(source, target, _RIDGES[int(np.argmin(held_out))])
 
@@ -126,7 +125,7 @@ def _logistic_loss(source: Doubles, target: Doubles, ridge: float) -> float:
 
 
 def _logistic(source: Doubles, target: Doubles, ridge: float) -> Doubles:
-    """Newton's method; both domains weigh the same, the constant is not shrunk."""
+    """Newton's method; both domains have the same weight, and the intercept is not regularised."""
     features = np.concatenate([source, target])
     labels = np.repeat([0.0, 1.0], [len(source), len(target)])
     row_weights = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])

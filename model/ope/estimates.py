@@ -1,4 +1,4 @@
-"""Estimators as sums over rounds: one pass, any number of rounds, point and interval apart.
+"""Estimators as running sums over rounds: one pass over any number of rounds.
 
 With w = π(a|x)/p, q̂ the reward model and q̂_π = Σ_a π(a|x) q̂(x, a), a round is worth
 
@@ -32,7 +32,7 @@ _ROUNDING = 1e-9  # of a propensity that was stored as 1/K
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
-    """What a valuation is asked for; `max_weight` must be known before the data."""
+    """The options of a valuation; `max_weight` must be known before the data."""
 
     confidence: float = 0.95
     max_weight: float | None = None
@@ -40,8 +40,8 @@ class EvaluationOptions:
     switch: float | None = None
 
 
-class Tally:
-    """Takes rounds in, batch by batch, and states a valuation at any time."""
+class ValueEstimator:
+    """Adds rounds batch by batch and gives a valuation at any time."""
 
     def __init__(self, options: EvaluationOptions | None = None) -> None:
         self.options = options or EvaluationOptions()
@@ -72,10 +72,10 @@ class Tally:
         predicted: Doubles,
         weights: Doubles | None = None,
     ) -> tuple[Doubles, Doubles]:
-        """Take in rounds; the ends of the confidence sequence after each of them, (n,) each.
+        """Add rounds; returns the ends of the confidence sequence after each of them, (n,) each.
 
-        The policy's probabilities and q̂, both (n, K), were made without the rounds' rewards.
-        Other `weights` (n,) than π/p must have the conditional mean 1 as well.
+        The policy's probabilities and q̂, both (n, K), must not depend on the rounds' rewards. `weights`
+        (n,) replace π/p and must also have conditional mean 1.
         """
         if weights is None:
             weights = rounds.at_chosen(policy) / rounds.propensities
@@ -101,7 +101,7 @@ class Tally:
             self._cut[index] += weights[~is_kept].sum()
 
     def _add_replayed(self, rounds: LoggedRounds, policy: Doubles) -> None:
-        # Drawing the policy's arm and keeping the round where it is the logged one.
+        # Draw the policy's arm and keep the round if it is the logged arm.
         kept = self._draws.many(rounds.keys) < rounds.at_chosen(policy)
         rewards = rounds.rewards[kept]
         self._matched += len(rewards), rewards.sum(), (rewards**2).sum()
@@ -118,17 +118,17 @@ class Tally:
 
     @property
     def moments(self) -> Moments:
-        """The sums that the intervals of weighted rewards are made of."""
+        """The sums for the intervals of weighted rewards."""
         return Moments(*self._weights.tolist(), *self._weighted.tolist())
 
     @property
     def robust_value(self) -> float | None:
-        """DR by now."""
+        """The present DR estimate."""
         count, total = float(self._weights[0]), float(self._robust[0])
         return total / count if count else None
 
     def support(self) -> Support:
-        """How much the log says about the policy by now."""
+        """How well the log supports the policy so far."""
         sums = self.moments
         return Support(
             rounds=int(sums.n),
@@ -141,7 +141,7 @@ class Tally:
         )
 
     def valuation(self) -> Valuation:
-        """The estimates by now. DM is never the headline: its error has no bound."""
+        """The present estimates. DM is never the headline, because its error has no bound."""
         support = self.support()
         index = self._best_switch()
         found = [
@@ -181,8 +181,8 @@ class Tally:
         value, error = sums.y / sums.n, standard_error(sums.y, sums.y2, sums.n)
         if support.effective_rounds < LEAST_EFFECTIVE:
             return Estimate("ips", value, error)
-        # wr/w_max lies in [0, 1]: n trials, whose successes are worth w_max each. (Counting
-        # n/w_max trials instead forgets that it is chance how often the policy agrees.)
+        # wr/w_max lies in [0, 1]: n trials whose successes count w_max each. (n/w_max trials would
+        # ignore that the number of matching rounds is random.)
         bound = self.options.max_weight or self._max_weight
         low, high = clopper_pearson(sums.y / bound, sums.n, self.options.confidence)
         interval = Interval(bound * low, min(1.0, bound * high))
@@ -214,7 +214,7 @@ class Tally:
     def bootstrap(self) -> Interval | None:
         """The percentile interval of DR over resampled rounds, for comparison in reports.
 
-        It is too narrow where few rounds carry the weight: not the one to decide by.
+        It is too narrow if few rounds have most of the weight, so decisions should not rest on it.
         """
         if self.support().effective_rounds < LEAST_EFFECTIVE:
             return None

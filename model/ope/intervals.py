@@ -1,7 +1,7 @@
 """Intervals for a fixed number of rounds: Cressie-Read, Clopper-Pearson, bootstrap.
 
-They hold at one look that was planned beforehand. Whatever is watched while it grows needs the
-confidence sequence (`model.ope.sequence`).
+They are valid for one planned look at the data. Repeated looks need the confidence sequence
+(`model.ope.sequence`).
 """
 
 import math
@@ -16,7 +16,7 @@ from model.rounds import Doubles
 
 
 class Interval(NamedTuple):
-    """A range that holds the value with the stated confidence."""
+    """A range that contains the value with the stated confidence."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ _MOST_BLOCKS = 4096  # rounds up to here are resampled one by one
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Sums over rounds of weights w ≥ 0 and of what the rounds are worth: y = wr for IPS."""
+    """Sums over rounds of weights w ≥ 0 and of the rounds' values y, where y = wr for IPS."""
 
     n: float
     w: float
@@ -51,45 +51,44 @@ def cressie_read(
 ) -> Interval:
     """All means of y under distributions near the sample (Euclidean likelihood) with E[w] = 1.
 
-    Karampatziakis, Langford, Mineiro 2020. To the n rounds one pretended round is added, whose
-    weight is one of the extremes 0 and `max_weight` and whose reward is 0 or 1, so that E[w] = 1
-    can always be met. It is worth q + w(r − q), where q = `predicted` is 0 for IPS and the mean
-    prediction for doubly robust values.
+    Karampatziakis, Langford, Mineiro 2020. One extra round with weight 0 or `max_weight` and reward 0 or
+    1 is added to the n rounds, so that E[w] = 1 can always be met. Its value is q + w(r − q), where
+    q = `predicted` is 0 for IPS and the mean prediction for doubly robust values.
     """
     critical = _distance_to_unit_weight(sums, max_weight) + f_quantile(confidence, sums.n)
-    low = min(_ends(sums, critical, _Pretended(max_weight, 0.0, predicted), -1.0), default=0.0)
-    high = max(_ends(sums, critical, _Pretended(max_weight, 1.0, predicted), +1.0), default=1.0)
+    low = min(_ends(sums, critical, _ExtraRound(max_weight, 0.0, predicted), -1.0), default=0.0)
+    high = max(_ends(sums, critical, _ExtraRound(max_weight, 1.0, predicted), +1.0), default=1.0)
     return Interval(min(1.0, max(0.0, low)), min(1.0, max(0.0, high)))
 
 
-class _Pretended(NamedTuple):
+class _ExtraRound(NamedTuple):
     max_weight: float
     reward: float
     predicted: float
 
 
 def _distance_to_unit_weight(sums: Moments, max_weight: float) -> float:
-    """How far the sample must be bent for E[w] = 1 alone."""
-    pretended = max_weight if sums.w < sums.n else 0.0
-    if pretended == math.inf:
+    """The likelihood distance of the sample from E[w] = 1 alone."""
+    extra = max_weight if sums.w < sums.n else 0.0
+    if extra == math.inf:
         return 1.0 + 1.0 / sums.n
     size = sums.n + 1.0
-    mean = (pretended + sums.w) / size
-    variance = (pretended**2 + sums.w2) / size - mean**2
+    mean = (extra + sums.w) / size
+    variance = (extra**2 + sums.w2) / size - mean**2
     return size * (mean - 1.0) ** 2 / variance if variance > 0 else 0.0
 
 
-def _ends(sums: Moments, critical: float, pretended: _Pretended, sign: float) -> list[float]:
-    ends = _end(sums, critical, 0.0, pretended.predicted, sign)
-    if pretended.max_weight == math.inf:
-        return ends + _end_at_infinity(sums, critical, pretended, sign)
-    weight = pretended.max_weight
-    worth = pretended.predicted + weight * (pretended.reward - pretended.predicted)
+def _ends(sums: Moments, critical: float, extra: _ExtraRound, sign: float) -> list[float]:
+    ends = _end(sums, critical, 0.0, extra.predicted, sign)
+    if extra.max_weight == math.inf:
+        return ends + _end_at_infinity(sums, critical, extra, sign)
+    weight = extra.max_weight
+    worth = extra.predicted + weight * (extra.reward - extra.predicted)
     return ends + _end(sums, critical, weight, worth, sign)
 
 
 def _end(sums: Moments, critical: float, weight: float, worth: float, sign: float) -> list[float]:
-    """The mean of y regressed to E[w] = 1, moved by what the likelihood still allows."""
+    """The mean of y regressed to E[w] = 1, moved as far as the likelihood allows."""
     size = sums.n + 1.0
     w, y = (weight + sums.w) / size, (worth + sums.y) / size
     variance = (weight**2 + sums.w2) / size - w**2
@@ -102,11 +101,11 @@ def _end(sums: Moments, critical: float, weight: float, worth: float, sign: floa
 
 
 def _end_at_infinity(
-    sums: Moments, critical: float, pretended: _Pretended, sign: float
+    sums: Moments, critical: float, extra: _ExtraRound, sign: float
 ) -> list[float]:
-    """The limit of `_end` for a pretended round whose weight grows without bound."""
+    """The limit of `_end` as the extra round's weight goes to infinity."""
     size = sums.n + 1.0
-    slope = pretended.reward - pretended.predicted  # worth a unit of weight
+    slope = extra.reward - extra.predicted  # value per unit of weight
     gap = sums.y - slope * sums.w
     spread = (slope**2 * sums.w2 - 2 * slope * sums.wy + sums.y2) / size
     residual = spread - gap**2 / (sums.n * size)
@@ -123,8 +122,8 @@ def _moved(center: float, residual: float, slack: float, sign: float) -> list[fl
 class Blocks:
     """Sums of values over equal runs of rounds, at most `capacity` of them.
 
-    When they are full, neighbours are joined: a bootstrap of blocks needs memory that does not
-    grow with the log. Up to `capacity` rounds each block is one round, the ordinary bootstrap.
+    When they are full, neighbours are joined, so that the bootstrap's memory does not grow with the
+    log. Up to `capacity` rounds each block is one round: the ordinary bootstrap.
     """
 
     def __init__(self, capacity: int = _MOST_BLOCKS) -> None:
@@ -134,7 +133,6 @@ class Blocks:
         self._rest = np.zeros(0)
 
     def add(self, values: Doubles) -> None:
-        """Take in the values of further rounds."""
         pending = np.concatenate([self._rest, values])
         while len(self._sums) + len(pending) // self.size > self.capacity:
             self._join()
@@ -143,7 +141,7 @@ class Blocks:
         self._sums, self._rest = np.concatenate([self._sums, sums]), pending[whole:]
 
     def _join(self) -> None:
-        # An odd block at the end would not align: its rounds are spread evenly over the rest.
+        # A single last block has no neighbour: its sum is spread evenly over its rounds again.
         if len(self._sums) % 2:
             spread = np.full(self.size, self._sums[-1] / self.size)
             self._sums, self._rest = self._sums[:-1], np.concatenate([spread, self._rest])
@@ -154,7 +152,6 @@ class Blocks:
         """The percentile interval of the mean over resampled blocks."""
         means = self._sums / self.size
         rng = generator(seed, "bootstrap")
-        # Resampling draws only how often each block is taken.
         found = [means[rng.integers(len(means), size=len(means))].mean() for _ in range(resamples)]
         tail = 0.5 * (1.0 - confidence)
         low, high = np.quantile(found, [tail, 1.0 - tail])

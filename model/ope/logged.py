@@ -1,4 +1,4 @@
-"""Logged rounds as columns, the one thing that all estimators read."""
+"""Logged rounds as columns, the input of all estimators."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,16 +7,21 @@ import numpy as np
 
 from model.rounds import Booleans, Doubles, Floats, Integers, Keys
 
+# The columns with an entry for each round, except the optional `probabilities`.
+COLUMNS = (
+    *("contexts", "arms", "rewards", "propensities", "eligible"),
+    *("versions", "references", "keys", "segments"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedRounds:
     """n rounds in log order, each with the reward of the arm that was chosen.
 
-    `contexts` is (n, *shape), or (n, K, *shape) where arms have their own. `eligible` and
-    `probabilities` are (n, K); a log that kept only the chosen arm's propensity has no
-    `probabilities`. Everything else is (n,): `keys` seed draws, `references` point into the log,
-    `segments` say where an arm was shown, for logs that tell. `unlabeled` (m, *shape) are target
-    contexts; each was seen before the round that `unlabeled_before` (m,) numbers.
+    `contexts` is (n, *shape), or (n, K, *shape) for per-arm contexts. `eligible` and `probabilities`
+    are (n, K); a log with only the chosen arm's propensity has no `probabilities`. Everything else is
+    (n,): `keys` seed draws, `references` point into the log, `segments` say where an arm was shown.
+    `unlabeled` (m, *shape) are target contexts, each seen before the round `unlabeled_before` (m,).
     """
 
     contexts: Floats
@@ -42,7 +47,7 @@ class LoggedRounds:
 
     @property
     def logged_probabilities(self) -> Doubles | None:
-        """The logger's whole distribution (n, K); known also where it was uniform."""
+        """The logging policy's probabilities (n, K), if stored or uniform."""
         if self.probabilities is not None:
             return self.probabilities
         counts = self.arm_counts
@@ -56,25 +61,25 @@ class LoggedRounds:
 
     def rows(self, start: int, stop: int) -> "LoggedRounds":
         """The rounds from `start` on, before `stop`, with the target contexts seen among them."""
-        part = slice(start, stop)
         seen = (self.unlabeled_before >= start) & (self.unlabeled_before < stop)
+        before = self.unlabeled_before[seen] - start
+        return self.taken(slice(start, stop), self.unlabeled[seen], before)
+
+    def taken(
+        self, rows: slice | Booleans, unlabeled: Floats, unlabeled_before: Integers
+    ) -> "LoggedRounds":
+        """These rounds, with other unlabeled contexts."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        probabilities = None if self.probabilities is None else self.probabilities[rows]
         return LoggedRounds(
-            self.contexts[part],
-            self.arms[part],
-            self.rewards[part],
-            self.propensities[part],
-            self.eligible[part],
-            None if self.probabilities is None else self.probabilities[part],
-            self.versions[part],
-            self.references[part],
-            self.keys[part],
-            self.segments[part],
-            self.unlabeled[seen],
-            self.unlabeled_before[seen] - start,
+            **columns,
+            probabilities=probabilities,
+            unlabeled=unlabeled,
+            unlabeled_before=unlabeled_before,
         )
 
     def parts(self, size: int) -> Iterator["LoggedRounds"]:
-        """The rounds in order, `size` at a time; what was seen after the last is in the last."""
+        """The rounds in order, `size` at a time; the last part includes contexts seen after it."""
         for start in range(0, max(1, len(self)), size):
             is_last = start + size >= len(self)
             yield self.rows(start, len(self) + 1 if is_last else start + size)

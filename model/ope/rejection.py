@@ -1,14 +1,13 @@
-"""Counterfactual replay: a fresh learner lives through the log on its own choices (Li 2011).
+"""Counterfactual replay: a fresh learner replays the log on its own choices (Li 2011).
 
-Of each round the log knows the reward of one arm, drawn with probabilities p(·|x). The learner
-would draw from π(·|x). Keeping a round with probability
+Each logged round has the reward of one arm, drawn with probabilities p(·|x). The learner would draw from
+π(·|x). Keeping a round with probability
 
     m · π(a|x) / p(a|x),   m = min_a p(a|x) / π(a|x)
 
-leaves arms that are distributed exactly as π's, and the learner is shown the kept rounds alone: it
-never sees the reward of an arm that it did not choose. A round is kept with probability m in all,
-so it stands for 1/m rounds in the value. On uniform logs this is Li's replay with m fixed; m near
-1 where the learner does what the log did, so few rounds are lost to a log that resembles it.
+leaves arms distributed exactly as π's. The learner sees the kept rounds only, so it never sees the reward
+of an arm that it did not choose. A round is kept with total probability m, so it counts as 1/m rounds. On
+uniform logs this is Li's replay with fixed m. If the learner resembles the log, m is near 1.
 """
 
 import numpy as np
@@ -34,41 +33,28 @@ class RejectionReplay:
         policies, weights = [], []
         for part in rounds.parts(self._refresh):
             policy = decided(self.learner.policy(), part)
-            kept, share = self._kept(part, policy)
+            kept, keep_rate = self._kept(part, policy)
             learn(self.learner, kept_rounds(part, kept))
             self.kept_count += int(kept.sum())
             policies.append(policy)
-            weights.append(kept / share)
+            weights.append(kept / keep_rate)
         return np.concatenate(policies), np.concatenate(weights)
 
     def _kept(self, rounds: LoggedRounds, policy: Doubles) -> tuple[Booleans, Doubles]:
         logged = rounds.logged_probabilities
         if logged is None:
             raise ValueError(
-                "log: replay needs the probability of every arm, not of the chosen one"
+                "log: replay needs the probability of every arm, not only of the chosen one"
             )
         ratios = np.divide(logged, policy, out=np.full_like(policy, np.inf), where=policy > 0)
-        share = ratios.min(axis=1)
-        if not (share > 0).all():
+        keep_rate = ratios.min(axis=1)
+        if not (keep_rate > 0).all():
             raise ValueError("log: it never chose an arm that the learner would choose")
-        chance = share * rounds.at_chosen(policy) / rounds.propensities
-        return self._draws.many(rounds.keys) < chance, share
+        chance = keep_rate * rounds.at_chosen(policy) / rounds.propensities
+        return self._draws.many(rounds.keys) < chance, keep_rate
 
 
 def kept_rounds(rounds: LoggedRounds, kept: Booleans) -> LoggedRounds:
     """Only the kept rounds; target contexts are seen before the next of them."""
     position = np.concatenate([[0], kept.cumsum()])
-    return LoggedRounds(
-        rounds.contexts[kept],
-        rounds.arms[kept],
-        rounds.rewards[kept],
-        rounds.propensities[kept],
-        rounds.eligible[kept],
-        None if rounds.probabilities is None else rounds.probabilities[kept],
-        rounds.versions[kept],
-        rounds.references[kept],
-        rounds.keys[kept],
-        rounds.segments[kept],
-        rounds.unlabeled,
-        position[rounds.unlabeled_before],
-    )
+    return rounds.taken(kept, rounds.unlabeled, position[rounds.unlabeled_before])

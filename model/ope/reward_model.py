@@ -1,8 +1,7 @@
-"""The reward model behind DM, DR and SWITCH-DR: ridge regression on the rounds before.
+"""The reward model of DM, DR and SWITCH-DR: ridge regression on earlier rounds.
 
-Its prediction for a round is made by a fit on earlier rounds alone. So q̂ is independent of the
-round's own reward, DR stays unbiased whatever q̂ is worth, also on logs that were collected
-adaptively, and one pass over the log suffices.
+A prediction for a round uses earlier rounds only, so q̂ is independent of the round's own reward. DR
+stays unbiased whatever the quality of q̂, also on adaptively collected logs, in one pass.
 """
 
 import numpy as np
@@ -12,11 +11,11 @@ from model.randomness import generator
 from model.rounds import Doubles, Floats
 
 SHORTEST, LONGEST = 32, 4096  # rounds between two fits
-MOST_FEATURES = 64  # wider contexts are projected at random: the cost of a round stays bounded
+MOST_FEATURES = 64  # wider contexts are projected at random, to bound the cost of a round
 
 
 class RidgeRewards:
-    """q̂(x, a): one ridge regression an arm, or one for all arms where these have own contexts."""
+    """q̂(x, a): one ridge regression for each arm, or one for all arms with per-arm contexts."""
 
     def __init__(self, arm_count: int, is_per_arm: bool, ridge: float = 1.0, seed: int = 0) -> None:
         self._is_per_arm = is_per_arm
@@ -30,7 +29,7 @@ class RidgeRewards:
         self._theta: Doubles = np.zeros((0, 0))
 
     def predict_then_learn(self, rounds: LoggedRounds) -> Doubles:
-        """q̂ of every arm (n, K), each round's from earlier rounds; refitted as these double."""
+        """q̂ of every arm (n, K), each round's from earlier rounds; refitted as their number doubles."""
         found, start = [], 0
         while start < len(rounds):
             stop = start + min(max(self._seen, SHORTEST), LONGEST)
@@ -49,7 +48,7 @@ class RidgeRewards:
         return np.asarray(found.clip(0.0, 1.0))
 
     def learn(self, rounds: LoggedRounds) -> None:
-        """Take in rounds that were already predicted."""
+        """Fit to rounds that were already predicted."""
         features = self._features(rounds.contexts, rounds)
         self._seen += len(rounds)
         if not self._gram.size:
@@ -75,7 +74,7 @@ class RidgeRewards:
         self._cross[model] += features.T @ rewards
 
     def _features(self, contexts: Floats, rounds: LoggedRounds) -> Doubles:
-        """The contexts, flat, projected where wide, with a constant: (n, p) or (n, K, p)."""
+        """Flat contexts, projected if wide, with a constant: (n, p) or (n, K, p)."""
         leading = rounds.eligible.shape if self._is_per_arm else (len(rounds),)
         flat = contexts.reshape(*leading, -1).astype(np.float64)
         if flat.shape[-1] > MOST_FEATURES:

@@ -1,4 +1,4 @@
-"""Confidence sequences: intervals that hold at all times at once, however often one looks.
+"""Confidence sequences: intervals that are valid at all times simultaneously.
 
 The predictable plug-in empirical-Bernstein sequence of Waudby-Smith and Ramdas (2020, 2022): for
 x₁, x₂, … ≥ 0 with conditional mean μ ≤ 1, each bet λ_t and each centre μ̂_t depend on the past
@@ -18,7 +18,7 @@ from model.ope.intervals import Interval
 from model.rounds import Doubles
 
 _LARGEST_BET = 0.5
-_FIRST_SQUARE = 0.25  # of the pretended x = ½, seen before the first round
+_FIRST_SQUARE = 0.25  # of an extra x = ½ before the first round
 
 
 class LowerSequence:
@@ -35,7 +35,7 @@ class LowerSequence:
         self.bound = 0.0
 
     def extend(self, values: Doubles) -> Doubles:
-        """The bound after each of the further values, never falling, (n,)."""
+        """The bound after each new value, (n,); it never falls."""
         if not len(values):
             return np.zeros(0)
         counts = self._count + np.arange(1.0, len(values) + 1.0)
@@ -57,7 +57,7 @@ class LowerSequence:
         return self._sum / self._count if self._count else 0.0
 
     def _placed_bets(self, values: Doubles, counts: Doubles, sums: Doubles) -> Doubles:
-        """λ_t = √(2 log(1/δ) / (σ̂²_{t−1} t log(1 + t))), at most ½; one pretended x = ½ at first."""
+        """λ_t = √(2 log(1/δ) / (σ̂²_{t−1} t log(1 + t))), at most ½, with an extra first x = ½."""
         means = np.minimum((0.5 + sums) / (counts + 1), 1.0)
         squares = self._squares + ((values - means) ** 2).cumsum()
         first = (_FIRST_SQUARE + self._squares) / (self._count + 1)
@@ -80,7 +80,7 @@ class ValueSequence:
         self._low, self._high = LowerSequence(miss), LowerSequence(miss)
 
     def extend(self, weights: Doubles, rewards: Doubles) -> tuple[Doubles, Doubles]:
-        """Both ends after each further round, (n,) each."""
+        """Both ends after each new round, (n,) each."""
         scale = self._scale
         if scale is None:
             lows = self._low.extend(weights * rewards)
@@ -93,7 +93,6 @@ class ValueSequence:
 
     @property
     def interval(self) -> Interval:
-        """The ends by now."""
         scale = 1.0 if self._scale is None else self._scale
         high = scale * (1.0 - self._high.bound)
         return Interval(min(1.0, scale * self._low.bound), min(1.0, high))

@@ -1,11 +1,11 @@
 """The value of a policy in the target domain, from source rewards alone.
 
-Assumes that the reward depends on (latent, arm) alike in both domains and that the source reaches
-every latent of the target. Then with ρ the density ratio and w = π/p the value is
+Assumes that the reward depends on (latent, arm) in the same way in both domains and that the source
+covers every latent of the target. Then with ρ the density ratio and w = π/p the value is
 
     E_T[q̂_π] + E_S[ρ w (r − q̂)],   q̂ by ridge regression on the other half of the source,
 
-and where the source does not reach the target the answer is that it cannot be known.
+and if the source does not cover the target, the value is not identifiable.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from model.randomness import generator
 from model.rounds import Doubles, Integers
 
 _LEAST_GAP = 0.05  # two estimates closer than this agree, however narrow the interval
-TOLD_APART = 0.95  # a discriminator this good sees two domains that hardly share a latent
+SEPARABLE_ACCURACY = 0.95  # at this discriminator accuracy the domains hardly overlap
 _RESAMPLES = 1000
 
 
@@ -37,7 +37,7 @@ class SourceRounds:
 
 @dataclass(frozen=True, slots=True)
 class TargetValue:
-    """The estimate, or why there is none; `checked` is the same with the other ratio."""
+    """The estimate, or the reason why there is none; `checked` uses the other density ratio."""
 
     is_identifiable: bool
     reason: str | None
@@ -51,7 +51,6 @@ class TargetValue:
     target_contexts: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
         found = asdict(self)
         found["interval"] = None if self.interval is None else list(self.interval)
         return found
@@ -74,7 +73,7 @@ def target_value(
     value = _robust(weights, residual, direct)
     checked = _robust(other * logged, residual, direct)
     effective = _effective(weights)
-    reason = _doubt(effective, accuracy, (value, checked), ends)
+    reason = _why_not_identifiable(effective, accuracy, (value, checked), ends)
     return TargetValue(
         is_identifiable=reason is None,
         reason=reason,
@@ -89,18 +88,18 @@ def target_value(
     )
 
 
-def _doubt(
+def _why_not_identifiable(
     effective: float, accuracy: float, values: tuple[float, float], ends: Interval
 ) -> str | None:
-    if accuracy > TOLD_APART:
-        return f"the domains can be told apart {accuracy:.0%} of the time: they do not overlap"
+    if accuracy > SEPARABLE_ACCURACY:
+        return f"a classifier separates the domains in {accuracy:.0%} of cases: they do not overlap"
     if effective < LEAST_EFFECTIVE:
         return (
             f"the effective sample size {effective:.1f} is below {LEAST_EFFECTIVE:.0f}:"
-            " the source has too few rounds where the target is"
+            " the source has too few rounds near the target's contexts"
         )
     if abs(values[0] - values[1]) > max(_LEAST_GAP, ends.high - ends.low):
-        return "two ways to estimate the density ratio disagree by more than the interval's width"
+        return "two estimates of the density ratio disagree by more than the interval's width"
     return None
 
 
@@ -154,7 +153,7 @@ def _effective(weights: Doubles) -> float:
 def _resampled(
     weights: Doubles, residual: Doubles, direct: Doubles, seed: int, confidence: float
 ) -> Interval:
-    """Percentiles over resampled rounds and contexts; the ratio is taken as known."""
+    """Percentiles over resampled rounds and contexts; the ratio is treated as known."""
     rng = generator(seed, "target bootstrap")
     found = []
     for _ in range(_RESAMPLES):

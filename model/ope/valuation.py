@@ -1,4 +1,4 @@
-"""What an evaluation says: estimates, how much supports them, and what to beware of."""
+"""The result of an evaluation: estimates, their support and warnings."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ LEAST_EFFECTIVE = 30.0  # below this effective sample size no interval is stated
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One estimator's value with its interval for this number of rounds, if one can be stated."""
+    """One estimator's value, with its interval if one can be stated."""
 
     estimator: str
     value: float | None
@@ -22,10 +22,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How much the log says about the policy.
+    """How well the log supports the policy.
 
-    `overlap` is the share of the policy's choices that the log could have made at all; `None`
-    where the log keeps only the chosen arm's propensity.
+    `overlap` is the fraction of the policy's choices that the log could have made; `None` if the log
+    keeps only the chosen arm's propensity.
     """
 
     rounds: int
@@ -39,7 +39,7 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Valuation:
-    """All that the log says about one policy."""
+    """The complete valuation of one policy."""
 
     support: Support
     estimates: dict[str, Estimate]
@@ -51,11 +51,9 @@ class Valuation:
 
     @property
     def value(self) -> float | None:
-        """The headline's value."""
         return self.estimates[self.headline].value
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, fit for JSON."""
         found = asdict(self)
         for each in (*found["estimates"].values(), found):
             for name in ("interval", "sequence"):
@@ -67,14 +65,14 @@ class Valuation:
 
 
 def standard_error(total: float, squares: float, n: float) -> float | None:
-    """Of a mean of n values, from their sum and the sum of their squares."""
+    """The standard error of a mean of n values, from their sum and sum of squares."""
     if n < 2:
         return None
     return math.sqrt(max(0.0, squares - total**2 / n) / (n - 1.0) / n)
 
 
 def warnings_of(support: Support, sums: Moments) -> tuple[str, ...]:
-    """What a reader must know before believing the estimates."""
+    """Warnings about the estimates."""
     found = []
     if support.effective_rounds < LEAST_EFFECTIVE:
         found.append(
@@ -84,12 +82,12 @@ def warnings_of(support: Support, sums: Moments) -> tuple[str, ...]:
     if support.overlap is not None and support.overlap < 1.0 - 1e-9:
         found.append(
             f"the log could not have made {1.0 - support.overlap:.1%} of the policy's choices:"
-            " their value is unknown and the estimates are biased"
+            " their value is unknown, so the estimates are biased"
         )
     error = standard_error(sums.w, sums.w2, sums.n)
     if error and abs(support.mean_weight - 1.0) > 4.0 * error:
         found.append(
-            f"the mean weight {support.mean_weight:.3f} is far from 1: the propensities are not"
-            " those of the log, or the policy chooses what the log never did"
+            f"the mean weight {support.mean_weight:.3f} is far from 1: the propensities are wrong,"
+            " or the policy chooses arms that the log never chose"
         )
     return tuple(found)

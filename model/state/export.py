@@ -1,7 +1,7 @@
-"""The target policy as a file of its own: safetensors with a JSON manifest in its metadata.
+"""The target policy as a file: safetensors with a JSON manifest in its metadata.
 
-It holds the encoder, (A, b) and what rates decisions, and nothing that was only needed to learn.
-Whoever opens it gets the very policy that serves, bit for bit on the same platform.
+The file holds the encoder, (A, b) and the confidence model, without training state. Opened on the same
+platform, it gives the served policy bit for bit.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ from model.state.tensor_bytes import Arrays, joined, metadata_of, pieces_of, rea
 FORMAT = "daband-target-policy"
 FORMAT_VERSION = 1
 _ENCODER = "networks.encoder."
-_SLOW = ("networks.teacher.encoder.", "networks.average.encoder.")  # the last one there is serves
+_SLOW = ("networks.teacher.encoder.", "networks.average.encoder.")  # the last that exists is served
 _KEPT = (_ENCODER, "statistics.", "confidence.")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedPolicy:
-    """A policy from a file, and what the file says of it."""
+    """A policy from a file, with the file's manifest."""
 
     policy: Policy
     manifest: dict[str, Any]
 
 
 def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
-    """The policy file of a snapshot; `facts` go into its manifest as they are."""
+    """The policy file of a snapshot; `facts` are added to its manifest."""
     header, arrays = opened(snapshot)
-    # The encoder that is served, under one name whoever it belongs to.
+    # Store the served encoder under the same name, whichever copy it is.
     for prefix in _SLOW:
         served = {n: array for n, array in arrays.items() if n.startswith(prefix)}
         arrays |= {_ENCODER + n.removeprefix(prefix): array for n, array in served.items()}
@@ -67,7 +67,7 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
 
 
 def is_policy_file(content: bytes) -> bool:
-    """Whether this is a policy file, as against a whole snapshot."""
+    """Whether this is a policy file and not a whole snapshot."""
     try:
         manifest_of(content)
     except SnapshotError:
@@ -87,7 +87,7 @@ def manifest_of(content: bytes) -> dict[str, Any]:
 
 
 def open_exported(content: bytes, device: torch.device | str = "cpu") -> ExportedPolicy:
-    """The policy of a file, with nothing taken on trust."""
+    """The policy of a file; everything in it is validated."""
     manifest = manifest_of(content)
     try:
         arrays = read(content)[1]

@@ -1,6 +1,6 @@
-"""Jobs and what comes of them as messages: plain values and arrays, so that they can run elsewhere.
+"""Jobs and their results as messages of plain values and arrays, so that jobs can run in other processes.
 
-A job is a function of its message alone; where it runs does not change a bit of the result.
+A job depends on its message alone; the process that runs it does not change a bit of the result.
 """
 
 import json
@@ -28,14 +28,14 @@ from model.transfer.verdict import Signs, TransferVerdict, Word
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Plain values (JSON) and arrays by name; the arrays may be the sender's own: do not change them."""
+    """Plain values (JSON) and arrays by name. The arrays may belong to the sender: do not change them."""
 
     header: dict[str, Any]
     arrays: Arrays
 
 
 def training_message(job: TrainingJob) -> Message:
-    """All that the encoder update depends on."""
+    """All inputs of an encoder update."""
     header = {
         "kind": "training",
         "episode": job.data.episode,
@@ -50,7 +50,7 @@ def training_message(job: TrainingJob) -> Message:
 
 
 def judging_message(job: JudgingJob) -> Message:
-    """All that the judgement depends on."""
+    """All inputs of a judgement."""
     names = asdict(job.version)
     header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
@@ -66,7 +66,7 @@ def judging_message(job: JudgingJob) -> Message:
 def answered(
     message: Message, device: torch.device | str, recordings: Recordings | None = None
 ) -> Message:
-    """Run the job of a message on a device; `recordings` keeps what a GPU recorded for later jobs."""
+    """Run the job of a message on a device; `recordings` keeps recorded GPU steps for later jobs."""
     if message.header["kind"] == "judging":
         return Message(asdict(_judging_job(message, torch.device(device)).run()), {})
     outcome = _training_job(message, torch.device(device)).run(recordings)
@@ -79,7 +79,7 @@ def answered(
 
 
 def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
-    """What came of a training, with its networks where the job's own are."""
+    """The outcome of a training, with networks on the device of the job's own."""
     networks, arrays = job.networks.clone(), dict(answer.arrays)
     load_state(networks, arrays)
     moments = taken_moments(networks, arrays)
@@ -90,7 +90,7 @@ def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
 
 
 def judgement_of(answer: Message) -> Judgement:
-    """What came of a judging."""
+    """The judgement in an answer."""
     payload = answer.header
     report = payload["report"] | {"bound": BoundTerms(**payload["report"]["bound"])}
     verdict = TransferVerdict(

@@ -1,4 +1,4 @@
-"""Where contexts of both domains lie under an encoder: in two dimensions, with the arms they get."""
+"""A two-dimensional map of both domains' latents with their best-rated arms."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ MOST = 600  # contexts of each domain
 class LatentMap:
     """Points (n, 2) by principal components of latents of both domains, and their best-rated arms.
 
-    `explained` is the share of the latents' variance that the two directions hold.
+    `explained` is the fraction of the latents' variance in these two directions.
     """
 
     points: Doubles
@@ -29,7 +29,7 @@ class LatentMap:
 
 
 def latent_map(learner: Learner) -> LatentMap:
-    """The map of the contexts that the learner keeps; a joint model knows no arms: all are 0."""
+    """The map of the learner's contexts; in a joint model all arms are 0."""
     latents = {
         domain: learner.networks.encode(learner.contexts[domain].sample().contexts[-MOST:], domain)
         .double()

@@ -1,4 +1,4 @@
-"""From a snapshot back to a learner or a policy, with nothing taken on trust."""
+"""Restores a learner or a policy from a snapshot; everything in it is validated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ ContextLookup = Callable[[Integers], Floats]
 def restore(
     content: bytes, contexts: ContextLookup | None = None, device: torch.device | str = "cpu"
 ) -> Learner:
-    """The learner as it was; `contexts` finds contexts by reference where the snapshot has none."""
+    """The learner of a snapshot; `contexts` looks up contexts that the snapshot leaves out."""
     header, arrays = opened(content)
     learner = _initial(header, device)
     learner.offset, learner.episode = header.offset, header.episode
@@ -87,7 +87,7 @@ def _config(header: Header) -> BanditConfig:
         config = BanditConfig.from_mapping(without_retired(header.config))
     except (TypeError, ValueError) as error:
         raise SnapshotError(f"configuration: {error}") from error
-    # As it was written: a field that came later has its default, which is what the build then did.
+    # The digest of the stored fields: fields that were added later have their defaults.
     if digest_of(header.config) != header.config_digest:
         raise SnapshotError("configuration does not match its digest")
     return config
@@ -157,7 +157,7 @@ def taken_moments(networks: Networks, arrays: Arrays) -> Moments:
 
 
 def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
-    """How far target decisions can be trusted, where the snapshot says so."""
+    """The confidence model of a snapshot, if it has one."""
     found = {name: arrays.pop(name) for name in list(arrays) if name.startswith("confidence.")}
     if not found:
         return None
@@ -196,7 +196,7 @@ def _check_range(columns: Arrays, name: str, low: float, high: float) -> None:
 
 
 class _Loader:
-    """Takes rounds and context samples out of a snapshot, with contexts from it or from the log."""
+    """Takes rounds and context samples out of a snapshot, with contexts from the snapshot or the log."""
 
     def __init__(self, learner: Learner, arrays: Arrays, lookup: ContextLookup | None) -> None:
         self._config = learner.config
@@ -205,7 +205,7 @@ class _Loader:
         self._lookup = lookup
 
     def rounds(self, prefix: str) -> RoundBatch:
-        """The rounds under a name, each of them one that could have been folded."""
+        """The rounds under a prefix; values that could not have been folded are an error."""
         columns = {
             name: _column(self._arrays, f"{prefix}.{name}", kind) for name, kind in COLUMNS.items()
         }
@@ -219,18 +219,18 @@ class _Loader:
         return RoundBatch(self._contexts(prefix, columns["references"]), **columns)
 
     def sample(self, prefix: str) -> ContextSample:
-        """The contexts under a name."""
+        """The contexts under a prefix."""
         references = _column(self._arrays, f"{prefix}.references", np.int64)
         if references.ndim != 1 or len(references) > self._config.reservoir_size:
             raise SnapshotError(f"too many contexts: {prefix}")
         return ContextSample(self._contexts(prefix, references), references)
 
     def theta(self, like: NDArray[Any]) -> NDArray[Any]:
-        """θ at the beginning of the pending update."""
+        """θ when the pending update began."""
         return _taken(self._arrays, "pending.theta", like)
 
     def seen(self, most: int) -> int:
-        """How many rounds there had been at the beginning of the pending update; at most so many."""
+        """The number of rounds when the pending update began; more than `most` is an error."""
         seen = int(_taken(self._arrays, "pending.seen", np.zeros((), dtype=np.int64)))
         if not 0 <= seen <= most:
             raise SnapshotError("out of range: pending.seen")

@@ -1,7 +1,7 @@
-"""Snapshots: the learner's state as bytes, and the bytes opened again.
+"""Snapshots: the learner's state as bytes, and the bytes read back.
 
-Layout: magic · SHA-256 of the rest · safetensors with a JSON header in its metadata. Contexts are
-the log's: a snapshot may leave them out and name them by reference.
+Layout: magic · SHA-256 of the rest · safetensors with a JSON header in its metadata. A snapshot may leave
+out contexts, which are in the log, and store only their references.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ COVERED = "covered_episodes"
 
 
 class SnapshotError(ValueError):
-    """A snapshot that must not be used; the message says why."""
+    """A snapshot that must not be used, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a snapshot says of itself. `rng` is all the randomness there is: draws are named, not streamed."""
+    """The header of a snapshot. `rng` needs only the seed: draws are named, not streamed."""
 
     schema_version: int
     version: int
@@ -55,7 +55,6 @@ class Header:
 
     @property
     def seed(self) -> int:
-        """The experiment's seed."""
         return int(self.rng["seed"])
 
     def check(self) -> None:
@@ -67,10 +66,10 @@ class Header:
         numbers["rng.seed"] = self.rng.get("seed")
         for name, value in numbers.items():
             if type(value) is not int or (value < 0 and name != "rng.seed"):
-                raise SnapshotError(f"header: {name} is no count")
+                raise SnapshotError(f"header: {name} is not a count")
         covered = self.counts.get(COVERED, 0)
         if type(covered) is not int:
-            raise SnapshotError(f"header: counts.{COVERED} is no count")
+            raise SnapshotError(f"header: counts.{COVERED} is not a count")
         if self.phase not in set(Phase):
             raise SnapshotError("header: unknown phase")
 
@@ -81,7 +80,7 @@ def to_bytes(learner: Learner, version: int, with_contexts: bool = True) -> byte
 
 
 def state_hash(learner: Learner) -> str:
-    """SHA-256 of the state, without contexts and version: equal folds have equal hashes."""
+    """SHA-256 of the state without contexts and version: equal folds have equal hashes."""
     return "sha256:" + _digest(_sealed(learner, 0, with_contexts=False)).hex()
 
 
@@ -131,7 +130,7 @@ def _header(learner: Learner, version: int) -> Header:
 
 
 def opened(content: bytes) -> tuple[Header, Arrays]:
-    """Header and arrays of bytes that are whole and finite."""
+    """Header and arrays of a snapshot that is complete and finite."""
     start = len(MAGIC) + _DIGEST_BYTES
     if len(content) <= start or not content.startswith(MAGIC):
         raise SnapshotError("not a snapshot of this schema")

@@ -1,8 +1,7 @@
 """Random augmentation of contexts: changes that must not change the decision.
 
-Vectors: noise, and features replaced by their mean. Images: small affine moves, gain, bias and sign of each
-channel or of parts of it, noise. All of it carries prior knowledge of the data, and is a function of a torch
-generator.
+Vectors get noise, and some features are replaced by their mean. Images get small affine moves, noise,
+and a gain, bias and sign for each channel or parts of it. All draws come from one torch generator.
 """
 
 import math
@@ -13,10 +12,10 @@ from torch.nn import functional
 
 from model.encoders.vectors import is_binary
 
-# Of vectors.
+# Vectors.
 _NOISE = 0.1  # of a feature's spread
-_BINARY_DROPOUT = 0.1  # at most: other features seldom tell what a binary one says
-# Of images: changes under which digits and photographs stay what they are.
+_BINARY_DROPOUT = 0.1  # upper limit: other features seldom predict a binary one
+# Images: changes that keep the class of digits and photographs.
 _LARGEST_ANGLE = 0.26  # radians, 15°
 _SCALE_CHANGE = 0.15
 _LARGEST_SHIFT = 0.2  # of half an image
@@ -53,7 +52,7 @@ def augmented_images(contexts: Tensor, generator: Generator) -> Tensor:
     moved = _moved(contexts, generator)
     middle = moved.mean(dim=(2, 3), keepdim=True)
     bias = _LARGEST_BIAS * _spread(contexts, generator, *contexts.shape[:2], 1, 1)
-    # In place, for memory is what a CPU waits for: (moved − middle)·gain + middle + bias + noise.
+    # In place, since memory bandwidth is the limit: (moved − middle)·gain + middle + bias + noise.
     gained = moved.sub_(middle).mul_(_gain(contexts, generator)).add_(middle + bias)
     return gained.add_(_noise(contexts, generator), alpha=_PIXEL_NOISE)
 
@@ -72,9 +71,9 @@ def _moved(contexts: Tensor, generator: Generator) -> Tensor:
 
 
 def _gain(contexts: Tensor, generator: Generator) -> Tensor:
-    """Gains of ± 0.5 to ± 1.5: one for a channel, or, for half of the images, a smooth field of them.
+    """Gains of ± 0.5 to ± 1.5: one for each channel, or a smooth field of them for half of the images.
 
-    What is shown stays what it is where light and dark change places, also halfway along a stroke.
+    Inverting light and dark keeps the class, also within parts of an image.
     """
     count, channels, *size = contexts.shape
     shape = (count, channels, _FIELD, _FIELD)
@@ -86,7 +85,7 @@ def _gain(contexts: Tensor, generator: Generator) -> Tensor:
 
 
 def _noise(contexts: Tensor, generator: Generator) -> Tensor:
-    """Even noise of mean 0 and spread 1, a byte a number: drawing normal ones would take longest of all."""
+    """Uniform noise of mean 0 and spread 1, from one byte per number: normal draws are much slower."""
     words = torch.empty(-(-contexts.numel() // 8), dtype=torch.int64, device=contexts.device)
     words.random_(-(2**63), None, generator=generator)
     levels = words.view(torch.int8)[: contexts.numel()].view_as(contexts)
@@ -94,9 +93,9 @@ def _noise(contexts: Tensor, generator: Generator) -> Tensor:
 
 
 def _between_points(contexts: Tensor, height: int, width: int) -> Tensor:
-    """What each point of a field weighs at each pixel, (H·W, points): bilinear, points at the corners.
+    """The bilinear weight of each field point at each pixel, (H·W, points), points at the corners.
 
-    One product with it is what an interpolation is, and takes a GPU a fraction of the time.
+    One product with it interpolates, which a GPU does faster than `functional.interpolate`.
     """
     points = torch.arange(_FIELD, device=contexts.device)
     rows, columns = (

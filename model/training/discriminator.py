@@ -1,4 +1,4 @@
-"""The discriminator g: guesses the domain of a latent (source = 0, target = 1)."""
+"""The discriminator g: classifies the domain of a latent (source = 0, target = 1)."""
 
 from itertools import pairwise
 

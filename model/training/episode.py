@@ -9,7 +9,7 @@
     C        consistency of the target's predictions with those of a mean teacher (`daband-plus`)
     step     Adam on the sum for φ, the head and g; slow copies follow
 
-The result is a function of `EpisodeInputs`: every random number is drawn from generators named here.
+The result depends on `EpisodeInputs` alone: all random numbers come from generators named here.
 Shapes: n rounds or contexts, T ensemble members (1 for most encoders), M linear models.
 """
 
@@ -33,17 +33,19 @@ from model.training.optimiser import Batch, Moments, Optimiser, Recordings
 from model.training.schedule import NONE_CAME, ContextCounts
 
 STEPS_AT_ONCE = 16  # bounds the memory of batches and their augmentation
-_STEPS_DRAWN = 256  # a multiple of it: a GPU stops for every copy of drawn rows from the host
+_STEPS_DRAWN = (
+    256  # a multiple of STEPS_AT_ONCE: each copy of drawn rows from the host stalls a GPU
+)
 _NEWEST = 1024  # contexts of a domain that statistics are taken from after training
 _PRIOR_VECTORS, _PRIOR_IMAGES = 4096, 1024  # for the arm prior; images take longer to encode
-_AVERAGE_SPAN = 10.0  # the average spans one tenth of all steps while they are few and learn fast
+_AVERAGE_SPAN = 10.0  # early in training the average spans one tenth of all steps
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """What an encoder update may see, frozen at its offset in the log, after `seen` rounds in all.
+    """The data of an encoder update, frozen at its offset in the log, after `seen` rounds in total.
 
-    `contexts`: how many had come by then, of which `source` and `target` are samples; the training
+    `contexts` counts the contexts so far, of which `source` and `target` are samples; the training
     itself does not depend on it.
     """
 
@@ -57,7 +59,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeInputs:
-    """All that an encoder update depends on; `theta` (M, d) is for the paper's objective alone."""
+    """All inputs of an encoder update; only the paper's objective uses `theta` (M, d)."""
 
     data: TrainingSet
     networks: Networks
@@ -115,11 +117,11 @@ class Training:
         }
 
     def of(self, networks: Networks) -> Self:
-        """The same training of other networks, from the beginning."""
+        """The same training of other networks, from the start."""
         return type(self)(networks, self.config)
 
     def step(self, batch: Batch) -> None:
-        """One gradient step: tensor operations of fixed shape alone, so that a GPU can record it."""
+        """One gradient step of tensor operations with fixed shapes, so that a GPU can record it."""
         terms = loss_terms(self.networks, batch, self.config)
         self.optimiser.minimise(torch.stack(list(terms.values())).sum())
         for weight, following in self._following.items():
@@ -136,7 +138,7 @@ def loss_terms(networks: Networks, batch: Batch, config: BanditConfig) -> dict[s
     logits = networks.head.logits(z)  # (n, T, M)
     at_source, at_target = _expected(networks, z, logits, batch, config).split(counts)
     known = {Domain.SOURCE: at_source} if counts[0] else {}
-    if "target.contexts" in batch:  # the target is open: its rounds have rewards, too
+    if "target.contexts" in batch:  # continued phase: target rounds have rewards, too
         z_rounds = networks.encoder(batch["target.contexts"], Domain.TARGET)
         logits_rounds = networks.head.logits(z_rounds)
         known[Domain.TARGET] = _expected(networks, z_rounds, logits_rounds, batch, config)
@@ -157,7 +159,7 @@ def _encoded(networks: Networks, batch: Batch) -> tuple[Tensor, list[int]]:
     """Latents z of source rounds, then of unlabeled target contexts, and how many there are of each."""
     source, target = batch.get("source.contexts"), batch.get("unlabeled")
     if source is not None and target is not None:
-        return networks.encoder.together(source, target), [len(source), len(target)]
+        return networks.encoder.forward_both(source, target), [len(source), len(target)]
     if source is not None:
         return networks.encoder(source, Domain.SOURCE), [len(source), 0]
     if target is not None:
@@ -184,7 +186,7 @@ def _reward_terms(
     is_paper = config.objective is Objective.PAPER
     reward_loss = losses.squared_error if is_paper else losses.bandit_likelihood
     terms = {"reward": reward_loss(chosen, rewards).mean()}
-    # R and P are for members that are aligned: without D, P pushes target contexts away from all that pays.
+    # R and P apply to aligned members only: without D, P pushes target latents away from all rewarded ones.
     if config.regression_weight:
         error = batch["alignment"] * losses.regression_error(chosen, rewards)
         terms["regression"] = config.regression_weight * error.mean()
@@ -195,7 +197,7 @@ def _reward_terms(
 
 
 def _divergence(networks: Networks, z: Tensor, counts: list[int], batch: Batch) -> Tensor:
-    """D of source and target latents, as a mean over all members, of which the aligned ones count."""
+    """D of source and target latents: the mean over all members, where only aligned ones count."""
     strength = batch["strength"]  # λ of each member, (T,)
     reversed_ = losses.reverse_gradient(z, strength.repeat_interleave(z.shape[1] // len(strength)))
     logits = networks.discriminator.logits(reversed_)  # (n, aligned)
@@ -206,19 +208,19 @@ def _divergence(networks: Networks, z: Tensor, counts: list[int], batch: Batch) 
 def _consistency(networks: Networks, logits: Tensor, batch: Batch, config: BanditConfig) -> Tensor:
     """C of target logits (n, T, M) with the teacher's on another augmentation of the same contexts.
 
-    Like D it is for the aligned members, as a mean over all. All members teach together: they are right
-    more often than one is.
+    Like D it applies to the aligned members, as a mean over all. The teacher is the average over all
+    members, which is right more often than one of them.
     """
     if networks.teacher is None:
         raise ValueError("consistency: the networks have no teacher")
-    steady = networks.teacher.logits(batch["teacher"], Domain.TARGET)
+    teacher_logits = networks.teacher.logits(batch["teacher"], Domain.TARGET)
     aligned = networks.discriminator.aligned
     fraction = aligned / logits.shape[1]
     logits = logits[:, -aligned:]
     if logits.shape[2] == 1:
-        taught = steady[:, -aligned:].sigmoid()
+        taught = teacher_logits[:, -aligned:].sigmoid()
         return fraction * losses.squared_error(logits.sigmoid(), taught).mean()
-    taught = steady.softmax(dim=2).mean(dim=1)
+    taught = teacher_logits.softmax(dim=2).mean(dim=1)
     if "arm_prior_factor" in batch:
         taught = taught * batch["arm_prior_factor"]
         taught = taught / taught.sum(dim=1, keepdim=True)
@@ -228,11 +230,11 @@ def _consistency(networks: Networks, logits: Tensor, batch: Batch, config: Bandi
 class _Sampler:
     """Draws the batches of one episode. A batch names its tensors:
 
-    `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` target contexts,
-    `teacher` another augmentation of these. The rest is the same in all batches of the episode:
-    `alignment` and `strength` (T,) are each member's part in the alignment and its λ,
-    `consistency` weighs C, `teacher_weight` and `average_weight` move the slow copies, `theta` and
-    `arm_prior_factor` are what their terms need. What an experiment does not have yet is left out.
+    `source.*` and `target.*` (contexts, arms, rewards) are rounds, `unlabeled` are target contexts,
+    `teacher` is another augmentation of these. The rest is the same in all batches of the episode:
+    `alignment` and `strength` (T,) are each member's alignment factor and λ, `consistency` is the weight
+    of C, `teacher_weight` and `average_weight` move the slow copies, `theta` and `arm_prior_factor` are
+    inputs of their terms. Missing data is left out.
     """
 
     def __init__(self, inputs: EpisodeInputs, networks: Networks) -> None:
@@ -268,7 +270,7 @@ class _Sampler:
                     yield {**{n: values[step] for n, values in drawn.items()}, **self._constants}
 
     def newest(self) -> tuple[Tensor, Tensor]:
-        """The newest contexts of source and target, as they came."""
+        """The newest contexts of source and target, without augmentation."""
         source = self.rounds.get(Domain.SOURCE)
         return source.newest(_NEWEST) if source else self.target[:0], self.target[-_NEWEST:]
 
@@ -295,7 +297,7 @@ class _Sampler:
     def _drawn_target(self, contexts: Tensor) -> dict[str, Tensor]:
         if self.config.consistency_weight:
             return {"unlabeled": self._augmented(contexts), "teacher": self._augmented(contexts)}
-        # As the source is: else the discriminator tells augmented contexts from others, not the domains.
+        # Augmented if the source is: otherwise the discriminator would detect augmentation, not the domain.
         return {"unlabeled": self._augmented(contexts) if self.config.view_rounds else contexts}
 
     def _augmented(self, contexts: Tensor) -> Tensor:
@@ -329,7 +331,7 @@ class _Sampler:
 
     @torch.no_grad()
     def _arm_prior_factor(self, networks: Networks, teacher: SlowCopy) -> Tensor:
-        """From the arms that the networks predict on both domains at the start of the episode, (K,)."""
+        """The factor (K,) from the arms that the networks predict on both domains as the episode starts."""
         count = _PRIOR_IMAGES if self.target.ndim == 4 else _PRIOR_VECTORS
         newest = self.rounds[Domain.SOURCE].newest(count)
         latents = networks.encode(newest, Domain.SOURCE)
@@ -359,5 +361,5 @@ class _Rounds:
         self.rewards = torch.from_numpy(rounds.rewards[is_used].astype(np.float32)).to(device)
 
     def newest(self, count: int) -> Tensor:
-        """The contexts of the last `count` of them."""
+        """The contexts of the last `count` rounds."""
         return self.contexts[self.rows[-count:]]

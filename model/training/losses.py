@@ -1,7 +1,7 @@
 """The terms of the training objective, each a pure function with its formula.
 
-Shapes: n rounds or contexts, K arms, T ensemble members. Every term is a mean over its batch; those of rounds
-take (n,) and give one value, or (n, T) and give one for each member.
+Shapes: n rounds or contexts, K arms, T ensemble members. Every term is a mean over its batch. Terms of
+rounds map (n,) to one value, or (n, T) to one value for each member.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 _FLOOR = 1e-6  # keeps logarithms and quotients of probabilities finite
 _TEMPERATURE = 0.05  # of predicted rewards, for the probability that an arm is best
-_LARGEST_FACTOR = 10.0  # on a teacher's probability: rare arms have uncertain priors
+_LARGEST_FACTOR = 10.0  # limit on a teacher's factor: rare arms have uncertain priors
 _RAMP_STEEPNESS = 10.0  # λ rises as in DANN (Ganin 2016)
 
 
@@ -36,7 +36,7 @@ def regression_error(predicted: Tensor, rewards: Tensor) -> Tensor:
 def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor) -> Tensor:
     """L_reg ("P"): mean |prediction of the target's best arm| + mean (1 − r)·|prediction of the source's|.
 
-    (1 − r) stands for 1[â ≠ a*]: it is exact for exclusive rewards.
+    (1 − r) approximates 1[â ≠ a*] and is exact for exclusive rewards.
     """
     source = ((1 - rewards) * source_chosen.abs()).mean(dim=0)
     return source + target_best.abs().mean(dim=0) if len(target_best) else source
@@ -45,9 +45,9 @@ def predicted_reward(target_best: Tensor, source_chosen: Tensor, rewards: Tensor
 def divergence(source_logits: Tensor, target_logits: Tensor) -> Tensor:
     """L_div ("D"): the domain cross-entropy ½·[mean softplus(g_S) + mean softplus(−g_T)].
 
-    g (n, T) > 0 says target.
+    g (n, T) > 0 means target.
     """
-    # A product instead of a mean: it rounds as in earlier builds, so that their logs replay to the bit.
+    # A product instead of a mean: it rounds as in earlier builds, so that their logs replay bit for bit.
     even = source_logits.new_full(source_logits.shape[:1], 1 / len(source_logits))
     source = (even @ functional.softplus(source_logits)).mean()
     return 0.5 * (source + functional.softplus(-target_logits).mean())
@@ -56,8 +56,8 @@ def divergence(source_logits: Tensor, target_logits: Tensor) -> Tensor:
 def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float) -> Tensor:
     """Cross-entropy of the student on one augmentation against the teacher's arm on another.
 
-    `student_logits` (n, T, K), `teacher` (n, K) probabilities; rows whose best teacher probability
-    is below the floor do not count.
+    `student_logits` (n, T, K), `teacher` (n, K) probabilities; rows with a best teacher probability
+    below the floor do not count.
     """
     confidence, arms = teacher.max(dim=1)
     taught = arms[:, None].expand(student_logits.shape[:2])
@@ -66,17 +66,17 @@ def consistency(student_logits: Tensor, teacher: Tensor, confidence_floor: float
 
 
 def best_arm_probabilities(predicted: Tensor) -> Tensor:
-    """How likely each arm is the best one, (n, K), from predicted rewards (n, K) that lie near [0, 1].
+    """The probability that each arm is best, (n, K), from predicted rewards (n, K) near [0, 1].
 
-    Sharp, since graded rewards of good and best arms differ by little.
+    The softmax is sharp, because graded rewards of good and best arms differ little.
     """
     return (predicted / _TEMPERATURE).softmax(dim=1)
 
 
 def arm_prior_factor(source: Tensor, target: Tensor) -> Tensor:
-    """What to multiply target probabilities by so that their mean comes near the source's arm prior, (K,).
+    """The factor (K,) that brings the mean of target probabilities near the source's arm prior.
 
-    From arm probabilities on the source (n, K) and on the target (m, K).
+    The inputs are arm probabilities on the source (n, K) and on the target (m, K).
     """
     factor: Tensor = source.mean(dim=0) / target.mean(dim=0).clamp_min(_FLOOR)
     return factor.clamp(1 / _LARGEST_FACTOR, _LARGEST_FACTOR)

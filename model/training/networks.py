@@ -1,4 +1,4 @@
-"""All that gradients move: encoder, reward head, discriminator, and slow copies where there are any."""
+"""The trained networks: encoder, reward head, discriminator and optional slow copies."""
 
 import copy
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from model.rounds import Domain
 from model.training.discriminator import Discriminator
 from model.training.target_head import Distilled, HeadOutput, is_distilled
 
-# Contexts encoded at once: on a CPU so many that what lies between two layers stays in its caches.
+# Contexts encoded at once: on a CPU, activations between two layers should stay in its caches.
 _FEWEST, _MOST, _NUMBERS, _ON_GPU = 128, 1024, 1 << 17, 8192
 _SHARPNESS = 10.0  # latents have norm 1: logits need room to become confident
 
 
 class Head(nn.Module):
-    """Predicts rewards from latents (n, d), one linear layer a member; M = K arms, or 1 if joint."""
+    """The reward head: one linear layer for each member on latents (n, d); M = K arms, or 1 if joint."""
 
     def __init__(
         self, latent_size: int, model_count: int, exclusive: bool, members: int = 1
@@ -43,7 +43,7 @@ class Head(nn.Module):
         return self.expected(self.logits(latents))
 
     def expected(self, logits: Tensor) -> Tensor:
-        """Expected rewards that scores stand for: a softmax where exactly one arm pays."""
+        """Expected rewards of logits: a softmax if exactly one arm pays, else sigmoids."""
         return logits.softmax(dim=2) if self.is_exclusive else logits.sigmoid()
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Head(nn.Module):
 
 
 class SlowCopy(nn.Module):
-    """A copy of encoder and head that is moved by averaging alone."""
+    """A copy of encoder and head that is updated by averaging only."""
 
     def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class SlowCopy(nn.Module):
 
     @torch.no_grad()
     def logits(self, contexts: Tensor, domain: Domain) -> Tensor:
-        """The head's scores (n, T, M) of contexts, normalised like the student's: by the batch."""
+        """The head's logits (n, T, M) of contexts, with batch statistics as for the student."""
         self.train()
         return self.head.logits(self.encoder(contexts, domain))
 
     def following(self, encoder: Encoder, head: Head) -> "Following":
-        """Follow the networks that learn, for as long as their tensors keep their places."""
+        """The update of this copy from the trained networks, valid while their tensors stay in place."""
         mine = [*self.encoder.state_dict().values(), *self.head.state_dict().values()]
         theirs = [*encoder.state_dict().values(), *head.state_dict().values()]
         return Following(mine, theirs)
@@ -76,7 +76,7 @@ class SlowCopy(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """The tensors of a slow copy, batch statistics included, beside those that it follows."""
+    """The tensors of a slow copy, batch statistics included, and of the networks that it follows."""
 
     slow: list[Tensor]
     fast: list[Tensor]
@@ -90,10 +90,9 @@ class Following:
 
 
 class Networks(nn.Module):
-    """One encoder version with its companions.
+    """One encoder version with its head, discriminator and slow copies of encoder and head.
 
-    `teacher` and `average` are slow copies of encoder and head: the one teaches while it learns,
-    the other, much slower, is served.
+    `teacher` is the mean teacher of training; `average`, which moves much slower, is served.
     """
 
     def __init__(self, config: BanditConfig) -> None:
@@ -118,13 +117,13 @@ class Networks(nn.Module):
 
     @property
     def served(self) -> Encoder:
-        """φ as it is folded and served: that of the slowest copy there is, for it errs less."""
+        """φ for folding and serving: the slowest copy's, because it errs least."""
         slowest = self.average or self.teacher
         return slowest.encoder if slowest else self.encoder
 
     @property
     def served_head(self) -> Head:
-        """The head that learned with it."""
+        """The head of the served encoder."""
         slowest = self.average or self.teacher
         return slowest.head if slowest else self.head
 
@@ -145,12 +144,11 @@ class Networks(nn.Module):
         return SlowCopy(self.encoder, self.head) if is_wanted and is_possible else None
 
     def clone(self) -> Self:
-        """An independent copy."""
         return copy.deepcopy(self)
 
     @torch.no_grad()
     def encode(self, contexts: Tensor, domain: Domain) -> Tensor:
-        """Served latents in evaluation mode, in chunks of fixed size so that the result is reproducible."""
+        """Served latents in evaluation mode, in chunks of fixed size for reproducible results."""
         if not len(contexts):
             return contexts.new_zeros(0, self.served.latent_size)
         fitting = max(_FEWEST, min(_MOST, _NUMBERS // contexts[0].numel()))

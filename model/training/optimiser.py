@@ -1,8 +1,8 @@
 """Adam with moments that are kept between episodes; on a GPU, whole steps recorded and replayed.
 
-A step launches a few hundred small kernels. A GPU runs them in a fraction of the time that it takes to
-launch them. So there the step is recorded once as a CUDA graph, on tensors that keep their place, and
-replayed; the values of networks, optimiser and batches are copied into them.
+A step launches a few hundred small kernels, which takes a GPU longer than running them. So the step
+is recorded once as a CUDA graph on tensors with fixed addresses, and replayed. The values of networks,
+optimiser and batches are copied into these tensors.
 """
 
 import threading
@@ -20,10 +20,10 @@ from model.training.networks import Networks
 Moments = dict[str, Tensor]
 # The tensors of one step by name.
 Batch = Mapping[str, Tensor]
-# From a step to what repeats it.
+# Records a step and returns a function that repeats it.
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 
-_GRADIENT_LIMIT = 10.0  # on the norm of all gradients: a bad batch must not undo an episode
+_GRADIENT_LIMIT = 10.0  # on the norm of all gradients, against a single bad batch
 _WARM_UP = 3  # steps before a recording, so that libraries have chosen their kernels
 _RECORDINGS_KEPT = 8  # each holds memory on the GPU
 _CAPTURE = threading.Lock()  # torch records one CUDA graph at a time in a process
@@ -58,7 +58,7 @@ class Optimiser:
         return moments
 
     def load(self, moments: Moments) -> None:
-        """Go on from these moments; state that is there already keeps its place."""
+        """Continue from these moments; existing state is overwritten in place."""
         for name, parameter in self.parameters.items():
             if f"{name}.first" in moments:
                 loaded = {
@@ -82,7 +82,7 @@ class Training(Protocol):
     totals: dict[str, Tensor]
 
     def of(self, networks: Networks) -> Self:
-        """The same training of other networks, from the beginning."""
+        """The same training of other networks, from the start."""
         ...
 
     def step(self, batch: Batch) -> None:
@@ -106,7 +106,7 @@ def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
 
 
 class Recordings:
-    """The steps that a GPU has recorded, kept between episodes by whoever trains, one at a time."""
+    """Recorded steps, kept between episodes; used by one training at a time."""
 
     def __init__(self, record: Record = cuda_graph) -> None:
         self._record = record
@@ -119,28 +119,28 @@ class Recordings:
         key = (training.config.digest(), first["alignment"].device, shapes)
         recorded = self._kept.pop(key, None) or _RecordedTraining(training, first, self._record)
         recorded.run(training, chain([first], batches))
-        self._kept[key] = recorded  # the last one now
+        self._kept[key] = recorded  # at the end: the most recently used
         while len(self._kept) > _RECORDINGS_KEPT:
             del self._kept[next(iter(self._kept))]
 
 
 class _RecordedTraining:
-    """A training of its own, whose step is recorded and stands in for other trainings like it."""
+    """A training whose recorded step is used for other trainings of the same shapes."""
 
     def __init__(self, like: Training, example: Batch, record: Record) -> None:
-        # Weights in the order in which a GPU convolves, or each of them is copied in every step.
+        # channels_last weights: otherwise a GPU converts each of them in every step.
         own = like.networks.clone().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._own = like.of(own.train())
         self._places = {name: value.clone() for name, value in example.items()}
         self._replay = record(lambda: self._own.step(self._places))
-        self._recorded = dict(self._own.optimiser.adam.state)  # of the parameters that it moves
+        self._recorded = dict(self._own.optimiser.adam.state)  # of the trained parameters
 
     def run(self, training: Training, batches: Iterator[Batch]) -> None:
-        """Take over the values of a training, replay the step on each batch, give the values back."""
+        """Load the values of a training, replay the step on each batch, copy the values back."""
         self._load(training)
         last: Batch = {}
         for batch in batches:
-            # What is the same in all steps of an episode is copied once.
+            # Tensors that stay the same during an episode are copied once.
             new = [name for name in self._places if batch[name] is not last.get(name)]
             torch._foreach_copy_([self._places[n] for n in new], [batch[n] for n in new])
             self._replay()

@@ -1,4 +1,4 @@
-"""A and b under a new encoder, from the rounds that are remembered."""
+"""A and b under a new encoder, from the remembered rounds."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -47,7 +47,7 @@ def empty_statistics(networks: Networks, config: BanditConfig) -> LinUCB:
 def rebuilt_statistics(
     encoded: EncodedRounds, networks: Networks, seen: int, config: BanditConfig
 ) -> LinUCB:
-    """(A, b) of rounds under their networks, the newest of `seen`."""
+    """(A, b) of encoded rounds, which are the newest of `seen` rounds."""
     latents, rounds = encoded.latents, encoded.rounds
     statistics = summed_statistics(latents, rounds, config)
     if networks.distilled is not None:
@@ -60,7 +60,7 @@ def rebuilt_statistics(
 
 
 def summed_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
-    """(A, b) of rounds and their latents (n, d) as they are, which is all that the source needs."""
+    """(A, b) of rounds and their latents (n, d), without the target's shift."""
     if latents.device.type == "cpu":
         return LinUCB.rebuilt(
             latents.numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge

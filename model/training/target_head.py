@@ -1,12 +1,12 @@
 """The θ of the target, taken from the reward head (`distil_head`).
 
-θ = A⁻¹b knows of an arm only the rounds in which that arm was chosen, and late in training nearly all of
-those paid. Away from them, as on another domain, it predicts little. Where exactly one arm pays, the head
-learns of all arms from every round. So the target is decided by θ = A⁻¹(b + shift). The shift replaces the
-rewards of the rounds that trained the head by what the head predicts for them, as far as that is linear in
-the latents. A stays the same: widths depend on what was tried alone. Later rewards fold as ever.
+For each arm, θ = A⁻¹b learns only from the rounds that chose it, and late in training nearly all of those
+paid. So it extrapolates poorly to another domain. If exactly one arm pays, the head learns about all arms
+from every round. So target decisions use θ = A⁻¹(b + shift). The shift replaces the rewards of the rounds
+that trained the head by the head's predictions, as far as these are linear in the latents. A and the widths
+stay the same, and later rewards fold as usual.
 
-The source is decided by A⁻¹b itself: what is learned there depends on what is tried there.
+Source decisions use A⁻¹b, because exploration there determines what is learned.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from model.encoders.base import TINY, Encoder
 
 
 def is_distilled(encoder: Encoder, config: BanditConfig) -> bool:
-    """Whether it is configured and possible: the head must learn of several arms at once."""
+    """Whether distillation is configured and possible: the head must learn several arms at once."""
     is_head = encoder.is_learned and config.objective is Objective.HEAD
     is_exclusive = config.exclusive_rewards and config.model_count > 1
     return config.distil_head and is_head and is_exclusive
@@ -31,7 +31,7 @@ def is_distilled(encoder: Encoder, config: BanditConfig) -> bool:
 class HeadOutput:
     """A head's expected rewards and scores (n, M) of latents (n, d).
 
-    `is_linear`: the scores are linear in the latents, but for an offset. Those of an ensemble are not.
+    `is_linear`: the scores are affine in the latents; those of an ensemble are not.
     """
 
     latents: Tensor
@@ -41,7 +41,7 @@ class HeadOutput:
 
 
 class Distilled(nn.Module):
-    """θ₀ (M, d), closest to the head, and the number of rounds of the log that the head was `taught` by."""
+    """θ₀ (M, d), the linear fit to the head, and `taught`, the number of rounds that trained the head."""
 
     theta: Tensor
     taught: Tensor
@@ -52,7 +52,7 @@ class Distilled(nn.Module):
         self.register_buffer("taught", torch.zeros((), dtype=torch.int64))
 
     def fit(self, groups: Sequence[HeadOutput], taught: int, ridge: float) -> None:
-        """Fit θ₀ to a head's outputs; each group of latents weighs the same."""
+        """Fit θ₀ to a head's outputs; each group of latents has the same weight."""
         is_linear = all(output.is_linear for output in groups)
         self.theta.copy_((_of_scores if is_linear else _of_rewards)(groups, ridge))
         self.taught.fill_(taught)
@@ -60,9 +60,9 @@ class Distilled(nn.Module):
     def shift(
         self, latents: Tensor, models: Tensor, rewards: Tensor, seen: int, ridge: float
     ) -> Tensor:
-        """γθ₀ + Σ (θ₀ᵀz − r)z over the rounds that taught the head, (M, d): with it A⁻¹b is θ₀ if all did.
+        """γθ₀ + Σ (θ₀ᵀz − r)z over the rounds that trained the head, (M, d); A⁻¹(b + shift) = θ₀ if all did.
 
-        They are the newest of `seen` rounds, oldest first: latents (n, d), models and rewards (n,).
+        Latents (n, d), models and rewards (n,) are the newest of `seen` rounds, oldest first.
         """
         later = max(0, seen - int(self.taught))
         known = slice(0, max(0, len(rewards) - later))
@@ -73,14 +73,14 @@ class Distilled(nn.Module):
 
 
 def _of_rewards(groups: Sequence[HeadOutput], ridge: float) -> Tensor:
-    """The θ₀ whose θ₀ᵀz is nearest to the rewards that the head expects."""
+    """The θ₀ whose θ₀ᵀz is nearest to the head's expected rewards."""
     return _regression([(output.latents, output.expected) for output in groups], ridge)
 
 
 def _of_scores(groups: Sequence[HeadOutput], ridge: float) -> Tensor:
-    """The θ₀ that chooses as the scores do, and expects of what it chooses what the head expects of it.
+    """The θ₀ that ranks arms like the scores, scaled so that its best arms get the head's expected rewards.
 
-    Rewards bend where scores do not: a θ₀ that is nearest to rewards chooses worse than the head.
+    Scores are linear and rewards are not: a θ₀ that is nearest to rewards chooses worse than the head.
     """
     columns = [(output.latents, _centred_and_even(output)) for output in groups]
     *_, even = fitted = _regression(columns, ridge)
@@ -103,7 +103,7 @@ def _centred_and_even(output: HeadOutput) -> Tensor:
 
 
 def _regression(groups: Sequence[tuple[Tensor, Tensor]], ridge: float) -> Tensor:
-    """Ridge regression of values (n, C) on latents (n, d), (C, d); each group weighs the same."""
+    """Ridge regression of values (n, C) on latents (n, d), (C, d); each group has the same weight."""
     total = sum(len(latents) for latents, _ in groups)
     size = groups[0][0].shape[1]
     gram = torch.eye(size, dtype=torch.float64, device=groups[0][0].device) * (ridge / total)

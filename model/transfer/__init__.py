@@ -1,1 +1,1 @@
-"""Is the target like the source: the bound, the judgement, the verdict, the gate."""
+"""How well the source transfers to the target: the bound, the judgement, the verdict, the gate."""

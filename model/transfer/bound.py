@@ -1,4 +1,4 @@
-"""How well what is learned on the source may carry over: the bound's terms and label-free signs.
+"""How well the source may transfer to the target: the bound's terms and label-free validators.
 
     target regret ≤ source regret + 2·regression error + N·divergence + Σ predicted rewards + const
 
@@ -16,20 +16,20 @@ from model.encoders.first_weights import first_weights
 from model.rounds import Doubles, Integers
 from model.training.discriminator import Discriminator
 
-# Probes are small and shrunk a little, so that a few hundred latents do not overfit them.
+# Probes are small and regularised, so that a few hundred latents do not overfit them.
 _PROBE_STEPS = 200
 _PROBE_SIZE = 32
 _PROBE_RATE, _HEADS_RATE = 1e-2, 5e-2
 _PROBE_DECAY = 1e-4
 _DENSITY_TEMPERATURE = 0.05  # as in the paper of SND
-_TEMPERATURE = 0.1  # predicted rewards lie in [0, 1]: sharpened before their entropy is taken
+_TEMPERATURE = 0.1  # sharpens predicted rewards, which lie in [0, 1], before their entropy is taken
 _TINY = 1e-300  # keeps a sum of zeros from dividing by zero
 _NEIGHBOURS = 2048  # target latents compared with each other: the cost is quadratic
 
 
 @dataclass(frozen=True, slots=True)
 class BoundTerms:
-    """Estimates per round of the terms of the bound, and the proxy A-distance beside them."""
+    """Estimates per round of the bound's terms, and the proxy A-distance."""
 
     source_regret: float
     regression_error: float
@@ -44,13 +44,12 @@ class BoundTerms:
         )
 
     def as_dict(self) -> dict[str, float]:
-        """Plain values by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TransferReport:
-    """The bound's terms beside the label-free validators; all of it without target rewards."""
+    """The bound's terms and the label-free validators, all without target rewards."""
 
     bound: BoundTerms
     domain_accuracy: float
@@ -60,7 +59,6 @@ class TransferReport:
     target_rank: float
 
     def as_dict(self) -> dict[str, float]:
-        """Plain values by name."""
         values = asdict(self)
         return {**values.pop("bound"), "bound_total": self.bound.total(), **values}
 
@@ -70,7 +68,7 @@ def transfer_report(
 ) -> TransferReport:
     """Judge latents of held-out source rounds (n, d) against target latents (m, d).
 
-    `chosen` (n,) are the models of the arms that were played for `rewards` (n,).
+    `chosen` (n,) are the models of the chosen arms, which paid `rewards` (n,).
     """
     z_source, z_target = source.double().cpu().numpy(), target.double().cpu().numpy()
     predicted = (z_source * factors.theta[chosen]).sum(axis=1)
@@ -94,7 +92,7 @@ def transfer_report(
 
 
 def source_regret_upper(rewards: Doubles, best_reward: float = 1.0) -> float:
-    """Upper estimate of the source regret a round: the best possible reward less the mean one."""
+    """Upper estimate of the source regret per round: the best possible reward minus the mean reward."""
     return best_reward - float(rewards.mean())
 
 
@@ -106,7 +104,7 @@ def regression_error(predicted: Doubles, rewards: Doubles) -> float:
 def effective_rank(latents: Tensor) -> float:
     """exp of the entropy of the latents' normalised squared singular values: 1 = collapsed."""
     wide = latents.double()
-    # From the smaller of the two products: much cheaper than a decomposition of the latents.
+    # From the smaller Gram matrix: much cheaper than a decomposition of the latents.
     products = wide.T @ wide if len(wide) > wide.shape[1] else wide @ wide.T
     values = torch.linalg.eigvalsh(products).clamp_min(0.0)
     weights = values / values.sum().clamp_min(_TINY)
@@ -129,7 +127,7 @@ def soft_neighbourhood_density(latents: Tensor, temperature: float = _DENSITY_TE
 
 
 def proxy_a_distance(accuracy: float) -> float:
-    """2·(1 − 2·err) of a domain classifier with this held-out accuracy: 0 = alike, 2 = told apart."""
+    """2·(1 − 2·err) of a domain classifier with this held-out accuracy: 0 = alike, 2 = separable."""
     return max(0.0, 2.0 * (2.0 * accuracy - 1.0))
 
 

@@ -12,12 +12,12 @@ from model.config import BanditConfig
 from model.memory import RoundBatch
 from model.rounds import Doubles
 
-_LEAST_PROPENSITY = 0.05  # bounds what one held-out round weighs
+_LEAST_PROPENSITY = 0.05  # bounds the weight of one held-out round
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an encoder may serve, the reasons if not, and the figures behind it (None: not known)."""
+    """Whether an encoder may serve, the reasons if not, and the figures (None: not known)."""
 
     is_accepted: bool
     reasons: tuple[str, ...]
@@ -26,7 +26,6 @@ class Verdict:
     reward_before: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {**asdict(self), "reasons": list(self.reasons)}
 
 
@@ -42,11 +41,11 @@ def judge(
     rank: float,
     config: BanditConfig,
 ) -> Verdict:
-    """Compare two encoders on held-out source rounds; each comes as (latents (n, d), θ (M, d)).
+    """Compare two encoders on held-out source rounds; each is given as (latents (n, d), θ (M, d)).
 
-    The reward is that of the greedy policy on each encoder. It may fall by `gate_margin` and by
-    1/(2√n), a bound on the standard error of a mean in [0, 1]: few rounds tell little. `rank` is
-    the effective rank of the candidate's latents.
+    The reward is that of the greedy policy on each encoder. It may fall by `gate_margin` plus
+    1/(2√n), a bound on the standard error of a mean in [0, 1]. `rank` is the effective rank of the
+    candidate's latents.
     """
     reasons = []
     if rank < config.gate_rank:
@@ -73,9 +72,8 @@ def held_out_rewards(
 ) -> tuple[float, float]:
     """Estimated reward of the greedy policies on candidate and incumbent.
 
-    Disjoint arms: doubly robust, with the mean of both encoders' predictions as reward model, so
-    that neither judges itself alone. Joint: only the chosen arm's context is known, so the value
-    is 1 − mean |r − prediction| of each.
+    Disjoint arms: doubly robust, with the mean of both encoders' predictions as reward model. Joint:
+    only the chosen arm's context is known, so the value is 1 − mean |r − prediction| of each.
     """
     after, before = (
         latents.double().cpu().numpy() @ theta.T for latents, theta in (candidate, incumbent)
@@ -99,5 +97,5 @@ def _doubly_robust(held_out: RoundBatch, model: Doubles, arms: np.ndarray[Any, A
 def is_finite(*tensors: Tensor) -> bool:
     """Whether all values are finite."""
     numbers = [t for t in tensors if t.is_floating_point() and t.numel()]
-    # By largest magnitudes, of all at once: hundreds of small sums cost a GPU milliseconds.
+    # The largest magnitudes of all tensors in one call: hundreds of small calls cost a GPU milliseconds.
     return not numbers or bool(torch.stack(torch._foreach_norm(numbers, math.inf)).isfinite().all())

@@ -1,4 +1,4 @@
-"""Judging the transfer of one encoder: the bound's terms, label-free signs and a plain verdict."""
+"""The judgement of one encoder's transfer: the bound's terms, label-free signs and a verdict."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +20,15 @@ from model.training.networks import Networks
 from model.transfer.bound import TransferReport, domain_accuracy, transfer_report
 from model.transfer.verdict import Signs, TransferVerdict, judged
 
-LEAST = 32  # rounds and contexts: half of them fit probes, half judge
-MOST = 512  # of each domain are looked at
-_LEAST_SCALE = 1e-6  # of a raw feature that hardly varies
+LEAST = 32  # minimum of rounds and contexts: half of them fit probes, half judge
+MOST = 512  # maximum of contexts used of each domain
+_LEAST_SCALE = 1e-6  # replaces the spread of constant raw features
 RAW_SIZE = 128  # raw contexts are projected to this many numbers at most
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What can be said of an encoder's transfer, all of it without target rewards."""
+    """The judgement of an encoder's transfer, without target rewards."""
 
     encoder_version: int
     report: TransferReport
@@ -36,7 +36,6 @@ class Judgement:
     verdict: TransferVerdict
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {
             "encoder_version": self.encoder_version,
             "bound": self.report.as_dict(),
@@ -47,9 +46,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class JudgingJob:
-    """Everything a judgement needs, frozen; `run` is pure: where it runs is all the same.
+    """All inputs of a judgement. `run` is pure, so it may run in any process.
 
-    `held_out` are source rounds that trained no encoder, `target` contexts (m, *shape).
+    `held_out` are source rounds that trained no encoder, `target` are contexts (m, *shape).
     """
 
     networks: Networks
@@ -62,7 +61,6 @@ class JudgingJob:
     seed: int
 
     def run(self) -> Judgement:
-        """The judgement."""
         source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
         target = self.networks.encode(self.target, Domain.TARGET)
         arms, rewards = self.held_out.arms, self.held_out.rewards
@@ -72,7 +70,7 @@ class JudgingJob:
         signs = Signs(
             domain_accuracy=report.domain_accuracy,
             raw_domain_accuracy=self._raw_accuracy(),
-            share_distance=_share_distance(predicted, wanted),
+            share_distance=_arm_prior_distance(predicted, wanted),
             mean_confidence=self._mean_confidence(),
             source_explained=_explained(predicted[np.arange(len(arms)), arms], rewards),
             target_rank=report.target_rank,
@@ -82,7 +80,7 @@ class JudgingJob:
         return Judgement(self.version.encoder_version, report, signs, judged(signs))
 
     def _raw_accuracy(self) -> float:
-        """How well the domains are told apart before any encoder, in the source's units."""
+        """The domain accuracy on raw contexts, standardised by the source."""
         source, target = self.held_out.contexts.flatten(1), self.target.flatten(1)
         if source.shape[1] > RAW_SIZE:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
@@ -103,7 +101,7 @@ class JudgingJob:
         return float(policy.select_target(contexts).confidence.mean())
 
 
-def _share_distance(source: Doubles, target: Doubles) -> float:
+def _arm_prior_distance(source: Doubles, target: Doubles) -> float:
     """Total variation between the arm priors: how often each arm is rated best."""
     priors = [
         np.bincount(scores.argmax(axis=1), minlength=scores.shape[1]) / len(scores)

@@ -1,26 +1,26 @@
-"""A plain verdict on transfer: aligned, weak, or do not trust, with the figures it rests on.
+"""The verdict on transfer: aligned, weak, or do not trust, with its reasons.
 
-No unlabeled data can show that arms were matched rightly: where the target had to be moved far to
-meet the source, a target whose classes are permuted looks the same. So a large raw shift is by
-itself a reason to say `weak`, however well the latents align. And a target whose contexts are the
-source's but whose arms pay otherwise cannot be told from one without any shift.
+Unlabeled data cannot show that arms were matched correctly: after a large shift, a target with permuted
+classes looks the same. So a large raw shift alone gives `weak`, however well the latents align. A target
+with the source's contexts but other rewards cannot be detected at all.
 """
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-RAW_LIMIT = 0.9  # domain accuracy on raw contexts: beyond it the supports hardly overlap
-LATENT_LIMITS = (0.7, 0.9)  # domain accuracy on latents: beyond, `weak`; beyond, `do not trust`
-SHARE_LIMITS = (0.3, 0.6)  # distance of predicted arm shares
-CONFIDENCE_LIMITS = (0.5, 0.2)  # mean confidence on the target: below
-LEAST_EXPLAINED = (0.25, 0.05)  # share of held-out source rewards' variance
+# Pairs: beyond the first limit the verdict is `weak`, beyond the second `do not trust`.
+RAW_LIMIT = 0.9  # domain accuracy on raw contexts: above it the supports hardly overlap
+LATENT_LIMITS = (0.7, 0.9)  # domain accuracy on latents
+ARM_PRIOR_LIMITS = (0.3, 0.6)  # distance of the predicted arm priors
+CONFIDENCE_LIMITS = (0.5, 0.2)  # lower limits of the mean confidence on the target
+LEAST_EXPLAINED = (0.25, 0.05)  # explained fraction of the variance of held-out source rewards
 LEAST_RANK = 1.5  # effective rank of target latents
 LEAST_ROUNDS = 64  # held-out source rounds, and target contexts
 
 
 class Word(StrEnum):
-    """What is said of the transfer."""
+    """The verdict in one word."""
 
     ALIGNED = "aligned"
     WEAK = "weak"
@@ -29,7 +29,7 @@ class Word(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What can be seen without target rewards."""
+    """The label-free figures that the verdict is based on."""
 
     domain_accuracy: float
     raw_domain_accuracy: float
@@ -41,24 +41,22 @@ class Signs:
     target_contexts: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TransferVerdict:
-    """The word, and why it is not a better one."""
+    """The word and the reasons why it is not better."""
 
     word: Word
     reasons: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values by name."""
         return {"word": self.word.value, "reasons": list(self.reasons)}
 
 
 def judged(signs: Signs) -> TransferVerdict:
-    """The verdict on these signs: the worst that any of them says."""
+    """The verdict on these signs: the worst of all of them."""
     worst = Word.ALIGNED
     reasons = []
     for word, reason in (*_on_domains(signs), *_on_decisions(signs), *_on_data(signs)):
@@ -73,12 +71,15 @@ def _on_domains(signs: Signs) -> list[tuple[Word, str]]:
     word = _beyond(signs.domain_accuracy, LATENT_LIMITS)
     if word:
         found.append(
-            (word, f"latents of the domains are told apart in {signs.domain_accuracy:.0%} of cases")
+            (
+                word,
+                f"a classifier separates the domains' latents in {signs.domain_accuracy:.0%} of cases",
+            )
         )
     if signs.raw_domain_accuracy > RAW_LIMIT:
         reason = (
-            f"raw contexts are told apart in {signs.raw_domain_accuracy:.0%} of cases: the target "
-            "had to be moved far, and nothing unlabeled shows that arms were matched rightly"
+            f"a classifier separates raw contexts in {signs.raw_domain_accuracy:.0%} of cases: the shift "
+            "is large, and unlabeled data cannot show that arms were matched correctly"
         )
         found.append((Word.WEAK, reason))
     return found
@@ -86,9 +87,9 @@ def _on_domains(signs: Signs) -> list[tuple[Word, str]]:
 
 def _on_decisions(signs: Signs) -> list[tuple[Word, str]]:
     found = []
-    word = _beyond(signs.share_distance, SHARE_LIMITS)
+    word = _beyond(signs.share_distance, ARM_PRIOR_LIMITS)
     if word:
-        found.append((word, f"arm shares of the domains differ by {signs.share_distance:.2f}"))
+        found.append((word, f"arm priors of the domains differ by {signs.share_distance:.2f}"))
     word = _below(signs.mean_confidence, CONFIDENCE_LIMITS)
     if word:
         found.append((word, f"mean confidence on the target is {signs.mean_confidence:.2f}"))
@@ -103,11 +104,11 @@ def _on_data(signs: Signs) -> list[tuple[Word, str]]:
     found = []
     word = _below(signs.source_explained, LEAST_EXPLAINED)
     if word:
-        share = max(0.0, signs.source_explained)
-        found.append((word, f"the source itself is little learned: {share:.0%} explained"))
+        explained = max(0.0, signs.source_explained)
+        found.append((word, f"the source itself is poorly predicted: {explained:.0%} explained"))
     if min(signs.held_out_rounds, signs.target_contexts) < LEAST_ROUNDS:
         counts = f"{signs.held_out_rounds} held-out rounds, {signs.target_contexts} target contexts"
-        found.append((Word.WEAK, f"too little data to be sure: {counts}"))
+        found.append((Word.WEAK, f"too little data: {counts}"))
     return found
 
 

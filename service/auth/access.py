@@ -1,4 +1,4 @@
-"""What each route asks of a caller, in one table. A route that is not in it is refused."""
+"""The access rule of each route, in one table. A route that is not in it is refused."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from service.auth.keys import Caller, Scope
 
 
 class Access(StrEnum):
-    """Who may call a route: everybody, any key, a key with a scope, or the operator's."""
+    """Who may call a route: every caller, any key, a key with a scope, or the operator."""
 
     OPEN = "open"
     ANY_KEY = "any key"
@@ -19,7 +19,7 @@ class Access(StrEnum):
     OPERATOR = "operator"
 
     def allows(self, caller: Caller) -> bool:
-        """Whether it lets a caller in, whose key is good."""
+        """Whether a caller with a valid key may call the route."""
         if self is Access.OPERATOR:
             return caller.is_operator
         return self in (Access.OPEN, Access.ANY_KEY) or Scope(self) in caller.scopes
@@ -62,7 +62,7 @@ ROUTES: Mapping[str, Methods] = {
     "/readyz": {"GET": Access.OPEN},
     METRICS: {"GET": Access.OPERATOR},
     "/problems/{slug}": {"GET": Access.OPEN},
-    # The description says nothing of any tenant, and a browser cannot bring a key along.
+    # The description contains no tenant's data, and a browser cannot send a key.
     "/openapi.json": {"GET": Access.OPEN},
     "/docs": {"GET": Access.OPEN},
     "/docs/assets/{path:path}": {"GET": Access.OPEN},
@@ -70,7 +70,7 @@ ROUTES: Mapping[str, Methods] = {
 
 
 def declared(path: str) -> Methods | None:
-    """What the route of a path asks, by method; none when there is no such route."""
+    """The access rules of a path by method; None if there is no such route."""
     found = ROUTES.get(path)
     if found is not None and "{" not in path:
         return found

@@ -1,4 +1,4 @@
-"""The keys in memory: a request is checked without the database, which is polled for changes."""
+"""The keys in memory: requests are checked without the database, which is polled for changes."""
 
 import asyncio
 import hmac
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class TokenBucket:
-    """Holds up to `burst` tokens and gains `per_second` of them; a request costs one."""
+    """A token bucket: up to `burst` tokens, refilled at `per_second`; a request costs one."""
 
     __slots__ = ("_filled_at", "_tokens", "limit")
 
@@ -29,7 +29,7 @@ class TokenBucket:
         self._filled_at = now
 
     def take(self, now: float) -> float:
-        """0 and a token less, or how many seconds to wait for one."""
+        """Take a token and return 0, or return the seconds until one is available."""
         per_second = self.limit.per_second
         if not per_second:
             return 0.0
@@ -43,10 +43,10 @@ class TokenBucket:
 
 
 class KeySource(Protocol):
-    """Where the keys are kept."""
+    """The store of the keys."""
 
     async def version(self) -> int:
-        """Another number after every change."""
+        """A number that changes with every change of a key."""
 
     async def usable(self) -> list[ApiKey]:
         """The keys that are neither revoked nor expired."""
@@ -55,15 +55,15 @@ class KeySource(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Held:
     caller: Caller
-    secrets: tuple[tuple[str, float], ...]  # SHA-256, and when it ends
+    secrets: tuple[tuple[str, float], ...]  # SHA-256 and expiry
     expires_at: float
     bucket: TokenBucket
 
 
 class KeyRing:
-    """Knows every usable key, at most `poll_seconds` after it was made, rotated or revoked.
+    """Holds every usable key, at most `poll_seconds` after a change.
 
-    While the database is away it goes by what it knew last.
+    While the database is unavailable it uses the last known keys.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class KeyRing:
         self._version = -1
 
     async def refresh(self, source: KeySource) -> None:
-        """Take over what has changed since the last time."""
+        """Reload the keys if they have changed."""
         version = await source.version()
         if version != self._version:
             self._hold(await source.usable())
@@ -90,10 +90,12 @@ class KeyRing:
             try:
                 await self.refresh(source)
             except StorageUnavailable:
-                log.warning("keys not polled: storage is away", extra={"action": "key_poll_failed"})
+                log.warning(
+                    "keys not polled: storage is unavailable", extra={"action": "key_poll_failed"}
+                )
 
     def caller(self, key: str) -> Caller:
-        """Whose key it is; `KeyRefused` or `RateLimited`."""
+        """The caller with this key; raises `KeyRefused` or `RateLimited`."""
         key_id, secret = parsed(key) or ("", "")
         held = self._keys.get(key_id)
         if not self._is_right(held, digest(secret)) or held is None:
@@ -104,7 +106,7 @@ class KeyRing:
         return held.caller
 
     def _is_right(self, held: _Held | None, offered: str) -> bool:
-        # An unknown id costs as much as a wrong secret: one comparison in constant time.
+        # An unknown id takes as long as a wrong secret: one comparison in constant time.
         now = self._clock()
         candidates = held.secrets if held is not None else ((NO_DIGEST, -inf),)
         is_right = False
@@ -113,7 +115,7 @@ class KeyRing:
         return is_right and held is not None and now < held.expires_at
 
     def _hold(self, keys: Iterable[ApiKey]) -> None:
-        # A new mapping each time: what is revoked takes its bucket along, so memory is bounded.
+        # A new mapping each time: revoked keys disappear with their buckets, so memory is bounded.
         self._keys = {key.key_id: self._held(key) for key in keys}
 
     def _held(self, key: ApiKey) -> _Held:

@@ -1,7 +1,7 @@
-"""API keys: what they allow, how they look, and who a caller is.
+"""API keys, their scopes and format, and callers.
 
-A key is sent as `daband_<id>_<secret>`. The id is public (logs and audit trails name it); the
-secret is 256 random bits and is kept as its SHA-256 alone, which is enough for so much entropy.
+A key is sent as `daband_<id>_<secret>`. The id is public and appears in logs and audit trails. The secret
+is 256 random bits; only its SHA-256 is stored, which is safe for this much entropy.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ ID_BYTES, SECRET_BYTES = 8, 32
 
 
 class Scope(StrEnum):
-    """What a key allows; none implies another."""
+    """What a key allows; no scope implies another."""
 
     SELECT = "select"
     REWARD = "reward"
@@ -27,7 +27,7 @@ class Scope(StrEnum):
 
 
 class KeyChangeKind(StrEnum):
-    """What happened to a key."""
+    """The kinds of key changes."""
 
     CREATED = "created"
     ROTATED = "rotated"
@@ -36,7 +36,7 @@ class KeyChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Requests a second in the long run, and how many at once; none at all when it is 0."""
+    """The sustained requests per second and the burst; 0 per second means no limit."""
 
     per_second: float
     burst: int
@@ -44,7 +44,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class SecretHash:
-    """One secret of a key, which works until `expires_at`, or as long as the key does."""
+    """One secret of a key, valid until `expires_at` or as long as the key."""
 
     sha256: str
     expires_at: datetime | None = None
@@ -52,7 +52,7 @@ class SecretHash:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key as the database knows it, with the secrets that may still work."""
+    """A stored key, with the secrets that may still be valid."""
 
     key_id: str
     label: str
@@ -65,7 +65,7 @@ class ApiKey:
     secrets: tuple[SecretHash, ...] = ()
 
     def log_context(self) -> dict[str, Any]:
-        """Fields for a log line; nothing of a secret, hashed or not."""
+        """Fields for a log line, without secrets or their hashes."""
         return {"key_id": self.key_id, "tenant": self.tenant_scope.tenant}
 
 
@@ -81,7 +81,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: a key, or whoever reaches a service that asks for none."""
+    """The caller of a request: a key, or any caller of a service without keys."""
 
     tenant_scope: TenantScope
     scopes: frozenset[Scope]
@@ -89,7 +89,7 @@ class Caller:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it may see what belongs to no tenant, such as the metrics of all experiments."""
+        """Whether the caller may see data of all tenants, such as metrics."""
         return self.tenant_scope == UNNAMED and Scope.ADMIN in self.scopes
 
 
@@ -98,19 +98,17 @@ EVERYONE = Caller(UNNAMED, frozenset(Scope))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewSecret:
-    """A secret that was just made; the only moment at which it can be shown."""
+    """A newly generated secret; it cannot be shown again later."""
 
     key_id: str
     value: str
 
     @classmethod
     def for_key(cls, key_id: str) -> "NewSecret":
-        """Another secret for a key."""
         return cls(key_id, secrets.token_hex(SECRET_BYTES))
 
     @property
     def sha256(self) -> str:
-        """What is stored of it."""
         return digest(self.value)
 
     def shown(self) -> str:
@@ -129,7 +127,7 @@ def digest(secret: str) -> str:
 
 
 def parsed(key: str) -> tuple[str, str] | None:
-    """Id and secret of a key; none when it is none of ours."""
+    """Id and secret of a key; None if it does not have the format."""
     prefix, _, rest = key.partition("_")
     key_id, _, secret = rest.partition("_")
     is_ours = prefix == PREFIX and len(key_id) == 2 * ID_BYTES and len(secret) == 2 * SECRET_BYTES

@@ -1,8 +1,8 @@
-"""Whose experiments are whose: tenants, and the part of a tenant's experiments that a caller may know.
+"""Tenants, and the experiments of a tenant that a caller may access.
 
-Inside the service (memory, bus, metrics, logs, command line) an experiment goes by its full name,
-`tenant/name`; those of the unnamed tenant by their name alone. Callers say and see the name only,
-so tenants may use the same names without ever noticing each other.
+Inside the service (memory, bus, metrics, logs, command line) an experiment has its full name,
+`tenant/name`; in the unnamed tenant that is the name alone. Callers use and see the name only, so tenants
+may use the same names independently.
 """
 
 import re
@@ -10,41 +10,41 @@ from dataclasses import dataclass
 
 from service.errors import NotGranted, UnknownExperiment
 
-SEPARATOR = "/"  # in no tenant's and no experiment's name
+SEPARATOR = "/"  # not allowed in the names of tenants and experiments
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_tenant(text: str) -> bool:
-    """Whether a tenant can be called so; the empty text is the unnamed tenant."""
+    """Whether this is a valid tenant name; the empty text is the unnamed tenant."""
     return not text or TENANT.fullmatch(text) is not None
 
 
 def public_name(full_name: str) -> str:
-    """What its tenant calls an experiment."""
+    """The name of an experiment within its tenant."""
     return full_name.rpartition(SEPARATOR)[2]
 
 
 @dataclass(frozen=True, slots=True)
 class TenantScope:
-    """The experiments that a caller may know of: a tenant's, or those of some names among them."""
+    """The experiments that a caller may access: all of a tenant's, or only those with some names."""
 
     tenant: str = ""
     names: frozenset[str] | None = None
 
     def full_name(self, name: str) -> str:
-        """The name inside the service; what is not the caller's is as unknown as what is not there."""
+        """The full name of an experiment; one outside the scope is unknown to the caller."""
         if (self.names is not None and name not in self.names) or SEPARATOR in name:
             raise UnknownExperiment
         return self._qualified(name)
 
     def new_full_name(self, name: str) -> str:
-        """The same for an experiment to be made, which may be refused without telling if it is there."""
+        """The full name of a new experiment; a refusal does not reveal whether it exists."""
         if self.names is not None and name not in self.names:
             raise NotGranted("The key is not granted for an experiment of this name.")
         return self._qualified(name)
 
     def holds(self, full_name: str) -> bool:
-        """Whether an experiment is in it."""
+        """Whether an experiment is in the scope."""
         tenant, _, name = full_name.rpartition(SEPARATOR)
         return tenant == self.tenant and (self.names is None or name in self.names)
 

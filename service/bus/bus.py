@@ -1,7 +1,7 @@
-"""The snapshot bus: the newest snapshot of each experiment, and word of what is new.
+"""The snapshot bus: a cache of the newest snapshots, and notifications about new snapshots and rewards.
 
-A cache and a doorbell, nothing more: the bus may forget, delay or lose anything, and no caller
-ever sees an error of it. Whoever listens also polls the database now and then.
+The bus may lose or delay anything, and it never raises errors to callers. Listeners also poll the
+database.
 """
 
 import asyncio
@@ -26,37 +26,37 @@ __all__ = ["CachedSnapshot", "InProcessBus", "Listener", "RedisBus", "SnapshotBu
 
 T = TypeVar("T")
 BUS_ERRORS = (RedisError, OSError)  # OSError covers timeouts
-BYTES_A_SECOND = 50_000_000  # a large snapshot may take longer than a small command
-KEPT_BYTES = 256 << 20  # of snapshots, inside a process
-KEPT_SECONDS = 3600  # in Redis; one that is published again is kept anew
-WAKE_SECONDS = 0.005  # rewards that arrive within it share one message
+BYTES_A_SECOND = 50_000_000  # extends the timeout for large snapshots
+KEPT_BYTES = 256 << 20  # of snapshots in the in-process bus
+KEPT_SECONDS = 3600  # expiry of a snapshot in Redis
+WAKE_SECONDS = 0.005  # rewards within this time share one message
 
 log = logging.getLogger(__name__)
 
 
 class SnapshotBus(Protocol):
-    """Where trainers put snapshots and where serving processes find them."""
+    """Trainers publish snapshots here, and serving processes fetch them."""
 
     async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
-        """Offer a saved snapshot to all processes and tell those that listen."""
+        """Offer a saved snapshot to all processes and notify listeners."""
 
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
-        """The snapshot published last, whole and unchanged; none when in any doubt."""
+        """The last published snapshot, verified; None if there is any doubt."""
 
     async def forget(self, experiment: Experiment) -> None:
-        """Drop the snapshot of an experiment that is deleted."""
+        """Drop the snapshot of a deleted experiment."""
 
     def wake(self, experiment: str) -> None:
-        """Tell the trainers of new rewards, in the background: never blocks, never fails."""
+        """Notify trainers of new rewards in the background: never blocks, never fails."""
 
     def listen(self, topic: Topic) -> Listener:
-        """An ear of its own for what happens from now on; `wait` on it."""
+        """A new listener for messages from now on; `wait` on it."""
 
     async def run(self) -> None:
-        """Carry messages until cancelled; meant for a supervisor."""
+        """Send and receive messages until cancelled; meant for a supervisor."""
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
 
 
 class InProcessBus:
@@ -64,45 +64,42 @@ class InProcessBus:
 
     def __init__(self, memory_bytes: int = KEPT_BYTES) -> None:
         self._memory_bytes = memory_bytes
-        self._latest: dict[str, CachedSnapshot] = {}  # the one published last comes last
+        self._latest: dict[str, CachedSnapshot] = {}  # the most recently published last
         self._listeners = Listeners()
 
     async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
-        """Keep the snapshot in memory, as far as there is room, and tell the listeners."""
+        """Keep the snapshot in memory, if there is room, and notify listeners."""
         self._latest.pop(experiment.experiment_id, None)
         self._latest[experiment.experiment_id] = CachedSnapshot(version, offset, blob)
         while sum(len(each.blob) for each in self._latest.values()) > self._memory_bytes:
             del self._latest[next(iter(self._latest))]
-        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
+        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
 
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
-        """The snapshot published last in this process, if it is still kept."""
+        """The last published snapshot, if it is still kept."""
         return self._latest.get(experiment.experiment_id)
 
     async def forget(self, experiment: Experiment) -> None:
-        """Drop the snapshot and tell the listeners."""
         self._latest.pop(experiment.experiment_id, None)
-        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
+        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
 
     def wake(self, experiment: str) -> None:
-        """Tell the trainers in this process."""
-        self._listeners.tell(Topic.REWARD, [experiment])
+        self._listeners.notify(Topic.REWARD, [experiment])
 
     def listen(self, topic: Topic) -> Listener:
-        """An ear of its own for what happens from now on."""
         return self._listeners.add(topic)
 
     async def run(self) -> None:
-        """Nothing to carry: wait to be cancelled."""
+        """Wait to be cancelled; there is no background work."""
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """There is nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
 class RedisOptions:
-    """`timeout_seconds` bounds a command; after a failure none is tried for `pause_seconds`."""
+    """`timeout_seconds` limits a command; after a failure Redis is not used for `pause_seconds`."""
 
     prefix: str = "daband"
     timeout_seconds: float = 0.05
@@ -110,22 +107,18 @@ class RedisOptions:
     heartbeat_seconds: float = 1.0
 
 
-def _ignore(operation: str) -> None:
-    """Count nothing."""
-
-
 class RedisBus:
     """The bus of many processes, over Redis.
 
-    `on_failure` is told the operation of every failure: publish, latest, forget, wake or subscribe.
-    Listeners in the same process hear of everything even while Redis is away.
+    `on_failure` is called with the operation of every failure: publish, latest, forget, wake or subscribe.
+    Listeners in the same process are notified even while Redis is unavailable.
     """
 
     def __init__(
         self,
         url: str,
         options: RedisOptions | None = None,
-        on_failure: Callable[[str], None] = _ignore,
+        on_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
         self._options = options or RedisOptions()
         self._on_failure = on_failure
@@ -135,7 +128,7 @@ class RedisBus:
         self._wakes = Listener()
 
     async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
-        """Replace the value with one SET, then tell the listeners everywhere."""
+        """Replace the value with one SET, then notify listeners in all processes."""
         value = encode(experiment.experiment_id, CachedSnapshot(version, offset, blob))
 
         async def send() -> None:
@@ -145,10 +138,10 @@ class RedisBus:
                 await pipeline.execute()
 
         await self._guarded("publish", send, len(value))
-        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
+        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
 
     async def forget(self, experiment: Experiment) -> None:
-        """Drop the value, then tell the listeners everywhere."""
+        """Drop the value, then notify listeners in all processes."""
 
         async def send() -> None:
             async with self._redis.pipeline(transaction=False) as pipeline:
@@ -157,10 +150,10 @@ class RedisBus:
                 await pipeline.execute()
 
         await self._guarded("forget", send)
-        self._listeners.tell(Topic.SNAPSHOT, [experiment.name])
+        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
 
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
-        """The snapshot published last by any process; none when Redis fails or has garbage."""
+        """The last snapshot published by any process; None if Redis fails or its value is invalid."""
         value = await self._guarded("latest", lambda: self._redis.get(self._key(experiment)))
         if not isinstance(value, bytes):
             return None
@@ -170,22 +163,20 @@ class RedisBus:
         return snapshot
 
     def wake(self, experiment: str) -> None:
-        """Tell the trainers here at once and those elsewhere soon."""
-        self._listeners.tell(Topic.REWARD, [experiment])
-        self._wakes.tell([experiment])
+        """Notify trainers in this process at once and those in others soon."""
+        self._listeners.notify(Topic.REWARD, [experiment])
+        self._wakes.notify([experiment])
 
     def listen(self, topic: Topic) -> Listener:
-        """An ear of its own for what happens from now on."""
         return self._listeners.add(topic)
 
     async def run(self) -> None:
-        """Receive messages, subscribing again whenever needed, and send wake-ups."""
+        """Receive messages, subscribing again after failures, and send wake-ups."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._receive(), name="bus-receive")
             tasks.create_task(self._send_wakes(), name="bus-send")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._redis.aclose()
 
     async def _guarded(
@@ -236,13 +227,13 @@ class RedisBus:
             message = await self._next(subscription)
             if message["type"] == "message":
                 name = message["data"].decode()
-                self._listeners.tell(topics[message["channel"]], [name])
+                self._listeners.notify(topics[message["channel"]], [name])
 
     async def _next(self, subscription: PubSub) -> Any:
         heartbeat = self._options.heartbeat_seconds
         message = await subscription.get_message(timeout=heartbeat)
         if message is None:
-            # Silence is normal, but a server that is gone is silent too: it must answer now.
+            # No message is normal, but a dead server sends none either: it must answer a ping.
             await subscription.ping()
             message = await subscription.get_message(timeout=heartbeat)
         if message is None:
@@ -261,7 +252,7 @@ def _client(url: str, timeout_seconds: float) -> Redis:
         url,
         protocol=2,
         socket_connect_timeout=timeout_seconds,
-        # The bus decides itself how long to wait and when to try again.
+        # The bus has its own timeouts and retries.
         socket_timeout=None,
         retry=Retry(NoBackoff(), 0),
     )

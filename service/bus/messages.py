@@ -1,4 +1,4 @@
-"""What travels over the snapshot bus, and the ears of those who wait for it."""
+"""The messages of the snapshot bus and their listeners."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ HEADER = struct.Struct(">8sQQ32s")  # magic, version, offset, SHA-256
 
 
 class Topic(StrEnum):
-    """What a listener hears of."""
+    """The subject of a message."""
 
     SNAPSHOT = "snapshot"
     REWARD = "reward"
@@ -22,7 +22,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CachedSnapshot:
-    """A snapshot as the bus keeps it; the database has the truth."""
+    """A snapshot in the bus's cache; the database is authoritative."""
 
     version: int
     offset: int
@@ -30,13 +30,13 @@ class CachedSnapshot:
 
 
 def encode(experiment: str, snapshot: CachedSnapshot) -> bytes:
-    """The snapshot as one value that cannot be read half, changed, or under another name."""
+    """The snapshot as one value, protected against truncation, changes and use for another experiment."""
     digest = _digest(experiment, snapshot)
     return HEADER.pack(MAGIC, snapshot.version, snapshot.offset, digest) + snapshot.blob
 
 
 def decode(experiment: str, value: bytes) -> CachedSnapshot | None:
-    """The snapshot that `encode` was given, none when anything is wrong with the value."""
+    """The inverse of `encode`; None if the value is invalid."""
     if len(value) < HEADER.size:
         return None
     magic, version, offset, digest = HEADER.unpack_from(value)
@@ -53,20 +53,20 @@ def _digest(experiment: str, snapshot: CachedSnapshot) -> bytes:
 
 
 class Listener:
-    """Collects the names of the experiments that something happened to."""
+    """Collects the names of experiments with news."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._arrived = asyncio.Event()
 
-    def tell(self, experiments: Iterable[str]) -> None:
-        """Add the names; whoever waits goes on."""
+    def notify(self, experiments: Iterable[str]) -> None:
+        """Add names and wake the waiter."""
         self._names.update(experiments)
         if self._names:
             self._arrived.set()
 
     async def wait(self, timeout_seconds: float) -> set[str]:
-        """The names since the last call, each once; empty when there is none in time."""
+        """The names since the last call; empty if none arrive in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._arrived.wait()
@@ -76,19 +76,17 @@ class Listener:
 
 
 class Listeners:
-    """The listeners of one process, by topic; one that nobody holds any more is forgotten."""
+    """The listeners of one process by topic, held by weak references."""
 
     def __init__(self) -> None:
         self._by_topic: dict[Topic, WeakSet[Listener]] = {topic: WeakSet() for topic in Topic}
 
     def add(self, topic: Topic) -> Listener:
-        """A new listener."""
         listener = Listener()
         self._by_topic[topic].add(listener)
         return listener
 
-    def tell(self, topic: Topic, experiments: Iterable[str]) -> None:
-        """Tell all listeners of a topic."""
+    def notify(self, topic: Topic, experiments: Iterable[str]) -> None:
         names = set(experiments)
         for listener in self._by_topic[topic]:
-            listener.tell(names)
+            listener.notify(names)

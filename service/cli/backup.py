@@ -16,32 +16,28 @@ File = Annotated[Path, typer.Argument(help="the file of the backup")]
 
 def backup(
     file: File,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="only look whether an existing file is whole")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify an existing file")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write the whole database into one file, while the service runs; nothing is overwritten."""
+    """Write the whole database into one new file, while the service runs."""
     try:
         contents = verified(file) if verify else run(_backup(file, data_dir))
     except BackupError as error:
         fail(str(error))
-    typer.echo(_said(contents))
+    typer.echo(_summary(contents))
 
 
 def restore(
     file: File,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="only look whether the file is whole")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify the file")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Write a backup into an empty, migrated database, all of it or nothing; SQLite or Postgres."""
+    """Restore a backup into an empty, migrated database, SQLite or Postgres, in one transaction."""
     try:
         contents = verified(file) if verify else run(_restore(file, data_dir))
     except BackupError as error:
         fail(str(error))
-    typer.echo(_said(contents))
+    typer.echo(_summary(contents))
 
 
 async def _backup(file: Path, data_dir: Path | None) -> Contents:
@@ -54,7 +50,7 @@ async def _restore(file: Path, data_dir: Path | None) -> Contents:
         return await restore_backup(database, file)
 
 
-def _said(contents: Contents) -> str:
+def _summary(contents: Contents) -> str:
     counts = (f"  {name:<12} {count}" for name, count in contents.rows.items())
     lines = (f"schema {contents.schema}, of {contents.created_at}", *counts)
-    return "\n".join((*lines, f"whole, sha256:{contents.sha256}"))
+    return "\n".join((*lines, f"complete, sha256:{contents.sha256}"))

@@ -1,4 +1,4 @@
-"""A laboratory that plays a simulated two-domain experiment against a running service."""
+"""Plays a simulated two-domain experiment against a running service."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ COLOURS = {Domain.SOURCE: "#8a8f98", Domain.TARGET: "#0b6e99"}
 
 @dataclass(slots=True)
 class Play:
-    """Whether each decision was a best one, by domain, in the order of play."""
+    """Whether each decision was the best, by domain, in order."""
 
     experiment: str
     hits: dict[Domain, list[bool]] = field(default_factory=lambda: {each: [] for each in Domain})
 
     def curve(self, domain: Domain) -> tuple[list[int], list[float]]:
-        """Round numbers, and the share of best decisions around each."""
+        """Round numbers, and the fraction of best decisions around each."""
         hits = self.hits[domain]
         parts = np.array_split(np.array(hits, dtype=float), min(POINT_COUNT, len(hits)))
         ends = np.cumsum([len(part) for part in parts])
@@ -39,10 +39,9 @@ class Play:
 def play(
     client: Client, world: ClusterWorld, played: Play, method: str, rounds: int
 ) -> Iterator[int]:
-    """Play round by round, counting them: both contexts go out, the source's reward comes back.
+    """Play round by round: send both contexts, report the source's reward, yield the round's number.
 
-    The laboratory knows the best arms of both domains and keeps the score; the service is told
-    no target reward.
+    The best arms of both domains are known here, for the score; target rewards are never sent.
     """
     client.create_experiment(
         name=played.experiment,
@@ -77,7 +76,7 @@ def _decisions(selected: answers.Selected) -> Iterator[tuple[Domain, answers.Dec
 
 
 def run(client: Client, world: ClusterWorld, method: str, rounds: int, plot: Path) -> Play:
-    """Play with a progress bar, then show the learning curves here and save them as a picture."""
+    """Play with a progress bar, then print the learning curves and save them as an image."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -104,16 +103,14 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def table(played: Play, state: answers.State) -> Table:
-    """How often the best arm was chosen, over time and in the end."""
-    title = (
-        f"Share of best decisions; policy {state.policy_version}, encoder {state.encoder_version}"
-    )
+    """The fraction of best decisions, over time and at the end."""
+    title = f"Fraction of best decisions; policy {state.policy_version}, encoder {state.encoder_version}"
     found = Table(title=title)
     for name in ("domain", "over the rounds", "in the end"):
         found.add_column(name)
     for domain in Domain:
-        _, shares = played.curve(domain)
-        found.add_row(domain.value, sparkline(shares), f"{shares[-1]:.3f}")
+        _, fractions = played.curve(domain)
+        found.add_row(domain.value, sparkline(fractions), f"{fractions[-1]:.3f}")
     return found
 
 
@@ -122,11 +119,11 @@ def figure(played: Play) -> Figure:
     found = Figure(figsize=(7, 4.2), layout="constrained")
     axes = found.subplots()
     for domain in Domain:
-        label = "source" if domain is Domain.SOURCE else "target, no reward told"
+        label = "source" if domain is Domain.SOURCE else "target, without rewards"
         axes.plot(*played.curve(domain), color=COLOURS[domain], label=label, linewidth=2)
     axes.set(
         xlabel="rounds",
-        ylabel="share of best decisions",
+        ylabel="fraction of best decisions",
         ylim=(0, 1.02),
         title="Learning on the source, deciding on the target",
     )

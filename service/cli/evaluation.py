@@ -15,7 +15,7 @@ from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.options import DataDir, run, settings_from
 from service.cli.remote import fail
-from service.evaluating.candidates import CandidateSpec, changed_values, parsed
+from service.evaluating.candidates import changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
@@ -44,18 +44,18 @@ CORRECTIONS = ("rejection", "weighting")
 log_app = typer.Typer(no_args_is_help=True, help="Logs of experiments as files.")
 
 Format = Annotated[
-    str | None, typer.Option("--format", help="jsonl, parquet, dsjson or csv; else by the name")
+    str | None, typer.Option("--format", help="jsonl, parquet, dsjson or csv; default: by name")
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="count bad lines and go on")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="count and skip bad lines")]
 
 
 def evaluate(
-    experiment: Annotated[str | None, typer.Argument(help="whose log is read")] = None,
+    experiment: Annotated[str | None, typer.Argument(help="the experiment of the log")] = None,
     candidate: Annotated[
         list[str] | None,
         typer.Option(
             help="uniform, arm:low, version:12, system:nlinucb,alpha=0.2 or file:policy.json;"
-            " give it once for each"
+            " may be repeated"
         ),
     ] = None,
     log: Annotated[Path | None, typer.Option(help="a log file instead of an experiment")] = None,
@@ -63,19 +63,20 @@ def evaluate(
     skip_bad: SkipBad = False,
     confidence: Annotated[float, typer.Option(min=0.5, max=0.9999)] = 0.95,
     min_propensity: Annotated[
-        float | None, typer.Option(help="least propensity that a file's logger could give")
+        float | None, typer.Option(help="smallest possible propensity of a file's logging policy")
     ] = None,
-    domain: Annotated[Domain, typer.Option(help="whose rounds count")] = Domain.SOURCE,
-    target: Annotated[bool, typer.Option("--target", help="value in the target as well")] = False,
+    domain: Annotated[Domain, typer.Option(help="the domain of the rounds")] = Domain.SOURCE,
+    target: Annotated[bool, typer.Option("--target", help="also value in the target")] = False,
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="where JSON goes")] = None,
-    html_file: Annotated[Path | None, typer.Option("--html", help="where the page goes")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write")] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="HTML file to write")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Estimate what other policies would have earned, from a log alone."""
-    wanted = _candidates(candidate or ["uniform"])
+    """Estimate the values of other policies from a log."""
+    names = dict.fromkeys(candidate or ["uniform"])
+    wanted = _reading(lambda: [parsed(each) for each in names])
     if (experiment is None) == (log is None):
-        fail("name an experiment or a --log file, one of them")
+        fail("give either an experiment or a --log file")
     if log is not None:
         bound = None if min_propensity is None else 1.0 / min_propensity
         options = EvaluationOptions(confidence, bound, seed)
@@ -100,7 +101,9 @@ def export_log(
     experiment: str,
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
     log_format: Format = None,
-    rewarded: Annotated[bool, typer.Option("--rewarded", help="leave out the others")] = False,
+    rewarded: Annotated[
+        bool, typer.Option("--rewarded", help="only decisions with a reward")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Write an experiment's log to a file."""
@@ -116,19 +119,19 @@ def import_log(
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
     method: str = "daband",
     seed: Annotated[int, typer.Option(min=0)] = 0,
-    config: Annotated[str, typer.Option(help="what differs from the method, as JSON")] = "{}",
+    config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     log_format: Format = None,
     skip_bad: SkipBad = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Make a new experiment of a foreign log: its rewards are folded as source data."""
+    """Import a foreign log as a new experiment; its rewards are folded as source data."""
     settings = settings_from(data_dir=data_dir)
     try:
         changes = json.loads(config)
     except ValueError:
-        fail("--config is no JSON")
+        fail("--config must be JSON")
     if not isinstance(changes, dict):
-        fail("--config is a JSON object")
+        fail("--config must be a JSON object")
     how = FileOptions(_known_format(log_format), skip_bad)
     declared = (experiment, method, seed, changes)
     _reading(lambda: _import(settings, file, how, declared))
@@ -137,9 +140,9 @@ def import_log(
 def replay_counterfactual(
     settings: Settings, experiment: str, changes: list[str], correction: str, as_json: bool
 ) -> None:
-    """`daband replay --with`: print what the experiment would have earned."""
+    """`daband replay --with`: print the estimated value under the changes."""
     if correction not in CORRECTIONS:
-        fail(f"--correction is one of {', '.join(CORRECTIONS)}")
+        fail(f"--correction must be one of {', '.join(CORRECTIONS)}")
     wanted = _reading(lambda: Counterfactual(changed_values(changes), correction))
     result = _reading(lambda: run(_counterfactual(settings, experiment, wanted)))
     if as_json:
@@ -159,18 +162,14 @@ def replay_counterfactual(
         typer.echo(f"! {warning}")
 
 
-def _candidates(told: list[str]) -> list[CandidateSpec]:
-    return _reading(lambda: [parsed(each) for each in dict.fromkeys(told)])
-
-
 def _known_format(name: str | None) -> str | None:
     if name is not None and name not in FORMATS:
-        fail(f"--format is one of {', '.join(FORMATS)}")
+        fail(f"--format must be one of {', '.join(FORMATS)}")
     return name
 
 
 def _reading(work: Callable[[], T]) -> T:
-    """What `work` returns; a file or candidate that is no good ends the command with a line."""
+    """The result of `work`; an invalid file or candidate ends the command with a message."""
     try:
         return work()
     except OSError as error:
@@ -220,7 +219,7 @@ async def _exported(
 
 
 def _from_loop(loop: asyncio.AbstractEventLoop, pages: Pages) -> Iterator[LoggedDecision]:
-    """The decisions for the thread that writes; the log is read by the loop."""
+    """The decisions for the writing thread; the event loop reads the log."""
     while True:
         page_ = asyncio.run_coroutine_threadsafe(_next(pages), loop).result()
         if page_ is None:
@@ -247,7 +246,7 @@ def _import(
         if done.left_out:
             typer.echo(f"{done.left_out} target rewards were left out: the phase is zero-shot")
         if reader.bad_count:
-            typer.echo(f"{reader.bad_count} bad lines were passed over")
+            typer.echo(f"{reader.bad_count} bad lines were skipped")
             for bad in reader.first_bad:
                 typer.echo(f"  line {bad.number}: {bad.reason}")
 

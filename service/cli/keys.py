@@ -1,6 +1,6 @@
-"""The commands that make, list, rotate and revoke API keys, in the database itself.
+"""The commands that create, list, rotate and revoke API keys, directly in the database.
 
-There is no call over HTTP for this: no key can make another one.
+There is no HTTP call for this, so that no key can create another one.
 """
 
 import getpass
@@ -28,28 +28,28 @@ T = TypeVar("T")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_LABEL = 255
 
-key_app = typer.Typer(no_args_is_help=True, help="API keys: who may ask for what.")
+key_app = typer.Typer(no_args_is_help=True, help="API keys and their scopes.")
 
 Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
 
 
 @key_app.command("create")
 def create_key(
-    scope: Annotated[list[Scope], typer.Option(help="what it allows; give it once for each")],
-    label: Annotated[str, typer.Option(help="what it is for, for people")] = "",
-    tenant: Annotated[str, typer.Option(help="whose it is; the unnamed tenant's if left out")] = "",
+    scope: Annotated[list[Scope], typer.Option(help="what it allows; may be repeated")],
+    label: Annotated[str, typer.Option(help="a description")] = "",
+    tenant: Annotated[str, typer.Option(help="its tenant; default: the unnamed tenant")] = "",
     experiment: Annotated[
         list[str] | None,
-        typer.Option(help="the only ones that it is for; give it once for each, or leave it out"),
+        typer.Option(help="restricts it to this experiment; may be repeated"),
     ] = None,
-    expires_in: Annotated[str | None, typer.Option(metavar="90d", help="never if left out")] = None,
+    expires_in: Annotated[str | None, typer.Option(metavar="90d", help="default: never")] = None,
     requests_per_second: Annotated[
         float | None, typer.Option(min=0, help="in each process; 0: no limit")
     ] = None,
     burst: Annotated[int | None, typer.Option(min=1, help="requests at once")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Make a key and print it, this once: only its hash is kept."""
+    """Create a key and print it once; only its hash is stored."""
     settings = settings_from(data_dir=data_dir)
     given = (requests_per_second, settings.key_requests_per_second)
     rate = next(each for each in given if each is not None)
@@ -81,13 +81,13 @@ def key_history(
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """What happened to keys: who made, rotated and revoked which, and when."""
-    _print([_told(each) for each in _with_keys(data_dir, Keys.changes)], as_json)
+    """List the changes of keys: what, by whom and when."""
+    _print([_change(each) for each in _with_keys(data_dir, Keys.changes)], as_json)
 
 
 @key_app.command("rotate")
 def rotate_key(key_id: str, overlap: Duration = "24h", data_dir: DataDir = None) -> None:
-    """Give a key a new secret and print it; the old one works for a while longer."""
+    """Give a key a new secret and print it; the old one stays valid for the overlap."""
     secret, seconds = NewSecret.for_key(key_id), _duration(overlap).total_seconds()
     _with_keys(data_dir, lambda keys: keys.rotate(secret, seconds, _me()))
     _show_once(secret)
@@ -95,7 +95,7 @@ def rotate_key(key_id: str, overlap: Duration = "24h", data_dir: DataDir = None)
 
 @key_app.command("revoke")
 def revoke_key(key_id: str, data_dir: DataDir = None) -> None:
-    """End a key for good; serving processes notice within DABAND_KEY_POLL_SECONDS."""
+    """Revoke a key permanently; serving processes notice within DABAND_KEY_POLL_SECONDS."""
     _with_keys(data_dir, lambda keys: keys.revoke(key_id, _me()))
     typer.echo(f"{key_id} is revoked")
 
@@ -115,14 +115,14 @@ def _me() -> str:
 
 
 def _show_once(secret: NewSecret) -> None:
-    typer.echo("this is shown once; keep it safe", err=True)
+    typer.echo("the key is shown only once; keep it safe", err=True)
     typer.echo(secret.shown())
 
 
 def _tenant_scope(tenant: str, experiments: list[str] | None) -> TenantScope:
     _checked(tenant, is_tenant(tenant), "--tenant has 1 to 64 letters, digits, ._-")
     for name in experiments or ():
-        _checked(name, is_name(name), "--experiment is no name of an experiment")
+        _checked(name, is_name(name), "--experiment is not a valid name")
     return TenantScope(tenant, frozenset(experiments) if experiments else None)
 
 
@@ -135,7 +135,7 @@ def _checked(value: str, is_right: bool, problem: str) -> str:
 def _duration(text: str) -> timedelta:
     found = re.fullmatch(r"(\d{1,6})([smhd])", text)
     if found is None:
-        fail("a time is a number with s, m, h or d, such as 24h")
+        fail("a duration must be a number with s, m, h or d, such as 24h")
     return timedelta(seconds=int(found[1]) * UNITS[found[2]])
 
 
@@ -168,7 +168,7 @@ def _summary(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _told(change: KeyChange) -> dict[str, Any]:
+def _change(change: KeyChange) -> dict[str, Any]:
     return {
         "at": _time(change.at),
         "key_id": change.key_id,

@@ -30,8 +30,8 @@ from service.http.server import SIGNALS, listen, url_of
 from service.learning.replay import ReplayReport, replay as replay_log
 from service.metrics import Metrics
 from service.ops.process_tuning import (
+    freeze_gc,
     give_back,
-    leave_the_past_alone,
     map_large_blocks,
     share_arenas,
 )
@@ -46,11 +46,11 @@ from service.storage.keys import Keys
 from service.storage.snapshots import Snapshots
 
 NO_KEY = (
-    "serving on {host} needs keys, and there is none: make one with `daband keys create --scope "
+    "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
     "select --scope reward …`, or listen on 127.0.0.1"
 )
 FOLDING_THREADS = 3
-GIVE_BACK_SECONDS = 15.0  # a trainer's free memory: folding leaves it in pieces
+GIVE_BACK_SECONDS = 15.0  # interval for returning a trainer's memory, which folding fragments
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -90,7 +90,7 @@ def serve(
         workers=workers,
         trainer_inside=trainer_inside,
     )
-    if not run(_is_anybody_let_in(settings)):
+    if not run(_can_be_called(settings)):
         fail(NO_KEY.format(host=settings.host))
     try:
         listener = listen(settings.host, settings.port)
@@ -107,7 +107,7 @@ def serve(
 
 @app.command()
 def train(data_dir: DataDir = None, device: Device = None) -> None:
-    """Train in a process of its own, beside `serve --no-trainer`."""
+    """Train in a separate process, next to `serve --no-trainer`."""
     settings = settings_from(data_dir=data_dir, device=device)
     readiness = Readiness()
     share_arenas()
@@ -118,7 +118,7 @@ def train(data_dir: DataDir = None, device: Device = None) -> None:
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
-    """Bring the database to the schema that this version needs."""
+    """Migrate the database to the schema of this version."""
     settings = settings_from(data_dir=data_dir)
     before, after = run(_migrate(settings))
     typer.echo(
@@ -131,7 +131,7 @@ def replay(
     experiment: str,
     with_: Annotated[
         list[str] | None,
-        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: what would have been then?"),
+        typer.Option("--with", help="alpha=0.2, method=nlinucb, …: a counterfactual replay"),
     ] = None,
     correction: Annotated[
         str, typer.Option(help="rejection or weighting; how --with corrects the log")
@@ -140,9 +140,9 @@ def replay(
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
-    """Fold the log from zero and compare with the stored snapshot; exit code 1 when they differ.
+    """Fold the log from zero and compare with the stored snapshot; exit code 1 if they differ.
 
-    With changes, replay the log through a fresh learner that has them instead.
+    With changes, replay the log through a fresh learner with these changes instead.
     """
     settings = settings_from(data_dir=data_dir, device=device)
     if with_:
@@ -156,7 +156,7 @@ def replay(
 
 @app.command()
 def settings() -> None:
-    """All settings: their values, defaults and meanings."""
+    """List all settings with values, defaults and meanings."""
     values = settings_from().model_dump()
     table = Table()
     for title in ("variable", "value", "default", "meaning"):
@@ -175,23 +175,23 @@ def _banner(settings: Settings, url: str) -> str:
             f"daband serves on {url}",
             f"  docs     {url}/docs",
             f"  storage  {storage}, bus {bus}",
-            f"  keys     {_who(settings)}",
+            f"  keys     {_key_rule(settings)}",
             f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
             "  Ctrl-C drains and stops",
         )
     )
 
 
-def _who(settings: Settings) -> str:
+def _key_rule(settings: Settings) -> str:
     if settings.needs_keys:
-        return "needed by every caller (`daband keys`)"
+        return "required (`daband keys`)"
     if settings.is_loopback:
-        return "not needed: only this machine reaches the address"
-    return "NOT NEEDED: whoever reaches the address may do anything"
+        return "not required: the address is loopback"
+    return "NOT REQUIRED: every caller has full access"
 
 
-async def _is_anybody_let_in(settings: Settings) -> bool:
-    """Whether the database is fit for use and has a key, where callers need one."""
+async def _can_be_called(settings: Settings) -> bool:
+    """Whether the database can be opened and has a usable key, if keys are required."""
     async with opened_database(settings) as database:
         return not settings.needs_keys or await Keys(database).has_usable()
 
@@ -200,7 +200,7 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
     stopped = asyncio.Event()
     readiness.on_failure = stopped.set
     loop = asyncio.get_running_loop()
-    # Few: folding is bound by the interpreter's lock, but a large snapshot must not hold up all others.
+    # Few, since folding is bound by the GIL; several, since a large snapshot must not block all others.
     loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
     for number in SIGNALS:
         loop.add_signal_handler(number, stopped.set)
@@ -210,7 +210,7 @@ async def _train(settings: Settings, readiness: Readiness) -> None:
             settings.trainer_metrics_port, settings.host, metrics.registry
         )
     async with running_trainer(settings, metrics, readiness):
-        leave_the_past_alone()
+        freeze_gc()
         typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
         while not stopped.is_set():
             with suppress(TimeoutError):

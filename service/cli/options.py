@@ -1,4 +1,4 @@
-"""What the commands share: settings from options, and errors as one line."""
+"""Shared parts of the commands: settings from options, and errors as messages."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -22,19 +22,19 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
 
 
 def settings_from(**options: Any) -> Settings:
-    """The settings, with the options that were given."""
+    """The settings, overridden by the given options."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         found = Settings(**given)
     except ValidationError as error:
-        # Only the rules, not the values: a URL may hold a password.
+        # Only the rules, not the values: a URL may contain a password.
         fail("\n".join(_place(each) for each in error.errors()))
     logs.configure(found.log_level, found.log_format)
     return found
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result; what the service refuses ends the command with a line that says why."""
+    """The result of `work`; a service error ends the command with a message."""
     try:
         return asyncio.run(work)
     except InvalidRequest as error:

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import numpy as np
 import typer
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from model import ClusterWorld, SnapshotError, manifest_of, open_exported
 from service.client import DEFAULT_URL, Client, ProblemError, Retries
@@ -18,21 +18,20 @@ from service.errors import InvalidRequest
 
 T = TypeVar("T")
 
-# Somebody waits at a terminal: a service that is not there is told soon.
-RETRIES = Retries(attempts=4)
+RETRIES = Retries(attempts=4)  # few, because a person waits
 KEY_VARIABLE = "DABAND_API_KEY"
 
 experiment_app = typer.Typer(no_args_is_help=True, help="Experiments of a running service.")
 
-Url = Annotated[str, typer.Option("--url", help="where the service runs")]
+Url = Annotated[str, typer.Option("--url", help="the service's URL")]
 ApiKey = Annotated[
     str | None,
-    typer.Option("--api-key", envvar=KEY_VARIABLE, help="needed by a service that asks for one"),
+    typer.Option("--api-key", envvar=KEY_VARIABLE, help="an API key, if the service requires one"),
 ]
 
 
 class Service(NamedTuple):
-    """Where a running service is, and what it lets us in with."""
+    """The URL and API key of a running service."""
 
     url: str
     api_key: str | None
@@ -41,12 +40,14 @@ class Service(NamedTuple):
 @experiment_app.command("create")
 def create_experiment(
     name: str,
-    arm: Annotated[list[str], typer.Option(help="one of the arms; give it once for each")],
-    shape: Annotated[list[int], typer.Option(help="a size of the context's shape, in order")],
+    arm: Annotated[list[str], typer.Option(help="an arm; may be repeated")],
+    shape: Annotated[
+        list[int], typer.Option(help="a size of the context's shape; may be repeated")
+    ],
     kind: Annotated[str, typer.Option(help="shared or per_arm")] = "shared",
     method: str = "daband",
     seed: int = 0,
-    config: Annotated[str, typer.Option(help="what differs from the method, as JSON")] = "{}",
+    config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -59,10 +60,7 @@ def create_experiment(
         "seed": seed,
         "config": _json(config),
     }
-    _show(
-        Service(url, api_key),
-        lambda client: client.create_experiment(**declared).model_dump(mode="json"),
-    )
+    _show(Service(url, api_key), lambda client: client.create_experiment(**declared))
 
 
 @experiment_app.command("list")
@@ -73,84 +71,60 @@ def list_experiments(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
 
 @experiment_app.command("show")
 def show_experiment(name: str, url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
-    """Show an experiment and where it stands."""
+    """Show an experiment and its state."""
 
     def look(client: Client) -> Any:
-        found = client.experiment(name).model_dump(mode="json")
-        return {**found, "state": client.state(name).model_dump(mode="json")}
+        return {**client.experiment(name).model_dump(mode="json"), "state": client.state(name)}
 
     _show(Service(url, api_key), look)
 
 
-By = Annotated[str | None, typer.Option(help="who does it, for the audit trail")]
-Reason = Annotated[str | None, typer.Option(help="why, for the audit trail")]
+By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
+Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
 
-def _set_status(
-    service: Service, name: str, status: Status, by: str | None, reason: str | None
-) -> None:
-    _show(
-        service,
-        lambda client: client.set_status(name, status, by, reason).model_dump(mode="json"),
-    )
+def _status_command(status: Status, help_text: str) -> Callable[..., None]:
+    def change_status(
+        name: str,
+        by: By = None,
+        reason: Reason = None,
+        url: Url = DEFAULT_URL,
+        api_key: ApiKey = None,
+    ) -> None:
+        _show(Service(url, api_key), lambda client: client.set_status(name, status, by, reason))
+
+    change_status.__doc__ = help_text
+    return change_status
 
 
-@experiment_app.command("pause")
-def pause_experiment(
-    name: str,
-    by: By = None,
-    reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Take no more decisions; rewards are still taken."""
-    _set_status(Service(url, api_key), name, "paused", by, reason)
-
-
-@experiment_app.command("archive")
-def archive_experiment(
-    name: str,
-    by: By = None,
-    reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Take nothing new; the experiment can be read and exported."""
-    _set_status(Service(url, api_key), name, "archived", by, reason)
-
-
-@experiment_app.command("resume")
-def resume_experiment(
-    name: str,
-    by: By = None,
-    reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Take decisions and rewards again, after a pause or out of the archive."""
-    _set_status(Service(url, api_key), name, "active", by, reason)
+experiment_app.command("pause")(
+    _status_command("paused", "Accept no more decisions; rewards are still accepted.")
+)
+experiment_app.command("archive")(
+    _status_command("archived", "Accept nothing new; the experiment can be read and exported.")
+)
+experiment_app.command("resume")(
+    _status_command("active", "Accept decisions and rewards again, after a pause or an archiving.")
+)
 
 
 @experiment_app.command("delete")
 def delete_experiment(
     name: str,
     confirm: Annotated[
-        str | None, typer.Option(help="the name once more; asked for when left out")
+        str | None, typer.Option(help="the name again; prompted for if left out")
     ] = None,
     by: By = None,
     reason: Reason = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Delete an experiment with all its data; there is no way back."""
+    """Delete an experiment with all its data; this cannot be undone."""
     if confirm is None:
-        confirm = typer.prompt(f"This erases {name} with its log for good. Type its name")
+        confirm = typer.prompt(f"This permanently erases {name} with its log. Type its name")
     if confirm != name:
-        fail("that is not its name: nothing was deleted")
-    _show(
-        Service(url, api_key),
-        lambda client: client.delete_experiment(name, by, reason).model_dump(mode="json"),
-    )
+        fail("the name does not match: nothing was deleted")
+    _show(Service(url, api_key), lambda client: client.delete_experiment(name, by, reason))
 
 
 @experiment_app.command("history")
@@ -159,57 +133,45 @@ def show_acts(
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """What was done to experiments, deleted ones included, the newest first."""
-    _show(
-        Service(url, api_key),
-        lambda client: [each.model_dump(mode="json") for each in client.acts(limit)],
-    )
+    """List administrative acts on experiments, including deleted ones, the newest first."""
+    _show(Service(url, api_key), lambda client: client.acts(limit))
 
 
 @experiment_app.command("open")
 def open_target(
     name: str,
-    best_reward: Annotated[float, typer.Option(help="what target regret is counted against")] = 1.0,
+    best_reward: Annotated[float, typer.Option(help="the reference of target regret")] = 1.0,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Open the target for rewards; there is no way back."""
-    _show(
-        Service(url, api_key),
-        lambda client: client.open_target(name, best_reward).model_dump(mode="json"),
-    )
+    """Accept target rewards from now on; this cannot be undone."""
+    _show(Service(url, api_key), lambda client: client.open_target(name, best_reward))
 
 
 @experiment_app.command("promote")
 def promote_candidate(
     name: str,
     episode: int,
-    by: Annotated[str | None, typer.Option(help="who promotes it")] = None,
-    reason: Annotated[str | None, typer.Option(help="why")] = None,
+    by: By = None,
+    reason: Reason = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Serve an encoder that the gate refused or that waits for a person."""
-    _show(
-        Service(url, api_key),
-        lambda client: client.promote(name, episode, by, reason).model_dump(mode="json"),
-    )
+    """Serve an encoder that the gate refused or that waits for promotion."""
+    _show(Service(url, api_key), lambda client: client.promote(name, episode, by, reason))
 
 
 @experiment_app.command("restore")
 def restore_version(
     name: str,
     version: int,
-    by: Annotated[str | None, typer.Option(help="who restores it")] = None,
-    reason: Annotated[str | None, typer.Option(help="why")] = None,
+    by: By = None,
+    reason: Reason = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Go back to the encoder of an earlier version; no reward is lost."""
-    _show(
-        Service(url, api_key),
-        lambda client: client.restore(name, version, by, reason).model_dump(mode="json"),
-    )
+    """Roll back to the encoder of an earlier version; no reward is lost."""
+    _show(Service(url, api_key), lambda client: client.restore(name, version, by, reason))
 
 
 def train_now(
@@ -230,18 +192,15 @@ def upload(
     experiment: str,
     contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],
     request_id: Annotated[
-        str | None, typer.Option(help="makes it safe to run again; the file's name when left out")
+        str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Store unlabeled target contexts of a file in a running service, all or none."""
+    """Store the unlabeled target contexts of a file in a running service, all or none."""
     array = _loaded(contexts)
     name = request_id or contexts.name
-    _show(
-        Service(url, api_key),
-        lambda client: client.upload_contexts(experiment, array, name).model_dump(),
-    )
+    _show(Service(url, api_key), lambda client: client.upload_contexts(experiment, array, name))
 
 
 def report(
@@ -250,7 +209,7 @@ def report(
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Write the transfer report of an experiment as one HTML file that needs nothing else."""
+    """Write the transfer report of an experiment as one self-contained HTML file."""
     path = out or Path(f"{experiment}-transfer.html")
     page = _with_client(Service(url, api_key), lambda client: client.report(experiment))
     _write(path, page.encode())
@@ -258,12 +217,12 @@ def report(
 
 def export(
     experiment: str,
-    version: Annotated[int | None, typer.Option(help="the newest when left out")] = None,
+    version: Annotated[int | None, typer.Option(help="default: the newest")] = None,
     out: Annotated[Path | None, typer.Option(help="the safetensors file to write")] = None,
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """Write the target policy of a version as a safetensors file, its manifest beside it as JSON."""
+    """Write the target policy of a version as a safetensors file, and its manifest as JSON."""
 
     def fetch(client: Client) -> tuple[int, bytes]:
         chosen = client.state(experiment).policy_version if version is None else version
@@ -282,12 +241,10 @@ def score(
     confidence_floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="JSON lines; standard output if left out")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
 ) -> None:
-    """Score target contexts with a policy file, without any service, as `/target/select` does."""
-    from service.cli.score import scored  # no other command needs it
+    """Score target contexts with a policy file, without a service, as `/target/select` does."""
+    from service.cli.score import scored  # slow to load, and no other command needs it
 
     try:
         found = open_exported(policy.read_bytes())
@@ -309,8 +266,8 @@ def score(
 def demo(
     rounds: Annotated[int, typer.Option(min=1, help="rounds to play")] = 1500,
     seed: Annotated[int, typer.Option(min=0, help="seed of world and learner")] = 1,
-    method: Annotated[str, typer.Option(help="how to learn")] = "daband",
-    plot: Annotated[Path, typer.Option(help="where the picture goes")] = Path(
+    method: Annotated[str, typer.Option(help="the method")] = "daband",
+    plot: Annotated[Path, typer.Option(help="the image file to write")] = Path(
         "build/serve-demo.png"
     ),
     url: Url = DEFAULT_URL,
@@ -326,7 +283,12 @@ def demo(
 
 
 def _show(service: Service, look: Callable[[Client], Any]) -> None:
-    typer.echo(json.dumps(_with_client(service, look), indent=2, ensure_ascii=False))
+    found = _with_client(service, look)
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(answer: BaseModel) -> Any:
+    return answer.model_dump(mode="json")
 
 
 def _with_client(service: Service, work: Callable[[Client], T]) -> T:
@@ -338,7 +300,7 @@ def _with_client(service: Service, work: Callable[[Client], T]) -> T:
     except (ValidationError, httpx.InvalidURL) as error:
         fail(str(error))
     except httpx.TransportError:
-        fail(f"there is no service at {service.url}; `daband serve` starts one")
+        fail(f"no service answers at {service.url}; `daband serve` starts one")
 
 
 def _explained(problem: ProblemError) -> str:
@@ -365,10 +327,10 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        fail("--config is no JSON")
+        fail("--config must be JSON")
 
 
 def fail(message: str) -> NoReturn:
-    """End with a line that says why."""
+    """End the command with an error message."""
     typer.echo(message, err=True)
     raise typer.Exit(2)

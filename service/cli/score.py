@@ -1,7 +1,6 @@
-"""Scoring contexts with a policy file, without any service: the endpoint's decisions, bit for bit.
+"""Scores contexts with a policy file, without a service: the endpoint's decisions bit for bit.
 
-Contexts are scored in batches of the size of a request, since products over batches of other
-sizes may round differently.
+Batches have the size of a request, because batches of other sizes may round differently.
 """
 
 from collections.abc import Iterator
@@ -29,13 +28,13 @@ def scored(
 
 
 def _spec(found: ExportedPolicy) -> ExperimentSpec:
-    said = found.manifest
+    manifest = found.manifest
     return ExperimentSpec(
-        name=said["experiment"],
-        arms=tuple(said["arms"]),
-        context_kind=ContextKind(said["context"]["kind"]),
-        context_shape=tuple(said["context"]["shape"]),
-        fallback_arm=said["fallback_arm"],
+        name=manifest["experiment"],
+        arms=tuple(manifest["arms"]),
+        context_kind=ContextKind(manifest["context"]["kind"]),
+        context_shape=tuple(manifest["context"]["shape"]),
+        fallback_arm=manifest["fallback_arm"],
     )
 
 
@@ -43,7 +42,7 @@ def _batches(spec: ExperimentSpec, contexts: Path, size: int) -> Iterator[list[T
     if contexts.suffix == ".npy":
         array = np.load(contexts, mmap_mode="r")
         for start in range(0, len(array), size):
-            with np.errstate(over="ignore"):  # what float32 cannot hold is refused
+            with np.errstate(over="ignore"):  # values beyond float32 are refused later
                 rows = np.ascontiguousarray(array[start : start + size], dtype="<f4")
             yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None)
         return

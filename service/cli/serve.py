@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 def serve(
     settings: Settings, listener: socket.socket, on_started: Callable[[], None] = lambda: None
 ) -> int:
-    """Serve in this process until told to stop; the exit code."""
+    """Serve in this process until a signal; returns the exit code."""
     tune_process()
     app = create_app(settings)
     options = ServerOptions(
@@ -40,7 +40,7 @@ def serve(
 
 
 def serve_in_workers(settings: Settings, listener: socket.socket) -> int:
-    """Serve in `settings.workers` processes until told to stop; the exit code."""
+    """Serve in `settings.workers` processes until a signal; returns the exit code."""
     return serve_with_workers(partial(worker, settings), settings.workers, listener)
 
 
@@ -51,7 +51,7 @@ def worker(settings: Settings, listener: socket.socket) -> None:
 
 
 def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol]:
-    """The protocol of connections to the app."""
+    """The protocol class of connections to the app."""
     return guarded_protocol(
         settings.header_timeout_seconds, app.shedding.early_refusal, app.fast_path
     )

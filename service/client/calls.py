@@ -1,8 +1,8 @@
-"""What the clients send and how they read the answers, without any I/O."""
+"""The requests of the clients and the decoding of answers, without I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from service.codec import answers, requests
 from service.records import uuid7
 
-Answer = TypeVar("Answer", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel | bytes)
 # Numbers in the experiment's shape, or a mapping from arms to such numbers.
 Context = Any
 MEDIA_TYPE = "application/msgpack"
@@ -31,78 +31,41 @@ class ProblemError(Exception):
         super().__init__(f"{status} {self.slug}: {problem.get('detail', '')}")
 
 
-Result = TypeVar("Result", covariant=True)
-
-
-class Sendable(Protocol[Result]):
-    """A request that a client can send, again if need be, and whose answer it can read."""
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def content(self) -> bytes | None: ...
-
-    @property
-    def media(self) -> str: ...
-
-    @property
-    def timeout_seconds(self) -> float | None: ...
-
-    def read(self, response: httpx.Response) -> Result:
-        """The answer, or `ProblemError`."""
-
-
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One request and the type of its answer; `timeout_seconds` where the client's own is too short."""
+class Call(Generic[Result]):
+    """One request and the type of its answer: a model, or bytes for a file.
+
+    `timeout_seconds` overrides the client's.
+    """
 
     method: str
     path: str
-    answer: type[Answer]
+    answer: type[Result]
     body: Any = None
     timeout_seconds: float | None = None
 
     @property
     def media(self) -> str:
-        """What the body is: raw contexts, or all else."""
         return RAW if isinstance(self.body, bytes) else MEDIA_TYPE
 
     @property
     def content(self) -> bytes | None:
-        """The body as it is sent."""
         if self.body is None or isinstance(self.body, bytes):
             return self.body
         return msgspec.msgpack.encode(self.body)
 
-    def read(self, response: httpx.Response) -> Answer:
-        """The answer, or `ProblemError`."""
+    def read(self, response: httpx.Response) -> Result:
+        """The answer; raises `ProblemError`."""
         raise_for_problem(response)
-        return self.answer.model_validate_json(response.content)
-
-
-@dataclass(frozen=True, slots=True)
-class Download:
-    """A request whose answer is a file."""
-
-    path: str
-    method: str = "GET"
-    content: bytes | None = None
-    media: str = MEDIA_TYPE
-    timeout_seconds: float | None = LONG_SECONDS
-
-    def read(self, response: httpx.Response) -> bytes:
-        """The file, or `ProblemError`."""
-        raise_for_problem(response)
-        return response.content
+        kind: Any = self.answer
+        decode = kind.model_validate_json if issubclass(kind, BaseModel) else kind
+        found: Result = decode(response.content)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A round to select for; an id of its own makes it safe to send again."""
+    """A round to decide; a request id makes a retry safe."""
 
     source: Context = None
     target: Context = None
@@ -110,7 +73,6 @@ class Round:
     request_id: str | None = None
 
     def body(self) -> dict[str, Any]:
-        """As the service reads it."""
         sides = {"source": self.source, "target": self.target}
         found: dict[str, Any] = {"request_id": self.request_id or uuid7()}
         found |= {name: _side(given) for name, given in sides.items() if given is not None}
@@ -120,7 +82,7 @@ class Round:
 
 
 def raise_for_problem(response: httpx.Response) -> None:
-    """Raise what a refusal says."""
+    """Raise `ProblemError` for a refusal."""
     if response.is_success:
         return
     try:
@@ -136,7 +98,7 @@ def create_experiment(wanted: requests.ExperimentRequest) -> Call[answers.Experi
 
 
 def is_as_wanted(wanted: requests.ExperimentRequest, found: answers.Experiment) -> bool:
-    """Whether an experiment that exists is the one to create."""
+    """Whether an existing experiment equals the one to create."""
     return wanted.model_dump() == found.declared.model_dump()
 
 
@@ -161,14 +123,14 @@ def set_status(
 def delete_experiment(
     name: str, by: str | None = None, reason: str | None = None
 ) -> Call[answers.Deleted]:
-    """Delete an experiment for good."""
+    """Delete an experiment permanently."""
     given = {"confirm": name, "by": by, "reason": reason}
     query = urlencode({key: value for key, value in given.items() if value is not None})
     return Call("DELETE", f"/experiments/{name}?{query}", answers.Deleted)
 
 
 def acts(limit: int = 100) -> Call[answers.Acts]:
-    """What was done to experiments, deleted ones included."""
+    """Administrative acts on experiments, including deleted ones."""
     return Call("GET", f"/audit?limit={limit}", answers.Acts)
 
 
@@ -191,17 +153,17 @@ def reward(decision_id: str, value: float) -> Call[answers.Rewarded]:
 
 def reward_many(rewards: Mapping[str, float]) -> Call[answers.RewardedBatch]:
     """Report the rewards of many decisions."""
-    told = [{"decision_id": each, "reward": float(value)} for each, value in rewards.items()]
-    return Call("POST", "/reward/batch", answers.RewardedBatch, {"rewards": told})
+    reported = [{"decision_id": each, "reward": float(value)} for each, value in rewards.items()]
+    return Call("POST", "/reward/batch", answers.RewardedBatch, {"rewards": reported})
 
 
 def state(name: str) -> Call[answers.State]:
-    """Where an experiment stands."""
+    """The state of an experiment."""
     return Call("GET", f"/experiments/{name}/state", answers.State)
 
 
 def snapshots(name: str) -> Call[answers.SnapshotList]:
-    """The snapshots that are kept."""
+    """All kept snapshots."""
     return Call("GET", f"/experiments/{name}/snapshots", answers.SnapshotList)
 
 
@@ -221,7 +183,7 @@ def target_select(
     store: bool = False,
     request_id: str | None = None,
 ) -> Call[answers.TargetSelected]:
-    """Ask the target policy alone; contexts are an array (n, *shape), or a list."""
+    """Decide with the target policy; contexts are an array (n, *shape) or a list."""
     is_array = isinstance(contexts, np.ndarray)
     rows = _numbers(contexts) if is_array else [_target_context(each) for each in contexts]
     body = {"experiment": name, "contexts": rows, "store": store}
@@ -242,30 +204,30 @@ def upload_contexts(
 
 
 def open_target(name: str, best_reward: float = 1.0) -> Call[answers.PhaseChanged]:
-    """Open the target for rewards, for good."""
+    """Accept target rewards from now on."""
     body = {"phase": "continued", "best_reward": float(best_reward)}
     return Call("POST", f"/experiments/{name}/phase", answers.PhaseChanged, body)
 
 
 def transfer(name: str) -> Call[answers.Transfer]:
-    """How the source carries over."""
+    """The transfer of an experiment."""
     return Call("GET", f"/experiments/{name}/transfer", answers.Transfer)
 
 
 def audit(name: str) -> Call[answers.AuditTrail]:
-    """What happened to an experiment."""
+    """The audit trail of an experiment."""
     return Call("GET", f"/experiments/{name}/audit", answers.AuditTrail)
 
 
 def candidates(name: str) -> Call[answers.CandidateList]:
-    """Trained encoders that do not serve."""
+    """Trained encoders that are not served."""
     return Call("GET", f"/experiments/{name}/candidates", answers.CandidateList)
 
 
 def promote(
     name: str, episode: int, by: str | None = None, reason: str | None = None
 ) -> Call[answers.Promoted]:
-    """Serve a candidate all the same."""
+    """Promote a candidate."""
     path = f"/experiments/{name}/candidates/{episode}/promote"
     body = {"request_id": uuid7(), "by": by, "reason": reason}
     return Call("POST", path, answers.Promoted, body)
@@ -279,14 +241,15 @@ def train(
     return Call("POST", f"/experiments/{name}/train", answers.TrainingAsked, body)
 
 
-def policy(name: str, version: int) -> Download:
+def policy(name: str, version: int) -> Call[bytes]:
     """The target policy of a version, as a file."""
-    return Download(f"/experiments/{name}/snapshots/{version}/policy")
+    path = f"/experiments/{name}/snapshots/{version}/policy"
+    return Call("GET", path, bytes, timeout_seconds=LONG_SECONDS)
 
 
-def report(name: str) -> Download:
+def report(name: str) -> Call[bytes]:
     """The transfer report, as a page."""
-    return Download(f"/experiments/{name}/report")
+    return Call("GET", f"/experiments/{name}/report", bytes, timeout_seconds=LONG_SECONDS)
 
 
 def _target_context(given: Context) -> Any:
@@ -302,7 +265,7 @@ def _side(given: Context) -> dict[str, Any]:
 
 
 def _numbers(context: Context) -> Any:
-    """Arrays travel as float32 bytes, which cost least to read; lists as they are."""
+    """Arrays as float32 bytes, which are the fastest to read; lists unchanged."""
     if not isinstance(context, np.ndarray):
         return context
     with np.errstate(over="ignore"):

@@ -1,7 +1,7 @@
-"""A typed client, sync and async, that tries again by itself.
+"""A typed client, sync and async, with retries.
 
-Every call can be sent twice without harm: selects and restores carry a request id, rewards their
-decision's id, and creating an experiment that exists already, just as wanted, is no error.
+Every call is safe to retry: selects and restores have a request id, rewards have their decision's id, and
+creating an identical experiment again is not an error.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx
 
 from service.client import calls, evaluation_calls
-from service.client.calls import ProblemError, Result, Round, Sendable
+from service.client.calls import Call, ProblemError, Result, Round
 from service.codec import answers, requests
 
 __all__ = ["AsyncClient", "Client", "ProblemError", "Retries", "Round"]
@@ -26,21 +26,21 @@ EXISTS = "experiment-exists"
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Waits between attempts: doubling up to a bound, up to half of it left to chance."""
+    """Waits between attempts: doubling up to a limit, with up to half of it random."""
 
     attempts: int = 8
     first_seconds: float = 0.1
     max_seconds: float = 5.0
 
     def waits(self) -> Iterator[float]:
-        """The wait before each further attempt."""
+        """The wait before each retry."""
         for number in range(self.attempts - 1):
             longest = min(self.max_seconds, self.first_seconds * 2**number)
             yield random.uniform(longest / 2, longest)  # noqa: S311
 
 
 def _asked_seconds(answer: httpx.Response) -> float:
-    """How long the service asks to wait, by Retry-After."""
+    """The seconds of Retry-After."""
     given = answer.headers.get("Retry-After", "")
     return float(given) if given.isdigit() else 0.0
 
@@ -49,7 +49,7 @@ def _authorisation(api_key: str | None) -> dict[str, str]:
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
-def _request(call: Sendable[Any]) -> dict[str, Any]:
+def _request(call: Call[Any]) -> dict[str, Any]:
     headers = {} if call.content is None else {"Content-Type": call.media}
     found: dict[str, Any] = {
         "method": call.method,
@@ -63,7 +63,7 @@ def _request(call: Sendable[Any]) -> dict[str, Any]:
 
 
 class Client:
-    """The service from a script or a laboratory's machine; close it, or use it with `with`."""
+    """The synchronous client; close it, or use it with `with`."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._http.close()
 
     def create_experiment(self, **declared: Any) -> answers.Experiment:
-        """Create an experiment, or find it there just as declared."""
+        """Create an experiment, or return an identical existing one."""
         wanted = requests.ExperimentRequest(**declared)
         try:
             return self.send(calls.create_experiment(wanted))
@@ -122,11 +122,11 @@ class Client:
         return self.send(evaluation_calls.evaluate(experiment, candidates, options))
 
     def evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
-        """Where an evaluation stands, with its result once it is done."""
+        """An evaluation's status, with its result when it is done."""
         return self.send(evaluation_calls.evaluation(evaluation_id))
 
     def cancel_evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
-        """Stop an evaluation; one that has ended stays as it is."""
+        """Cancel an evaluation, unless it has ended."""
         return self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
     def set_status(
@@ -142,11 +142,11 @@ class Client:
     def delete_experiment(
         self, name: str, by: str | None = None, reason: str | None = None
     ) -> answers.Deleted:
-        """Delete an experiment for good, with all its data."""
+        """Delete an experiment permanently, with all its data."""
         return self.send(calls.delete_experiment(name, by, reason))
 
     def acts(self, limit: int = 100) -> list[answers.Act]:
-        """What was done to experiments, deleted ones included, the newest first."""
+        """Administrative acts on experiments, including deleted ones, the newest first."""
         return (self.send(calls.acts(limit))).entries
 
     def select(self, experiment: str, round_: Round) -> answers.Selected:
@@ -162,21 +162,21 @@ class Client:
         return self.send(calls.reward(decision_id, value))
 
     def reward_many(self, rewards: Mapping[str, float]) -> list[answers.RewardOutcome]:
-        """Report rewards by decision id; each is recorded or refused by itself."""
+        """Report rewards by decision id; each is recorded or refused independently."""
         return self.send(calls.reward_many(rewards)).rewards
 
     def state(self, experiment: str) -> answers.State:
-        """Where an experiment stands."""
+        """The state of an experiment."""
         return self.send(calls.state(experiment))
 
     def snapshots(self, experiment: str) -> list[answers.Snapshot]:
-        """The snapshots that are kept, the newest first."""
+        """All kept snapshots, the newest first."""
         return self.send(calls.snapshots(experiment)).snapshots
 
     def restore(
         self, experiment: str, version: int, by: str | None = None, reason: str | None = None
     ) -> answers.Restored:
-        """Roll back to a version; who and why go into the audit trail."""
+        """Roll back to a version; `by` and `reason` go into the audit trail."""
         return self.send(calls.restore(experiment, version, by, reason))
 
     def target_select(
@@ -187,7 +187,7 @@ class Client:
         store: bool = False,
         request_id: str | None = None,
     ) -> answers.TargetSelected:
-        """Ask the frozen target policy alone, for at most 1000 contexts."""
+        """Decide with the frozen target policy, for at most 1000 contexts."""
         call = calls.target_select(experiment, contexts, confidence_floor, store, request_id)
         return self.send(call)
 
@@ -198,25 +198,25 @@ class Client:
         return self.send(calls.upload_contexts(experiment, contexts, request_id))
 
     def open_target(self, experiment: str, best_reward: float = 1.0) -> answers.PhaseChanged:
-        """Open the target for rewards, for good."""
+        """Accept target rewards from now on, irrevocably."""
         return self.send(calls.open_target(experiment, best_reward))
 
     def transfer(self, experiment: str) -> answers.Transfer:
-        """How the source carries over, by encoder version."""
+        """The transfer of an experiment, by encoder version."""
         return self.send(calls.transfer(experiment))
 
     def audit(self, experiment: str) -> list[answers.AuditEntry]:
-        """What happened to an experiment, in order."""
+        """The audit trail of an experiment, in order."""
         return self.send(calls.audit(experiment)).entries
 
     def candidates(self, experiment: str) -> list[answers.Candidate]:
-        """Trained encoders that do not serve, the newest first."""
+        """Trained encoders that are not served, the newest first."""
         return self.send(calls.candidates(experiment)).candidates
 
     def promote(
         self, experiment: str, episode: int, by: str | None = None, reason: str | None = None
     ) -> answers.Promoted:
-        """Serve a candidate all the same; who and why go into the audit trail."""
+        """Promote a candidate; `by` and `reason` go into the audit trail."""
         return self.send(calls.promote(experiment, episode, by, reason))
 
     def train(
@@ -233,8 +233,8 @@ class Client:
         """The transfer report, as an HTML page."""
         return (self.send(calls.report(experiment))).decode()
 
-    def send(self, call: Sendable[Result]) -> Result:
-        """Send a call until it is answered for good or the attempts are used up."""
+    def send(self, call: Call[Result]) -> Result:
+        """Send a call, with retries, and return its answer."""
         request = _request(call)
         for wait in self._retries.waits():
             try:
@@ -248,7 +248,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same from asyncio; close it, or use it with `async with`."""
+    """The client for asyncio; close it, or use it with `async with`."""
 
     def __init__(
         self,
@@ -276,11 +276,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def create_experiment(self, **declared: Any) -> answers.Experiment:
-        """Create an experiment, or find it there just as declared."""
+        """Create an experiment, or return an identical existing one."""
         wanted = requests.ExperimentRequest(**declared)
         try:
             return await self.send(calls.create_experiment(wanted))
@@ -307,11 +307,11 @@ class AsyncClient:
         return await self.send(evaluation_calls.evaluate(experiment, candidates, options))
 
     async def evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
-        """Where an evaluation stands, with its result once it is done."""
+        """An evaluation's status, with its result when it is done."""
         return await self.send(evaluation_calls.evaluation(evaluation_id))
 
     async def cancel_evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
-        """Stop an evaluation; one that has ended stays as it is."""
+        """Cancel an evaluation, unless it has ended."""
         return await self.send(evaluation_calls.cancel_evaluation(evaluation_id))
 
     async def set_status(
@@ -327,11 +327,11 @@ class AsyncClient:
     async def delete_experiment(
         self, name: str, by: str | None = None, reason: str | None = None
     ) -> answers.Deleted:
-        """Delete an experiment for good, with all its data."""
+        """Delete an experiment permanently, with all its data."""
         return await self.send(calls.delete_experiment(name, by, reason))
 
     async def acts(self, limit: int = 100) -> list[answers.Act]:
-        """What was done to experiments, deleted ones included, the newest first."""
+        """Administrative acts on experiments, including deleted ones, the newest first."""
         return (await self.send(calls.acts(limit))).entries
 
     async def select(self, experiment: str, round_: Round) -> answers.Selected:
@@ -347,21 +347,21 @@ class AsyncClient:
         return await self.send(calls.reward(decision_id, value))
 
     async def reward_many(self, rewards: Mapping[str, float]) -> list[answers.RewardOutcome]:
-        """Report rewards by decision id; each is recorded or refused by itself."""
+        """Report rewards by decision id; each is recorded or refused independently."""
         return (await self.send(calls.reward_many(rewards))).rewards
 
     async def state(self, experiment: str) -> answers.State:
-        """Where an experiment stands."""
+        """The state of an experiment."""
         return await self.send(calls.state(experiment))
 
     async def snapshots(self, experiment: str) -> list[answers.Snapshot]:
-        """The snapshots that are kept, the newest first."""
+        """All kept snapshots, the newest first."""
         return (await self.send(calls.snapshots(experiment))).snapshots
 
     async def restore(
         self, experiment: str, version: int, by: str | None = None, reason: str | None = None
     ) -> answers.Restored:
-        """Roll back to a version; who and why go into the audit trail."""
+        """Roll back to a version; `by` and `reason` go into the audit trail."""
         return await self.send(calls.restore(experiment, version, by, reason))
 
     async def target_select(
@@ -372,7 +372,7 @@ class AsyncClient:
         store: bool = False,
         request_id: str | None = None,
     ) -> answers.TargetSelected:
-        """Ask the frozen target policy alone, for at most 1000 contexts."""
+        """Decide with the frozen target policy, for at most 1000 contexts."""
         call = calls.target_select(experiment, contexts, confidence_floor, store, request_id)
         return await self.send(call)
 
@@ -383,25 +383,25 @@ class AsyncClient:
         return await self.send(calls.upload_contexts(experiment, contexts, request_id))
 
     async def open_target(self, experiment: str, best_reward: float = 1.0) -> answers.PhaseChanged:
-        """Open the target for rewards, for good."""
+        """Accept target rewards from now on, irrevocably."""
         return await self.send(calls.open_target(experiment, best_reward))
 
     async def transfer(self, experiment: str) -> answers.Transfer:
-        """How the source carries over, by encoder version."""
+        """The transfer of an experiment, by encoder version."""
         return await self.send(calls.transfer(experiment))
 
     async def audit(self, experiment: str) -> list[answers.AuditEntry]:
-        """What happened to an experiment, in order."""
+        """The audit trail of an experiment, in order."""
         return (await self.send(calls.audit(experiment))).entries
 
     async def candidates(self, experiment: str) -> list[answers.Candidate]:
-        """Trained encoders that do not serve, the newest first."""
+        """Trained encoders that are not served, the newest first."""
         return (await self.send(calls.candidates(experiment))).candidates
 
     async def promote(
         self, experiment: str, episode: int, by: str | None = None, reason: str | None = None
     ) -> answers.Promoted:
-        """Serve a candidate all the same; who and why go into the audit trail."""
+        """Promote a candidate; `by` and `reason` go into the audit trail."""
         return await self.send(calls.promote(experiment, episode, by, reason))
 
     async def train(
@@ -418,8 +418,8 @@ class AsyncClient:
         """The transfer report, as an HTML page."""
         return (await self.send(calls.report(experiment))).decode()
 
-    async def send(self, call: Sendable[Result]) -> Result:
-        """Send a call until it is answered for good or the attempts are used up."""
+    async def send(self, call: Call[Result]) -> Result:
+        """Send a call, with retries, and return its answer."""
         request = _request(call)
         for wait in self._retries.waits():
             try:

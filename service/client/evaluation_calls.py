@@ -1,4 +1,4 @@
-"""The calls of offline evaluation, as the clients send them."""
+"""The requests of offline evaluation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from service.records import uuid7
 def evaluate(
     experiment: str, candidates: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
 ) -> Call[answers.EvaluationJob]:
-    """Queue an evaluation; one that is sent again is the same job."""
+    """Queue an evaluation; a retry is the same job."""
     wanted = answers.EvaluationRequest.model_validate(
         {"request_id": uuid7(), **options, "experiment": experiment, "candidates": candidates}
     )
@@ -25,6 +25,6 @@ def evaluation(evaluation_id: str) -> Call[answers.EvaluationJob]:
 
 
 def cancel_evaluation(evaluation_id: str) -> Call[answers.EvaluationJob]:
-    """Stop an evaluation."""
+    """Cancel an evaluation."""
     path = f"/evaluations/{evaluation_id}/cancel"
     return Call("POST", path, answers.EvaluationJob, {})

@@ -1,1 +1,1 @@
-"""Bytes to values and back: request bodies, answers, contexts, stored decisions."""
+"""Encoding and decoding: request bodies, answers, contexts, stored decisions."""

@@ -11,13 +11,13 @@ Phase = Literal["zero_shot", "continued"]
 
 
 class Schema(BaseModel):
-    """An answer; readers ignore fields that they do not know."""
+    """An answer; clients ignore unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Declared(Schema):
-    """An experiment as it was declared; `config` holds what differs from the method's values."""
+    """An experiment as declared; `config` holds the differences from the method's values."""
 
     name: str
     arms: list[str]
@@ -36,7 +36,7 @@ class Experiment(Declared):
     config: dict[str, Any] = Field(
         description="every field of the configuration in force, resolved when it was created"
     )
-    recipe: int = Field(description="the version of the methods' values that it was resolved by")
+    recipe: int = Field(description="the version of the methods' values that resolved it")
     declared: Declared
     phase: Phase
     status: Status
@@ -50,7 +50,7 @@ class ExperimentList(Schema):
 
 
 class Score(Schema):
-    """What the policy thinks of an arm: `ucb` = `mean` + `bonus`."""
+    """The policy's scores of an arm: `ucb` = `mean` + `bonus`."""
 
     mean: float
     bonus: float
@@ -84,9 +84,9 @@ class SelectedBatch(Schema):
 
 
 class TargetDecision(Schema):
-    """The target policy's arm for a context, or the fallback arm where it abstained.
+    """The target policy's arm for a context, or the fallback arm if it abstained.
 
-    `probabilities`, `mean` and `bonus` are the policy's, also where it abstained.
+    `probabilities`, `mean` and `bonus` are always the policy's.
     """
 
     arm: str | None
@@ -98,7 +98,7 @@ class TargetDecision(Schema):
 
 
 class TargetSelected(Schema):
-    """The target policy's decisions, in the order of the contexts; `stored` says what was kept."""
+    """The target policy's decisions, in the order of the contexts; `stored` describes stored contexts."""
 
     experiment: str
     policy_version: int
@@ -108,7 +108,7 @@ class TargetSelected(Schema):
 
 
 class ContextsStored(Schema):
-    """Unlabeled target contexts that are durable, now or before."""
+    """Unlabeled target contexts that are durable, stored now or before."""
 
     experiment: str
     request_id: str
@@ -118,7 +118,7 @@ class ContextsStored(Schema):
 
 
 class Problem(BaseModel):
-    """RFC 9457: what went wrong; `type` leads to an explanation."""
+    """An RFC 9457 problem; `type` is the path of its explanation."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -132,7 +132,7 @@ class Problem(BaseModel):
 
 
 class Rewarded(Schema):
-    """What became of a reward: durable, now or before."""
+    """A durable reward, recorded now or before."""
 
     decision_id: str
     status: Literal["created", "already_recorded"]
@@ -140,7 +140,7 @@ class Rewarded(Schema):
 
 
 class RewardOutcome(Schema):
-    """What became of one reward of a batch; `problem` says why it was refused."""
+    """The outcome of one reward of a batch; `problem` says why it was refused."""
 
     decision_id: str
     status: Literal["created", "already_recorded", "refused"]
@@ -149,7 +149,7 @@ class RewardOutcome(Schema):
 
 
 class RewardedBatch(Schema):
-    """What became of each reward, in their order."""
+    """The outcome of each reward, in order."""
 
     rewards: list[RewardOutcome]
 
@@ -163,7 +163,7 @@ class RunningUpdate(Schema):
 
 
 class Training(Schema):
-    """Whether an encoder is being trained, or why learning fails and when it is tried again.
+    """Whether an encoder is being trained, or why learning fails and when it is retried.
 
     `due_updates` follow the one that is `running`.
     """
@@ -179,7 +179,7 @@ class Training(Schema):
 
 
 class State(BaseModel):
-    """Where an experiment stands; what the trainer notes is passed on as further fields."""
+    """The state of an experiment; the trainer's notes are extra fields."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -239,7 +239,7 @@ class Restored(Schema):
 
 
 class Candidate(Schema):
-    """A trained encoder that does not serve, and what the gate said of it."""
+    """A trained encoder that is not served, with the gate's verdict."""
 
     episode: int
     sha256: str
@@ -274,7 +274,7 @@ class Promoted(Schema):
 
 
 class Deleted(Schema):
-    """An experiment that is unknown from now on; its data is erased soon after."""
+    """A deleted experiment; its data is erased soon after."""
 
     experiment: str
     experiment_id: str
@@ -282,7 +282,7 @@ class Deleted(Schema):
 
 
 class Act(Schema):
-    """What was done to an experiment: paused, active, archived, deleted, erased."""
+    """An administrative act on an experiment: paused, active, archived, deleted, erased."""
 
     experiment: str
     experiment_id: str
@@ -294,15 +294,15 @@ class Act(Schema):
 
 
 class Acts(Schema):
-    """What was done to experiments, the newest first."""
+    """Administrative acts on experiments, the newest first."""
 
     entries: list[Act]
 
 
 class AuditEntry(Schema):
-    """Something that happened to an experiment; `details` are the event's own words.
+    """An entry of an experiment's audit trail; `details` are the event's payload.
 
-    `offset` is its place in the log, none for what was done beside it.
+    `offset` is its offset in the log, null for acts outside the log.
     """
 
     offset: int | None
@@ -312,21 +312,21 @@ class AuditEntry(Schema):
 
 
 class AuditTrail(Schema):
-    """All that happened to an experiment beside decisions, rewards and contexts, in order."""
+    """All events of an experiment except decisions, rewards and contexts, in order."""
 
     experiment: str
     entries: list[AuditEntry]
 
 
 class TransferVerdict(Schema):
-    """`aligned`, `weak` or `do not trust`, and why it is not better; none before it was judged."""
+    """`aligned`, `weak` or `do not trust`, and the reasons why it is not better."""
 
     word: Literal["aligned", "weak", "do not trust"]
     reasons: list[str]
 
 
 class TransferVersion(Schema):
-    """What was said of one encoder version; `gate` is what let it serve."""
+    """The judgement of one encoder version; `gate` is the event that activated it."""
 
     encoder_version: int
     offset: int
@@ -347,7 +347,7 @@ class TargetRegret(Schema):
 
 
 class Transfer(Schema):
-    """How the source carries over to the target, by encoder version."""
+    """How the source transfers to the target, by encoder version."""
 
     experiment: str
     phase: Phase
@@ -359,19 +359,19 @@ class Transfer(Schema):
 
 
 class Health(Schema):
-    """The process lives."""
+    """The process is alive."""
 
     status: Literal["ok"]
 
 
 class Ready(Schema):
-    """The process takes requests."""
+    """The process accepts requests."""
 
     status: Literal["ready"]
 
 
 class ProblemType(Schema):
-    """What a kind of problem means."""
+    """The explanation of a problem type."""
 
     type: str
     title: str
@@ -405,11 +405,11 @@ class EvaluationRequest(Request):
 
 
 class CancelRequest(Request):
-    """Nothing needs to be said to cancel."""
+    """An empty body."""
 
 
 class Progress(Schema):
-    """Events of the log that were read, of those there were at the start."""
+    """The number of log events read, and their total at the start."""
 
     done: int
     total: int

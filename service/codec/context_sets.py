@@ -1,8 +1,7 @@
 """Unlabeled target contexts as events of the log, and back.
 
-Contexts are written in parts of bounded size, which say nothing by themselves; one more event
-then says that they are all there. So a set of contexts counts whole or not at all, and what was
-written before an interruption need not be written again.
+Contexts are written in parts of bounded size; one more event then completes the set. So a set counts
+as a whole or not at all, and parts written before an interruption need not be written again.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ _OFFSET_BITS = 40
 
 
 class StoredSet(msgspec.Struct, frozen=True):
-    """What the event that completes a set of contexts says; `parts` is 0 in its parts."""
+    """The payload of a context event: `parts` is 0 in parts, and their number in the completion."""
 
     request_id: str
     rows: int
@@ -35,23 +34,23 @@ _decode = msgspec.json.Decoder(StoredSet).decode
 
 
 def reference(offset: int, row: int) -> int:
-    """The name of a context by the event that brought it and its row there; a decision has row 0."""
+    """A context's reference: its event's offset and its row there; a decision has row 0."""
     return row << _OFFSET_BITS | offset
 
 
 def place(name: int) -> tuple[int, int]:
-    """Offset and row of a context's name."""
+    """Offset and row of a reference."""
     return name & (1 << _OFFSET_BITS) - 1, name >> _OFFSET_BITS
 
 
 def rows_a_part(spec: ExperimentSpec) -> int:
-    """How many contexts a part has, but for the last."""
+    """The number of contexts in each part except the last."""
     return max(1, PART_BYTES // (math.prod(spec.context_shape) * CONTEXT_TYPE.itemsize))
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSet:
-    """Names the events of one set of contexts."""
+    """Makes the events of one set of contexts."""
 
     experiment_id: str
     request_id: str
@@ -61,42 +60,41 @@ class ContextSet:
         return f"{self.experiment_id}:done:{self.request_id}"
 
     def part(self, number: int, rows: int, content: bytes) -> NewEvent:
-        """The event of a part."""
         key = part_key(self.experiment_id, self.request_id, number)
         digest = hashlib.sha256(content).hexdigest()
         return self._event(key, StoredSet(self.request_id, rows), digest, content)
 
     def completion(self, rows: int, parts: int, digest: str) -> NewEvent:
-        """The event that says that all parts are there; `digest` is over all of their bytes."""
+        """The event that completes the set; `digest` covers the bytes of all parts."""
         return self._event(self.key(), StoredSet(self.request_id, rows, parts), digest, None)
 
-    def _event(self, key: str, said: StoredSet, digest: str, content: bytes | None) -> NewEvent:
+    def _event(self, key: str, payload: StoredSet, digest: str, content: bytes | None) -> NewEvent:
         return NewEvent(
             self.experiment_id,
             EventKind.CONTEXTS,
             key,
-            payload=_encode(said),
+            payload=_encode(payload),
             context=content,
             request_hash=digest,
             domain=Domain.TARGET,
         )
 
 
-def contexts_said(event: StoredEvent) -> StoredSet:
-    """What an event of contexts says."""
+def stored_set(event: StoredEvent) -> StoredSet:
+    """The payload of a context event."""
     return _decode(event.payload)
 
 
 def completed(event: StoredEvent) -> StoredSet | None:
-    """The set that an event completes, none if it is no such event."""
+    """The set that an event completes; None if it completes none."""
     if event.kind is not EventKind.CONTEXTS:
         return None
-    said = contexts_said(event)
-    return said if said.parts else None
+    payload = stored_set(event)
+    return payload if payload.parts else None
 
 
 def part_contexts(event: StoredEvent, spec: ExperimentSpec) -> Floats:
-    """The contexts of a part that was read with them, (n, *shape)."""
+    """The contexts of a part, (n, *shape)."""
     if event.context is None:
         raise ValueError("the part was read without its contexts")
     return stored_contexts(event.context, spec.context_shape)

@@ -1,4 +1,4 @@
-"""From the bodies' numbers to checked arrays, once the experiment is known."""
+"""Decodes the contexts of request bodies into validated arrays, once the experiment is known."""
 
 import io
 import math
@@ -47,14 +47,14 @@ def sides_of(
     if body.target is not None:
         sides.append(_side(spec, Domain.TARGET, body.target, eligible, media, f"{pointer}/target"))
     if not sides:
-        refuse("A round has a source side, a target side or both.", pointer)
+        refuse("A round needs a source side, a target side or both.", pointer)
     return tuple(sides)
 
 
 def binary_side(
     spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> Side:
-    """The one side whose contexts are the whole body; `arms` names its rows where arms have their own."""
+    """The side of a binary body, which is its contexts; `arms` names the rows of per-arm contexts."""
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
@@ -102,7 +102,7 @@ def side_by_arm(
     media: MediaType,
     pointer: str,
 ) -> Side:
-    """A side whose arms have contexts of their own."""
+    """A side with per-arm contexts."""
     if not 1 <= len(raw) <= MAX_ARMS:
         refuse(f"A round offers 1 to {MAX_ARMS} arms.", pointer)
     for arm in raw:
@@ -120,25 +120,25 @@ def _per_arm_side(spec: ExperimentSpec, domain: Domain, contexts: dict[str, Floa
 
 
 def in_order(spec: ExperimentSpec, arms: Sequence[str] | dict[str, Any]) -> tuple[str, ...]:
-    """The arms as declared, or by name: the order in which a caller lists them means nothing."""
+    """The arms in declared order, or by name; the caller's order has no meaning."""
     if arms is spec.arms:
         return spec.arms
     return tuple(sorted(arms, key=lambda arm: (spec.arm_indexes.get(arm, 0), arm)))
 
 
 def check_eligible(spec: ExperimentSpec, arms: list[str], pointer: str) -> None:
-    """Refuse what cannot be the arms of a call."""
+    """Refuse invalid eligible arms."""
     if not arms:
-        refuse("At least one arm is eligible.", pointer)
+        refuse("At least one arm must be eligible.", pointer)
     if len(set(arms)) != len(arms):
-        refuse("An arm is listed twice.", pointer)
+        refuse("Eligible arms must be unique.", pointer)
     for arm in arms:
         _check_arm(spec, arm, pointer)
 
 
 def _check_arm(spec: ExperimentSpec, arm: str, pointer: str) -> None:
     if spec.arms and arm not in spec.arm_indexes:
-        refuse("There is an arm that the experiment does not have.", pointer)
+        refuse("The experiment has no arm of this name.", pointer)
     check_identifier(arm, pointer)
 
 
@@ -148,14 +148,14 @@ def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -
         array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
         return _checked(array, shape, pointer)
     values = decode_by(_numbers_decoder(len(shape), media), content, pointer)
-    if len(shape) == 1:  # the same cast as numpy's, in a third of the time
+    if len(shape) == 1:  # the same cast as numpy's, three times as fast
         values = np.frombuffer(packed_array("f", values), dtype=np.float32)
     return _checked(values, shape, pointer)
 
 
 @cache
 def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
-    """A decoder of numbers in so many lists."""
+    """A decoder of numbers in `depth` nested lists."""
     kind: Any = float
     for _ in range(depth):
         kind = list[kind]
@@ -170,7 +170,7 @@ def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Float
 
 
 class NpyHeader(NamedTuple):
-    """What an npy file says of itself, and where its numbers begin."""
+    """The header of an npy file, and the offset of its numbers."""
 
     shape: tuple[int, ...]
     is_fortran: bool
@@ -179,21 +179,21 @@ class NpyHeader(NamedTuple):
 
 
 def npy_header(body: bytes) -> NpyHeader:
-    """The header of an npy file, before anything is allocated by it."""
+    """The header of an npy file, read without allocating its array."""
     stream = io.BytesIO(body)
     try:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, kind = read(stream)
     except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError):
-        refuse("The body is no npy file.")
-    if any(type(size) is not int or size < 0 for size in shape):  # numpy takes True for 1
-        refuse("The body is no npy file.")
+        refuse("The body is not an npy file.")
+    if any(type(size) is not int or size < 0 for size in shape):  # numpy accepts True as 1
+        refuse("The body is not an npy file.")
     return NpyHeader(shape, is_fortran, kind, stream.tell())
 
 
 def numbers_from(header: NpyHeader, body: bytes, shape: tuple[int, ...]) -> Floats:
-    """The numbers of an npy file in a shape of as many numbers."""
+    """The numbers of an npy file in this shape."""
     size = math.prod(shape) * header.kind.itemsize
     content = body[header.size_bytes :]
     if header.kind.kind != "f" or len(content) != size:
@@ -227,10 +227,12 @@ def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Float
 
 
 def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
-    """The one check of the numbers of all bodies, made after the cast to float32."""
+    """Check the numbers of a body after the cast to float32."""
     try:
         array = values if isinstance(values, np.ndarray) else _array(values)
-        checked_contexts(array, shape)  # the model clips huge values; the log keeps what was sent
+        checked_contexts(
+            array, shape
+        )  # its result has huge values clipped; the log keeps the original
     except ValueError:
         refuse_numbers(shape, pointer)
     return array

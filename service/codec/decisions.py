@@ -1,6 +1,6 @@
 """Decisions as events of the log, and back.
 
-The payload is JSON: the eligible arms in their order with what the policy said of each. The
+The payload is JSON: the eligible arms in their order with their probability, mean and bonus. The
 context is float32, little-endian, row-major: one context, or one for each eligible arm in that
 order.
 """
@@ -20,7 +20,7 @@ CONTEXT_TYPE = np.dtype("<f4")
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):
-    """What the policy said of every eligible arm, in the order of `arms`."""
+    """Probability, mean and bonus of every eligible arm, in the order of `arms`."""
 
     arms: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -33,7 +33,7 @@ class DecisionPayload(Struct, frozen=True, gc=False):
         return self.probabilities[self.arms.index(arm)]
 
 
-class _Shares(msgspec.Struct, frozen=True, gc=False):
+class _Probabilities(msgspec.Struct, frozen=True, gc=False):
     """The part of a payload that folding needs: most of its cost is in the other numbers."""
 
     arms: tuple[str, ...]
@@ -42,7 +42,7 @@ class _Shares(msgspec.Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DecisionPayload).decode
-_decode_shares = msgspec.json.Decoder(_Shares).decode
+_decode_probabilities = msgspec.json.Decoder(_Probabilities).decode
 
 
 class Side(Struct, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class DecisionOrigin(Struct, frozen=True, gc=False):
 
 
 class Chosen(Struct, frozen=True, gc=False):
-    """The chosen arm, what the policy said of all eligible arms, and the entropy of its choice."""
+    """The chosen arm, the payload of the decision, and the entropy of the choice."""
 
     arm: str
     payload: DecisionPayload
@@ -90,7 +90,7 @@ def chosen_arms(
     )
     found: list[Chosen] = []
     for side, some, index, probabilities, mean, bonus, nats in rows:
-        said = DecisionPayload(
+        payload = DecisionPayload(
             side.arms,
             _of_columns(probabilities, some),
             _of_columns(mean, some),
@@ -98,7 +98,7 @@ def chosen_arms(
             encoder_version,
         )
         arm = side.arms[index if some is None else some.index(index)]
-        found.append(Chosen(arm, said, nats))
+        found.append(Chosen(arm, payload, nats))
     return found
 
 
@@ -127,14 +127,14 @@ def decision_event(
 
 
 def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:
-    """What the policy said when it made this decision."""
+    """The payload of a decision."""
     return _decode(event.payload)
 
 
 def propensity(event: StoredEvent) -> float:
     """The probability with which the decision's arm was chosen."""
-    said = _decode_shares(event.payload)
-    return said.probabilities[said.arms.index(_arm(event))]
+    payload = _decode_probabilities(event.payload)
+    return payload.probabilities[payload.arms.index(_arm(event))]
 
 
 def context_bytes(contexts: Floats) -> bytes:
@@ -173,7 +173,7 @@ def chosen_contexts(events: Sequence[StoredEvent], spec: ExperimentSpec) -> Floa
 def _chosen_bytes(event: StoredEvent, spec: ExperimentSpec, size: int) -> bytes:
     if event.context is None:
         raise ValueError("the decision was read without its context")
-    row = _decode_shares(event.payload).arms.index(_arm(event)) if spec.is_per_arm else 0
+    row = _decode_probabilities(event.payload).arms.index(_arm(event)) if spec.is_per_arm else 0
     content = event.context[row * size : (row + 1) * size]
     if len(content) != size:
         raise ValueError(f"the decision at offset {event.offset} has no whole context")
@@ -181,7 +181,7 @@ def _chosen_bytes(event: StoredEvent, spec: ExperimentSpec, size: int) -> bytes:
 
 
 class ArmScores(Struct, frozen=True, gc=False):
-    """What the policy said of an arm."""
+    """An arm's estimated reward, bonus and their sum."""
 
     mean: float
     bonus: float
@@ -197,13 +197,13 @@ class DecisionAnswer(Struct, frozen=True, gc=False):
     scores: dict[str, ArmScores]
 
 
-def decision_answer(decision_id: str, arm: str, said: DecisionPayload) -> DecisionAnswer:
+def decision_answer(decision_id: str, arm: str, payload: DecisionPayload) -> DecisionAnswer:
     """A decision as its caller sees it."""
     scores = {
         name: ArmScores(mean, bonus, mean + bonus)
-        for name, mean, bonus in zip(said.arms, said.mean, said.bonus, strict=True)
+        for name, mean, bonus in zip(payload.arms, payload.mean, payload.bonus, strict=True)
     }
-    probabilities = dict(zip(said.arms, said.probabilities, strict=True))
+    probabilities = dict(zip(payload.arms, payload.probabilities, strict=True))
     return DecisionAnswer(decision_id, arm, probabilities, scores)
 
 

@@ -1,6 +1,6 @@
 """The shapes of requests for the OpenAPI description and the client.
 
-`bodies` decides what is accepted; a test compares the two, field by field.
+`bodies` defines what is accepted; a test compares the two field by field.
 """
 
 from typing import Annotated, Any, Literal
@@ -33,7 +33,7 @@ class Request(BaseModel):
 
 
 class ContextShape(Request):
-    """What a context looks like: one shared by all arms, or one for each arm."""
+    """Kind and shape of a context: one shared by all arms, or one for each arm."""
 
     kind: Literal["shared", "per_arm"] = Field(examples=["shared"])
     shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] = Field(
@@ -55,12 +55,12 @@ class ExperimentRequest(Request):
         default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
     )
     fallback_arm: Identifier | None = Field(
-        None, description="what the target policy answers where it abstains"
+        None, description="the target policy's answer when it abstains"
     )
     durability: Literal["durable", "relaxed"] = Field(
         "durable",
         description="relaxed: decisions are answered some milliseconds before they are durable; a "
-        "crash of the process loses those, DABAND_RELAXED_BOUND of them at most",
+        "crash of the process loses at most DABAND_RELAXED_BOUND of them",
     )
 
 
@@ -83,7 +83,7 @@ class RoundRequest(Request):
     """One round; a source side, a target side or both."""
 
     request_id: Identifier | None = Field(
-        None, description="the same id again gets the same answer; made up when absent"
+        None, description="a repeated id gets the same answer; generated if absent"
     )
     source: SideRequest | None = None
     target: SideRequest | None = None
@@ -104,18 +104,16 @@ class SelectBatchRequest(Request):
 
 
 class TargetSelectRequest(Request):
-    """One target context or many; with contexts by arm each is an object of them."""
+    """One target context or many; per-arm contexts are objects by arm."""
 
     experiment: Name
     context: Numbers | dict[str, Numbers] | None = None
     contexts: Annotated[list[Numbers | dict[str, Numbers]], Field(max_length=1000)] | None = None
     confidence_floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="abstain where the transfer confidence is lower"
+        None, description="abstain if the transfer confidence is lower"
     )
     store: bool = Field(False, description="keep the contexts as unlabeled data")
-    request_id: Identifier | None = Field(
-        None, description="with `store`: makes it safe to send again"
-    )
+    request_id: Identifier | None = Field(None, description="with `store`: makes a retry safe")
     eligible_arms: list[Identifier] | None = None
 
 
@@ -127,22 +125,22 @@ class RewardRequest(Request):
 
 
 class RewardBatchRequest(Request):
-    """Rewards of many decisions, each recorded or refused by itself."""
+    """Rewards of many decisions, each recorded or refused independently."""
 
     rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
 
 
 class PhaseRequest(Request):
-    """Open the target for rewards; there is no way back."""
+    """Accept target rewards from now on; this cannot be undone."""
 
     phase: Literal["continued"]
     best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
-        1.0, description="what the regret of target rewards is counted against"
+        1.0, description="the reward that the regret of target rewards is relative to"
     )
 
 
 class AuditRequest(Request):
-    """An act by hand; an id makes it safe to send again."""
+    """A manual act; a request id makes a retry safe."""
 
     request_id: Identifier | None = None
     by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")

@@ -1,4 +1,4 @@
-"""From the bodies of `/target/select` to checked arrays of many contexts at once."""
+"""Decodes the bodies of `/target/select` into validated arrays of many contexts."""
 
 import math
 from collections import defaultdict
@@ -26,9 +26,9 @@ from service.experiment_spec import ExperimentSpec
 
 
 class TargetRows(NamedTuple):
-    """Contexts that share their arms: (n, *shape), or (n, arms, *shape) where arms have their own.
+    """Contexts with the same arms: (n, *shape), or (n, arms, *shape) for per-arm contexts.
 
-    `rows` are their places in the request.
+    `rows` are their indexes in the request.
     """
 
     arms: tuple[str, ...]
@@ -37,10 +37,10 @@ class TargetRows(NamedTuple):
 
 
 def target_rows(spec: ExperimentSpec, body: TargetSelectBody, media: MediaType) -> list[TargetRows]:
-    """The contexts of a structured body, those with the same arms together."""
+    """The contexts of a structured body, grouped by their arms."""
     one, many = bytes(body.context), bytes(body.contexts)
     if bool(one) == bool(many):
-        refuse("There is one `context`, or there are many `contexts`.")
+        refuse("Send either `context` or `contexts`.")
     if body.eligible_arms is not None:
         check_eligible(spec, body.eligible_arms, "#/eligible_arms")
     pointer = "#/contexts" if many else "#/context"
@@ -54,7 +54,7 @@ def target_rows(spec: ExperimentSpec, body: TargetSelectBody, media: MediaType) 
 def binary_target_rows(
     spec: ExperimentSpec, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> list[TargetRows]:
-    """The contexts of a binary body: one after the other, with a row for each arm where arms have their own."""
+    """The contexts of a binary body, one after the other; per-arm contexts have a row for each arm."""
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
     array = _npy_rows(body, shape) if media is MediaType.NPY else _raw_rows(body, shape, "#")
@@ -111,7 +111,7 @@ def _raw_rows(body: bytes, shape: tuple[int, ...], pointer: str) -> Floats:
             f"Expected a multiple of {size} bytes: float32 numbers of shape {list(shape)}.", pointer
         )
     _check_count(count, pointer)
-    # No copy: nothing here writes to it, and these bodies are large.
+    # No copy: these bodies are large, and nothing writes to the array.
     rows = np.frombuffer(body, dtype=CONTEXT_TYPE).astype(np.float32, copy=False)
     return rows.reshape(count, *shape)
 
@@ -127,4 +127,4 @@ def _npy_rows(body: bytes, shape: tuple[int, ...]) -> Floats:
 
 def _check_count(count: int, pointer: str) -> None:
     if not 1 <= count <= MAX_BATCH:
-        refuse(f"There are 1 to {MAX_BATCH} contexts in a request.", pointer)
+        refuse(f"A request must have 1 to {MAX_BATCH} contexts.", pointer)

@@ -1,7 +1,7 @@
-"""Contexts out of a stream: JSON lines, npy or plain float32, a piece at a time, checked.
+"""Streaming decoders of contexts: JSON lines, npy or plain float32.
 
-Each decoder is fed the bytes as they arrive and gives back whole contexts; none keeps more than
-about one piece of the stream in memory.
+Each decoder is fed the bytes as they arrive and yields whole, validated contexts. It keeps about one
+piece of the stream in memory.
 """
 
 import math
@@ -23,7 +23,7 @@ LINES_AT_ONCE = 256
 
 
 class ContextDecoder(Protocol):
-    """Turns the bytes of a stream into contexts (n, *shape)."""
+    """Decodes the bytes of a stream into contexts (n, *shape)."""
 
     def feed(self, piece: bytes) -> Iterator[Floats]:
         """The contexts that are complete now."""
@@ -64,7 +64,7 @@ class PlainRows:
             yield checked_batch(array, self._shape, f"#/{self.rows - count}")
 
     def finish(self) -> Iterator[Floats]:
-        """Nothing is left at the end of whole rows."""
+        """No contexts; refuses an incomplete row."""
         if self._rest:
             refuse("The body ends in the middle of a context.", f"#/{self.rows}")
         yield from ()
@@ -93,18 +93,18 @@ class NpyRows:
             yield from self._rows.feed(rest)
 
     def finish(self) -> Iterator[Floats]:
-        """The file must hold as many rows as it says."""
+        """No contexts; refuses a file with fewer or more rows than its header says."""
         if self._rows is None:
-            refuse("The body is no npy file.")
+            refuse("The body is not an npy file.")
         yield from self._rows.finish()
         if self._rows.rows != self._expected:
-            refuse("The npy file does not hold as many contexts as it says.")
+            refuse("The number of contexts does not match the npy file's header.")
 
     def _header(self) -> NpyHeader | None:
         try:
             header = npy_header(self._start)
         except InvalidRequest:
-            # It may just not be there yet.
+            # The header may be incomplete so far.
             if len(self._start) > MAX_HEADER_BYTES:
                 raise
             return None
@@ -115,7 +115,7 @@ class NpyRows:
 
 
 class JsonLines:
-    """A context a line, as an array of numbers; empty lines are skipped."""
+    """One context per line, as an array of numbers; empty lines are skipped."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -127,7 +127,7 @@ class JsonLines:
         self._kind = kind
 
     def feed(self, piece: bytes) -> Iterator[Floats]:
-        """The contexts of all lines that are complete."""
+        """The contexts of all complete lines."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
             refuse("A line is too long.", f"#/{self._number + len(lines)}")
@@ -135,7 +135,7 @@ class JsonLines:
             yield from self._decoded(lines[start : start + LINES_AT_ONCE])
 
     def finish(self) -> Iterator[Floats]:
-        """The last line needs no end."""
+        """The context of the last line, which needs no line end."""
         yield from self._decoded([self._rest])
         self._rest = b""
 
@@ -145,22 +145,22 @@ class JsonLines:
         full = [line.strip() for line in lines if line.strip()]
         if not full:
             return
-        # All lines in one go: a decoder's call costs as much as a line.
+        # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
             rows = decode(b"[" + b",".join(full) + b"]", self._kind)
             if not is_each_whole or len(rows) != len(full):
-                refuse("A line is no array of numbers.")
+                refuse("A line is not an array of numbers.")
             yield checked_batch(rows, self._shape, "#")
         except InvalidRequest:
             self._refuse_line(lines, start)
 
     def _refuse_line(self, lines: list[bytes], start: int) -> None:
-        """Say which line it was."""
+        """Refuse the first invalid line by its number."""
         for index, line in enumerate(lines):
             if line.strip():
                 pointer = f"#/{start + index}"
                 checked_batch(
                     [decode(line, self._kind.__args__[0], pointer=pointer)], self._shape, pointer
                 )
-        refuse("A line is no array of numbers.", f"#/{start}")
+        refuse("A line is not an array of numbers.", f"#/{start}")

@@ -1,1 +1,1 @@
-"""Decisions: current policies, batches of requests, scoring, and what is written for each."""
+"""Decisions: current policies, batches of requests, scoring, and the events written for them."""

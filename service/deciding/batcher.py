@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.policies import Served
-from service.deciding.select import Answered, Batch, Round, Selecting
+from service.deciding.select import Answered, Batch, DecisionRequest, Selecting
 from service.errors import ServiceError
 from service.ops import tracing
 
@@ -22,7 +22,7 @@ class _Waiter(Struct, frozen=True):
     """A caller's round, and the future of its answer."""
 
     served: Served
-    round: Round
+    round: DecisionRequest
     answer: asyncio.Future[Answer]
     context: Context | None  # of its own, where requests are traced
 
@@ -41,7 +41,7 @@ class RequestBatcher:
         self._waiting: list[_Waiter] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def select(self, served: Served, round_: Round) -> asyncio.Future[Answer]:
+    def select(self, served: Served, round_: DecisionRequest) -> asyncio.Future[Answer]:
         """The answer to a round; cancelled before the tick ends, the round is not decided."""
         loop = asyncio.get_running_loop()
         context = copy_context() if tracing.is_on() else None
@@ -67,7 +67,7 @@ class RequestBatcher:
         try:
             batch = self._selecting.decide(served, rounds)
             answers = None if batch is None else self._selecting.write_later(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get every error
             self._fail(group, error, self._decide)
             return
         if answers is not None:
@@ -80,7 +80,7 @@ class RequestBatcher:
             served, rounds = group[0].served, [each.round for each in group]
             try:
                 batch = await self._selecting.decide_in_thread(served, rounds)
-            except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+            except Exception as error:  # noqa: BLE001 - callers get every error
                 self._fail(group, error, lambda one: self._start(self._finish(one, None)))
                 return
         if batch.is_new:
@@ -93,7 +93,7 @@ class RequestBatcher:
     async def _write(self, group: Waiters, batch: Batch) -> None:
         try:
             answers = await self._selecting.write(batch)
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get every error
             _refuse(group, error)
         else:
             _deliver(group, answers)

@@ -1,4 +1,4 @@
-"""The current policy of each experiment, in memory, swapped whole when the trainer publishes."""
+"""The current policy of each experiment in memory, replaced when the trainer publishes."""
 
 import asyncio
 import logging
@@ -20,28 +20,28 @@ log = logging.getLogger(__name__)
 
 
 class PolicyObserver(Protocol):
-    """Whom to tell what serves."""
+    """Observes which policies are served."""
 
     def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        """Another policy begins to serve; `created_at` is when it was published."""
+        """Another policy is served; `created_at` is when it was published."""
 
     def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        """The log holds so many events that the policy does not know."""
+        """The log holds `event_count` events that are newer than the policy."""
 
 
 class Unobserved:
-    """Nobody asked to be told."""
+    """An observer that does nothing."""
 
     def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a request is answered with: one experiment and one version of its policy."""
+    """An experiment and the version of its policy that answers requests."""
 
     experiment: Experiment
     spec: ExperimentSpec
@@ -55,10 +55,10 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """When to look for new policies, and when policies leave memory.
+    """When to poll for new policies, and when to drop policies from memory.
 
-    All of them take `memory_bytes` at most, by estimate: the one that was asked for least recently
-    goes first, and one that nobody has asked for `idle_seconds` goes anyway.
+    All policies take at most `memory_bytes`, by estimate: the least recently used one is dropped first.
+    One that was not used for `idle_seconds` is dropped as well.
     """
 
     poll_seconds: float = 0.5
@@ -68,18 +68,17 @@ class PolicyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A policy and when its trainer made it."""
+    """A policy and the time of its publication."""
 
     policy: Policy
     created_at: datetime
 
 
 class Policies:
-    """A memory lookup for requests; a refresher behind it that follows the trainers.
+    """A lookup of policies in memory, with a background task that follows the trainers.
 
-    A notice of the bus brings a new policy at once; a poll of the database does so within
-    `poll_seconds` where the notice, or all of the bus, was lost. Only experiments that are asked for
-    are in memory.
+    A message of the bus brings a new policy at once. If it is lost, a poll of the database finds the
+    policy within `poll_seconds`. Only used experiments are in memory.
     """
 
     def __init__(
@@ -97,23 +96,23 @@ class Policies:
         self._placement = placement or Placement()
         self._options = options or PolicyOptions()
         self._observer = observer or Unobserved()
-        self._served: dict[str, Served] = {}  # by name; the one used last comes last
-        self._bytes: dict[str, int] = {}  # what each takes, by estimate
-        self._used: set[str] = set()  # since the last poll
+        self._served: dict[str, Served] = {}  # by name, the most recently used last
+        self._bytes: dict[str, int] = {}  # estimated size of each
+        self._used: set[str] = set()  # names used since the last poll
         self._used_at: dict[str, float] = {}
 
     async def current(self, name: str) -> Served:
-        """The policy to serve now; `UnknownExperiment` if there is no such experiment."""
+        """The current policy of an experiment; raises `UnknownExperiment`."""
         served = self.known(name)
         return served if served is not None else await self._first(name)
 
     def known(self, name: str) -> Served | None:
-        """The same if it is in memory: then nobody has to wait."""
+        """The same if it is in memory, without waiting."""
         self._used.add(name)
         return self._served.get(name)
 
     def forget(self, name: str) -> None:
-        """Drop an experiment's policy, as of one that was deleted."""
+        """Drop an experiment's policy, for example after its deletion."""
         for kept in (self._served, self._bytes, self._used_at):
             kept.pop(name, None)
 
@@ -141,17 +140,17 @@ class Policies:
             )
             stored = Published(policy, experiment.created_at)
         served = Served(experiment, spec, stored.policy)
-        newer = self._served.get(name)  # another request may have been here meanwhile
+        newer = self._served.get(name)  # another request may have loaded it meanwhile
         if newer is None or newer.version < served.version:
             self._served[name] = served
             self._bytes[name] = estimated(spec.bandit_config()).policy_bytes
             self._used_at[name] = asyncio.get_running_loop().time()
-            self._tell(served, stored.created_at)
+            self._observe(served, stored.created_at)
             self._make_room(name)
         return self._served[name]
 
     def _note_use(self, now: float) -> None:
-        """Put what was used since the last poll at the end, and drop what has long not been."""
+        """Move recently used policies to the end, and drop idle ones."""
         for name in self._used & self._served.keys():
             self._served[name] = self._served.pop(name)
             self._used_at[name] = now
@@ -162,7 +161,7 @@ class Policies:
             self.forget(name)
 
     def _make_room(self, newest: str) -> None:
-        """Drop the policies used least recently until the others fit."""
+        """Drop the least recently used policies until the others fit."""
         total = sum(self._bytes.values())
         for name in [each for each in self._served if each != newest]:
             if total <= self._options.memory_bytes:
@@ -187,29 +186,32 @@ class Policies:
         )
 
     async def _look_up(self, ids: Mapping[str, str]) -> None:
-        """See what the database knows of experiments, given by id and name."""
+        """Refresh experiments from the database; `ids` maps their ids to names."""
         try:
             found = await self._experiments.get_many(list(ids))
             for experiment in found:
                 if experiment.name in self._served:
                     await self._refresh(experiment)
         except StorageUnavailable:
-            log.warning("no poll: storage is away", extra={"action": "policy_poll_failed"})
+            log.warning(
+                "policies not polled: storage is unavailable",
+                extra={"action": "policy_poll_failed"},
+            )
             return
         for gone in ids.keys() - {each.experiment_id for each in found}:
             self.forget(ids[gone])
 
     async def _refresh(self, experiment: Experiment) -> None:
-        """What the database knows of an experiment, with its newest policy."""
+        """Update an experiment and its policy from its database row."""
         if self._served[experiment.name].experiment.experiment_id != experiment.experiment_id:
-            return  # another of the same name was made meanwhile
+            return  # another experiment of the same name was created meanwhile
         if experiment.next_version - 1 > self._served[experiment.name].version:
             stored = await self._newest_stored(experiment)
             if stored is not None:
                 self._swap(experiment, stored)
         before = self._served.get(experiment.name)
         if before is None:
-            return  # it had to make room meanwhile
+            return  # dropped meanwhile
         served = replace(before, experiment=experiment)
         self._served[experiment.name] = served
         lag = experiment.head_offset - served.policy.version.offset
@@ -218,17 +220,17 @@ class Policies:
     def _swap(self, experiment: Experiment, published: Published) -> None:
         before = self._served.get(experiment.name)
         if before is None:
-            return  # it had to make room meanwhile
+            return  # dropped meanwhile
         served = Served(experiment, before.spec, published.policy)
         if served.version > before.version:
             self._served[experiment.name] = served
-            self._tell(served, published.created_at)
+            self._observe(served, published.created_at)
 
-    def _tell(self, served: Served, created_at: datetime) -> None:
+    def _observe(self, served: Served, created_at: datetime) -> None:
         self._observer.set_policy(served.experiment.name, served.version, created_at)
 
     async def _newest_stored(self, experiment: Experiment) -> Published | None:
-        """The policy of the newest snapshot that is whole."""
+        """The policy of the newest intact snapshot."""
         stored = await self._snapshots.latest(experiment.experiment_id)
         while stored is not None:
             if await asyncio.to_thread(_is_intact, stored):
@@ -250,7 +252,6 @@ class Policies:
             return None
 
 
-# What takes milliseconds runs in a thread: the loop must not stop for it.
 def _initial(spec: ExperimentSpec, device: str) -> Policy:
     return Learner(spec.bandit_config(), spec.seed).policy(0, device)
 

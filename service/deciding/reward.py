@@ -1,4 +1,4 @@
-"""One reward: find its decision's experiment, write it, wake the trainer."""
+"""Rewards: find the decision's experiment, write the reward, wake the trainer."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ Outcome = Appended | ServiceError
 
 
 class Rewarding:
-    """Writes rewards, each at most once, whatever is sent twice."""
+    """Writes rewards; repeated requests write a reward once."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Rewarding:
         self._names: dict[str, str] = {}
 
     async def reward(self, decision_id: str, reward: float, tenant_scope: TenantScope) -> Appended:
-        """What the log holds for the reward; raises what it is refused with."""
+        """The stored reward; raises a `ServiceError` if it is refused."""
         owner = (await self._owners([decision_id], tenant_scope)).get(decision_id)
         if owner is None:
             raise UnknownDecision
@@ -50,9 +50,9 @@ class Rewarding:
     async def reward_many(
         self, reported: Sequence[Reported], tenant_scope: TenantScope
     ) -> list[Outcome]:
-        """For each reward what the log holds or why it was refused; one does not touch another.
+        """The stored reward or the refusal of each, independently of the others.
 
-        `Unavailable` when any could not be written: all can be sent again.
+        Raises `Unavailable` if any could not be written: all can be sent again.
         """
         owners = await self._owners((decision_id for decision_id, _ in reported), tenant_scope)
         outcomes = await asyncio.gather(
@@ -76,7 +76,7 @@ class Rewarding:
         try:
             (appended,) = await self._event_log.append([event])
         except UnknownExperiment:
-            raise UnknownDecision from None  # it was deleted with its decisions
+            raise UnknownDecision from None  # the experiment was deleted
         except TargetRewardForbidden:
             self._metrics.count_refused_target_reward(owner.experiment)
             raise
@@ -88,7 +88,7 @@ class Rewarding:
     async def _owners(
         self, decision_ids: Iterable[str], tenant_scope: TenantScope
     ) -> dict[str, Owner]:
-        """The experiments of those decisions that exist in the tenant scope."""
+        """The experiments of the decisions that exist in the tenant scope."""
         found: dict[str, Owner] = {}
         missing: set[str] = set()
         for decision_id in decision_ids:
@@ -106,7 +106,7 @@ class Rewarding:
         return {key: owner for key, owner in found.items() if tenant_scope.holds(owner.experiment)}
 
     async def _name(self, experiment_id: str) -> str | None:
-        """The full name of an experiment, none if it was deleted."""
+        """The full name of an experiment; None if it was deleted."""
         if experiment_id not in self._names:
             try:
                 experiment = await self._experiments.get_by_id(experiment_id)

@@ -1,10 +1,11 @@
-"""The scorer: joins the requests that wait into one forward pass, adding no delay of its own.
+"""The scorer: joins pending requests into one forward pass, without adding a delay.
 
-On the CPU small passes are made on the event loop, for a hand-over to a thread costs more. The rounds of
-many callers are joined before they come here (`batcher`).
+On the CPU, small passes run on the event loop, because a switch to a thread costs more. `batcher` has
+already joined the rounds of many callers.
 
-Large passes, and all passes on a GPU, are made in one thread, so that they delay nobody else. What comes in
-one event-loop tick, or while the thread works, is joined. A GPU that is lost is replaced by the CPU.
+Large passes, and all passes on a GPU, run in one thread, so that they do not delay other requests. Requests
+of one event-loop tick, or those that arrive while the thread works, are joined. If the GPU is lost, the CPU
+takes over.
 """
 
 import asyncio
@@ -21,18 +22,18 @@ from model import Booleans, Domain, Floats, Keys, Policy, Scores, Selection, dra
 from service.errors import Overloaded
 
 CPU = "cpu"
-DEVICE_ERROR = "CUDA error"  # so begins what torch says of a GPU that no longer works
+DEVICE_ERROR = "CUDA error"  # in torch's error messages about a GPU that no longer works
 MOST_ON_LOOP = 16_000_000  # multiplications, about 2 ms
-ROWS_OF_WEIGHTS = 4  # to read the weights takes about as long as so many rows
+ROWS_OF_WEIGHTS = 4  # reading the weights takes about as long as scoring this many rows
 
 
 log = logging.getLogger(__name__)
 
 
 class Placement:
-    """Puts policies on a device, each with a copy on the CPU that takes over when it is lost.
+    """Puts policies on a device, each with a copy on the CPU for the case that the device is lost.
 
-    What a lost GPU held cannot be read any more, so the copies are made while it still works.
+    The memory of a lost GPU cannot be read, so the copies are made in advance.
     """
 
     def __init__(self, device: str = CPU, on_loss: Callable[[], None] = lambda: None) -> None:
@@ -41,7 +42,7 @@ class Placement:
         self._copies: WeakKeyDictionary[Policy, Policy] = WeakKeyDictionary()
 
     def placed(self, make: Callable[[str], Policy]) -> Policy:
-        """The policy that `make` makes for a device, ready to serve."""
+        """The policy that `make` builds for the device, warmed up."""
         copy = make(CPU)
         if self.device == CPU:
             return warm(copy)
@@ -59,7 +60,7 @@ class Placement:
         return policy if self.device != CPU else self._copies.get(policy, policy)
 
     def is_lost_by(self, error: Exception) -> bool:
-        """Whether an error says that the device is lost; the CPU is used from then on."""
+        """Whether an error means that the device is lost; from then on the CPU is used."""
         if not (isinstance(error, RuntimeError) and DEVICE_ERROR in str(error)):
             return False
         if self.device != CPU:
@@ -70,7 +71,7 @@ class Placement:
 
 
 def warm(policy: Policy) -> Policy:
-    """The policy after a first pass for each domain: what is set up on first use is set up."""
+    """The policy after a first pass for each domain, so that no request pays for lazy set-up."""
     config = policy.config
     leading = (1, 1) if config.is_joint else (1,)
     contexts = np.zeros((*leading, *config.context_shape), dtype=np.float32)
@@ -79,8 +80,8 @@ def warm(policy: Policy) -> Policy:
     return policy
 
 
-class _Waiting(NamedTuple):
-    """One caller's rows."""
+class _PendingRows(NamedTuple):
+    """One caller's rows that wait for the thread."""
 
     policy: Policy
     domain: Domain
@@ -90,41 +91,37 @@ class _Waiting(NamedTuple):
     answer: asyncio.Future[Selection]
 
     def group(self) -> tuple[int, Domain, bool, tuple[int, ...]]:
-        """Callers with equal groups can share a pass."""
+        """The key of rows that can share a pass."""
         return id(self.policy), self.domain, self.eligible is None, self.contexts.shape[1:]
 
 
-def _ignore(batches: list[int]) -> None:
-    """Observe nothing."""
-
-
-Group = list[_Waiting]
+Group = list[_PendingRows]
 Result = Selection | Exception
 
 
 class Scorer:
-    """Selects for many callers at once; a caller with bad contexts fails alone.
+    """Selects for many callers at once; a caller with invalid contexts fails alone.
 
-    `on_scoring` is told of how many contexts each pass is that is about to be made.
+    `on_scoring` is called with the number of contexts of each pass before it is made.
     """
 
     def __init__(
         self,
         device: str = "cpu",
         max_waiting: int = 4096,
-        on_scoring: Callable[[list[int]], None] = _ignore,
+        on_scoring: Callable[[list[int]], None] = lambda batches: None,
         placement: Placement | None = None,
     ) -> None:
         self._on_scoring = on_scoring
         self._max_waiting = max_waiting
         self._placement = placement or Placement(device)
         self._waiting: Group = []
-        self._row_count = 0  # of contexts that wait or are being scored
+        self._row_count = 0  # pending contexts and those being scored
         self._thread = ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
     def is_small(self, policy: Policy, row_count: int) -> bool:
-        """Whether so many rows are scored quickly enough for the event loop."""
+        """Whether the rows can be scored on the event loop without blocking it too long."""
         policy = self._placement.usable(policy)
         return self._placement.device == CPU and fits_loop(policy, row_count)
 
@@ -136,7 +133,7 @@ class Scorer:
         decision_ids: Sequence[str],
         eligible: Booleans | None = None,
     ) -> Selection:
-        """One arm a row of the contexts, now; for what `is_small`."""
+        """One arm for each context, scored on the event loop; only if it `is_small`."""
         self._on_scoring([len(contexts)])
         policy = self._placement.usable(policy)
         return policy.select_many(contexts, domain, draw_keys(decision_ids), eligible)
@@ -158,7 +155,7 @@ class Scorer:
             raise Overloaded
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Selection] = loop.create_future()
-        self._waiting.append(_Waiting(policy, domain, contexts, keys, eligible, answer))
+        self._waiting.append(_PendingRows(policy, domain, contexts, keys, eligible, answer))
         self._row_count += size
         if len(self._waiting) == 1:
             loop.call_soon(self._flush)
@@ -168,11 +165,11 @@ class Scorer:
             self._row_count -= size
 
     async def run(self) -> None:
-        """Nothing to do between requests: wait to be cancelled."""
+        """Wait to be cancelled; there is no background work."""
         await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
-        """Finish what waits."""
+        """Finish the pending requests."""
         while self._waiting or self._in_thread is not None:
             self._flush()
             if self._in_thread is not None:
@@ -181,11 +178,11 @@ class Scorer:
 
     def _flush(self) -> None:
         if self._in_thread is not None:
-            return  # what waits is joined when the thread is free
+            return  # pending requests are joined when the thread is free
         waiting, self._waiting = self._waiting, []
         groups: defaultdict[object, Group] = defaultdict(list)
         for each in waiting:
-            if not each.answer.done():  # a caller that went away is not scored
+            if not each.answer.done():  # skip cancelled requests
                 groups[each.group()].append(each)
         batches = [sum(len(each.keys) for each in group) for group in groups.values()]
         self._on_scoring(batches)
@@ -193,7 +190,7 @@ class Scorer:
             self._in_thread = asyncio.create_task(self._work(list(groups.values())))
 
     async def _work(self, groups: list[Group]) -> None:
-        """Score in the thread, and again for what has come meanwhile."""
+        """Score in the thread, then flush the requests that arrived meanwhile."""
         loop = asyncio.get_running_loop()
         for group in groups:
             policy = self._placement.usable(group[0].policy)
@@ -210,12 +207,12 @@ class Scorer:
 
 
 def fits_loop(policy: Policy, row_count: int) -> bool:
-    """Whether the CPU scores so many rows in about 2 ms."""
+    """Whether the CPU scores the rows in about 2 ms."""
     return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
 
 
 def _scored(group: Group, policy: Policy) -> list[Result]:
-    """One result a caller, from one pass if all of it is well."""
+    """One result for each caller, from one pass if all contexts are valid."""
     if len(group) == 1:
         return [_scored_alone(group[0], policy)]
     contexts = np.concatenate([each.contexts for each in group])
@@ -224,15 +221,15 @@ def _scored(group: Group, policy: Policy) -> list[Result]:
     eligible = np.concatenate(masks) if masks else None
     try:
         whole = policy.select_many(contexts, group[0].domain, keys, eligible)
-    except Exception:  # noqa: BLE001 - whatever one caller brings, the others are served
+    except Exception:  # noqa: BLE001 - one caller's invalid contexts must not fail the others
         return [_scored_alone(each, policy) for each in group]
     return _split(whole, [len(each.keys) for each in group])
 
 
-def _scored_alone(waiting: _Waiting, policy: Policy) -> Result:
+def _scored_alone(rows: _PendingRows, policy: Policy) -> Result:
     try:
-        return policy.select_many(waiting.contexts, waiting.domain, waiting.keys, waiting.eligible)
-    except Exception as error:  # noqa: BLE001 - it is this caller's
+        return policy.select_many(rows.contexts, rows.domain, rows.keys, rows.eligible)
+    except Exception as error:  # noqa: BLE001 - raised for this caller
         return error
 
 
@@ -248,10 +245,10 @@ def _split(whole: Selection, sizes: list[int]) -> list[Result]:
 
 
 def _deliver(group: Group, results: list[Result]) -> None:
-    for waiting, result in zip(group, results, strict=True):
-        if waiting.answer.done():
+    for rows, result in zip(group, results, strict=True):
+        if rows.answer.done():
             continue
         if isinstance(result, Exception):
-            waiting.answer.set_exception(result)
+            rows.answer.set_exception(result)
         else:
-            waiting.answer.set_result(result)
+            rows.answer.set_result(result)

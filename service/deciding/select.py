@@ -81,7 +81,7 @@ class RecentDecisions:
         return self._owners[place] if self._hashes[place] == key else None
 
 
-class Round(Struct, frozen=True, gc=False):
+class DecisionRequest(Struct, frozen=True, gc=False):
     """One round to decide: its sides are written together or not at all.
 
     `is_new` if its id was made here, and so is in no log.
@@ -137,7 +137,7 @@ class Batch(NamedTuple):
     """Rounds that are decided under one policy and not written yet."""
 
     served: Served
-    rounds: Sequence[Round]
+    rounds: Sequence[DecisionRequest]
     drafts: Sequence[_Draft]
     chosen: Sequence[Chosen]
 
@@ -195,12 +195,12 @@ class Selecting:
         self._recent = recent
         self._metrics = metrics
 
-    async def select(self, served: Served, rounds: Sequence[Round]) -> list[Answered]:
+    async def select(self, served: Served, rounds: Sequence[DecisionRequest]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
         batch = self.decide(served, rounds) or await self.decide_in_thread(served, rounds)
         return self.write_later(batch) or await self.write(batch)
 
-    def decide(self, served: Served, rounds: Sequence[Round]) -> Batch | None:
+    def decide(self, served: Served, rounds: Sequence[DecisionRequest]) -> Batch | None:
         """The rounds with what is chosen for them; None if scoring them would hold up the event loop."""
         count = sum([len(round_.sides) for round_ in rounds])
         if not self._scorer.is_small(served.policy, count):
@@ -216,7 +216,7 @@ class Selecting:
             ]
             return Batch(served, rounds, drafts, _chosen(served, groups, selections))
 
-    async def decide_in_thread(self, served: Served, rounds: Sequence[Round]) -> Batch:
+    async def decide_in_thread(self, served: Served, rounds: Sequence[DecisionRequest]) -> Batch:
         """The same for any number of rounds and any policy, in the scorer's thread."""
         drafts = _drafts(served, rounds)
         with tracing.span("score", decisions=len(drafts)):
@@ -286,7 +286,7 @@ class Selecting:
             self._metrics.count_decisions(served.experiment.name, domain, len(some), sum(some))
 
 
-def _drafts(served: Served, rounds: Sequence[Round]) -> list[_Draft]:
+def _drafts(served: Served, rounds: Sequence[DecisionRequest]) -> list[_Draft]:
     """The decisions to make, in the order of the rounds and of their sides."""
     experiment_id, version = served.experiment.experiment_id, served.policy.version.version
     asked: list[tuple[DecisionOrigin, Side]] = []
@@ -336,7 +336,7 @@ def _chosen(
     return [found[place] for place in range(len(found))]
 
 
-def _answered(served: Served, round_: Round, decided: Sequence[_Decided]) -> Answered:
+def _answered(served: Served, round_: DecisionRequest, decided: Sequence[_Decided]) -> Answered:
     body: dict[str, Any] = {
         "experiment": served.spec.name,
         "request_id": round_.request_id,

@@ -1,4 +1,4 @@
-"""The target policy alone: frozen, nothing learned, and it may say that it does not know."""
+"""Decisions of the frozen target policy; it learns nothing and may abstain."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -23,10 +23,10 @@ _encode = Encoder().encode
 
 
 class TargetDecision(Struct, gc=False):
-    """One answer as JSON; its numbers are the policy's, also where it abstained.
+    """One answer as JSON; its numbers are always the policy's, even if it abstained.
 
-    `arm` is the text of two fields, the arm and its `probabilities`: nearly all rows of an arm share
-    them, and a thousand rows are written in a fifth less time.
+    `arm` is the encoded text of two fields, the arm and its `probabilities`. Nearly all rows of an arm
+    share this text, which makes encoding a thousand rows a fifth faster.
     """
 
     arm: Raw
@@ -37,7 +37,7 @@ class TargetDecision(Struct, gc=False):
 
 
 class TargetAnswer(NamedTuple):
-    """What the policy says of each group of contexts, and what was stored if that was asked for."""
+    """The policy's selection for each group of contexts, and the stored contexts if requested."""
 
     spec: ExperimentSpec
     groups: Sequence[TargetRows]
@@ -50,9 +50,9 @@ class TargetAnswer(NamedTuple):
         return decided(self.spec, self.groups, self.selections, self.floor)
 
     def table(self) -> np.ndarray:
-        """The same as rows of `table_type`, for whoever reads no JSON; arms are numbers."""
+        """The same as rows of `table_type`, with arms as numbers, for clients that want npy."""
         if not self.spec.arms:
-            raise InvalidRequest("A table needs arms that the experiment declares.")
+            raise InvalidRequest("A table needs an experiment with declared arms.")
         parts = [
             (group.rows, _table(self.spec, group, selection, self.floor))
             for group, selection in zip(self.groups, self.selections, strict=True)
@@ -60,14 +60,14 @@ class TargetAnswer(NamedTuple):
         return parts[0][1] if len(parts) == 1 else np.array(_in_order(parts), parts[0][1].dtype)
 
     def abstained_count(self) -> int:
-        """How often the policy did not know."""
+        """How often the policy abstained."""
         if self.floor is None:
             return 0
         return sum(int((each.confidence < self.floor).sum()) for each in self.selections)
 
 
 def table_type(arm_count: int) -> np.dtype[np.void]:
-    """A row of the table: the arm's place among the declared ones, -1 for none."""
+    """A row of the table; `arm` is the index of the declared arm, -1 for none."""
     return np.dtype(
         [
             ("arm", "<i4"),
@@ -81,7 +81,7 @@ def table_type(arm_count: int) -> np.dtype[np.void]:
 
 
 class TargetSelecting:
-    """Answers for target contexts; the only thing it ever writes are contexts, when asked to."""
+    """Answers for target contexts; it writes nothing but contexts, if requested."""
 
     def __init__(
         self, uploading: Uploading, metrics: Metrics, placement: Placement | None = None
@@ -97,7 +97,7 @@ class TargetSelecting:
         floor: float | None,
         store_as: str | None,
     ) -> TargetAnswer:
-        """One decision a context; with `store_as`, the contexts are kept under that request id."""
+        """One decision for each context; with `store_as`, the contexts are stored under that request id."""
         count = sum([len(group.rows) for group in groups])
         with tracing.span("score", contexts=count):
             selections = [await self._selected(served, group) for group in groups]
@@ -125,15 +125,15 @@ class TargetSelecting:
 
 
 async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
-    # Requests are not joined here: products over other batches round differently, and the same
-    # file scored offline must give the same bits.
+    # Requests are not joined: batches of other sizes round differently, and the same file scored
+    # offline must give the same bits.
     if policy.device.type == CPU and fits_loop(policy, len(group.rows)):
         return selected(policy, spec, group)
     return await asyncio.to_thread(selected, policy, spec, group)
 
 
 def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
-    """What the policy says of the contexts."""
+    """The policy's selection for a group of contexts."""
     return policy.select_target(group.contexts, _eligible(spec, group))
 
 
@@ -165,8 +165,8 @@ def _in_order(parts: Sequence[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
 def _decisions(
     selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
 ) -> list[TargetDecision]:
-    """The answers; `columns` are the selection's columns of the arms that are answered for."""
-    # One call for all rows, not one for each: a thousand rows are answered with little Python.
+    """The answers; `columns` maps the offered arms to the selection's columns."""
+    # `map` over all rows is faster than a loop.
     made = list(
         map(
             TargetDecision,
@@ -204,7 +204,7 @@ def _table(
 
 
 def _arms_with_probabilities(selection: TargetSelection, columns: dict[str, int]) -> list[Raw]:
-    """The chosen arm of each row and the probabilities; those of an arm without ties are made once."""
+    """The encoded arm and probabilities of each row; without ties they are encoded once for each arm."""
     names = {column: arm for arm, column in columns.items()}
     certain = np.empty(selection.probabilities.shape[1], dtype=object)
     for column in np.flatnonzero(np.bincount(selection.arms)).tolist():
@@ -230,7 +230,7 @@ def _two_fields(arm: str | None, probabilities: dict[str, float]) -> Raw:
 
 
 def _of_chosen(values: np.ndarray, selection: TargetSelection) -> np.ndarray:
-    """Of values (n, K) those of the chosen arms, (n,); places in the flat array are found fastest."""
+    """The values (n,) of the chosen arms out of (n, K); flat indexes are the fastest way."""
     firsts = np.arange(0, values.size, values.shape[1])
     return values.ravel().take(firsts + selection.arms)
 
@@ -250,12 +250,12 @@ def _eligible(spec: ExperimentSpec, group: TargetRows) -> Booleans | None:
 
 
 def _fallback(spec: ExperimentSpec, group: TargetRows) -> str | None:
-    """The declared arm, where it is among those that are offered."""
+    """The declared fallback arm, if it is offered."""
     return spec.fallback_arm if spec.fallback_arm in group.arms else None
 
 
 def _chosen(spec: ExperimentSpec, group: TargetRows, selection: TargetSelection) -> Floats:
-    """What φ saw of each row: the shared context, or that of the chosen arm."""
+    """The encoder's input of each row: the shared context, or the chosen arm's."""
     if not spec.is_per_arm:
         return group.contexts
     return np.asarray(group.contexts[np.arange(len(selection.arms)), selection.arms])

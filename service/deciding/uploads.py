@@ -1,4 +1,4 @@
-"""Unlabeled target contexts on their way into the log: whole sets, never halves."""
+"""Writes sets of unlabeled target contexts to the log, completely or not at all."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ from service.records import Appended, NewEvent, StoredEvent
 from service.storage.events.log import EventLog
 
 MAX_CONTEXTS = 1_000_000
-PARTS_A_WRITE = 16  # other writers get their turn in between
+PARTS_A_WRITE = 16  # other writers can write in between
 MEMORY_BYTES = 8 << 20
 
 
@@ -39,7 +39,7 @@ class Spool(AbstractContextManager["Spool"]):
         self._file.close()
 
     def add(self, contexts: Floats) -> None:
-        """Take contexts (n, *shape) that were checked."""
+        """Add validated contexts (n, *shape)."""
         self.rows += len(contexts)
         if self.rows > MAX_CONTEXTS:
             raise InvalidRequest(f"An upload has at most {MAX_CONTEXTS} contexts.")
@@ -48,11 +48,11 @@ class Spool(AbstractContextManager["Spool"]):
         self._file.write(content)
 
     def digest(self) -> str:
-        """Equal for equal contexts, however they were sent and cut."""
+        """A digest that depends only on the contexts, not on their encoding or batches."""
         return self._digest.hexdigest()
 
     def parts(self) -> Iterator[tuple[int, bytes]]:
-        """Row count and bytes of each part, read one at a time."""
+        """Row count and bytes of each part."""
         self._file.seek(0)
         size = rows_a_part(self._spec)
         row_bytes = int(np.prod(self._spec.context_shape)) * CONTEXT_TYPE.itemsize
@@ -62,14 +62,13 @@ class Spool(AbstractContextManager["Spool"]):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a set of contexts."""
+    """A stored set of contexts."""
 
     request_id: str
     rows: int
     appended: Appended
 
     def answer(self, experiment: str) -> dict[str, object]:
-        """As callers see it."""
         return {
             "experiment": experiment,
             "request_id": self.request_id,
@@ -80,7 +79,7 @@ class Stored:
 
 
 class Uploading:
-    """Writes sets of contexts; the same set under the same id counts once."""
+    """Writes sets of contexts; a repeated set under the same request id is written once."""
 
     def __init__(self, event_log: EventLog, bus: SnapshotBus, metrics: Metrics) -> None:
         self._event_log = event_log
@@ -98,7 +97,7 @@ class Uploading:
         return self._stored(served, request_id, len(contexts), last)
 
     async def store_spooled(self, served: Served, request_id: str, spool: Spool) -> Stored:
-        """Write a large set part by part; what an interrupted attempt wrote is not written again."""
+        """Write a large set part by part; parts of an interrupted attempt are not written again."""
         made = ContextSet(served.experiment.experiment_id, request_id)
         before = await self._event_log.find_contexts(made.key())
         if before is not None:

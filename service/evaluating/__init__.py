@@ -1,1 +1,1 @@
-"""Offline evaluation as people ask for it: candidates by name, logs from anywhere, reports."""
+"""Offline evaluation: candidates by name, logs of experiments and files, reports."""

@@ -1,4 +1,4 @@
-"""Candidates as they are named: `uniform`, `arm:low`, `version:12`, `system:nlinucb,alpha=0.2`, `file:…`."""
+"""Candidates and their names: `uniform`, `arm:low`, `version:12`, `system:nlinucb,alpha=0.2`, `file:…`."""
 
 import json
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from service.formats.records import LogHeader
 
 
 class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be evaluated; each kind reads its own field."""
+    """A candidate to evaluate; each kind uses its own field."""
 
     kind: Literal["uniform", "arm", "version", "system", "file"]
     arm: str | None = None
@@ -44,13 +44,18 @@ class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def name(self) -> str:
-        """The candidate in one word."""
-        told = {"arm": self.arm, "version": self.version, "system": self.method, "file": self.path}
-        parts = [self.kind] if self.kind == "uniform" else [f"{self.kind}:{told[self.kind]}"]
+        """The candidate's name as on the command line."""
+        values = {
+            "arm": self.arm,
+            "version": self.version,
+            "system": self.method,
+            "file": self.path,
+        }
+        parts = [self.kind] if self.kind == "uniform" else [f"{self.kind}:{values[self.kind]}"]
         return ",".join([*parts, *(f"{key}={_plain(self.config[key])}" for key in self.config)])
 
     def missing(self) -> str | None:
-        """The field that this kind needs and does not have."""
+        """The missing field that this kind requires, if any."""
         needed = {"arm": "arm", "version": "version", "system": "method", "file": "path"}
         field = needed.get(self.kind)
         return field if field is not None and getattr(self, field) is None else None
@@ -84,7 +89,7 @@ def parsed(text: str) -> CandidateSpec:
 
 
 def changed_values(changes: list[str]) -> dict[str, Any]:
-    """`alpha=0.2` and the like as values: JSON where it is JSON, text otherwise."""
+    """The values of `name=value` changes: JSON if it parses, otherwise text."""
     found: dict[str, Any] = {}
     for change in changes:
         name, separator, value = change.partition("=")
@@ -99,16 +104,16 @@ def changed_values(changes: list[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A candidate ready to be asked; a stored version knows the rounds it was trained on."""
+    """A candidate ready for evaluation; a stored version knows the rounds that trained it."""
 
     candidate: EvaluationPolicy
     trained_offset: int | None = None
     policy: Policy | None = None
-    domain_free: bool = False  # whether it can be asked about target contexts as well
+    domain_free: bool = False  # whether it can also decide for target contexts
 
 
 class CandidateMaker:
-    """Makes candidates for one log; `spec` is the experiment's, where there is one."""
+    """Makes candidates for one log; `spec` is the experiment's, if there is one."""
 
     def __init__(
         self,
@@ -123,7 +128,7 @@ class CandidateMaker:
         self._segments = segments
 
     def make(self, wanted: CandidateSpec, blob: bytes | None = None) -> Made:
-        """The candidate; a version brings its snapshot's bytes."""
+        """The candidate; `blob` is the snapshot of a version."""
         match wanted.kind:
             case "uniform":
                 return Made(UniformCandidate(), domain_free=True)
@@ -138,7 +143,7 @@ class CandidateMaker:
 
     def _column(self, arm: str) -> int:
         if arm not in self._header.arms:
-            raise UnfitCandidateError(f"arm: the log has no arm of the name {arm!r}")
+            raise UnfitCandidateError(f"arm: the log has no arm {arm!r}")
         return self._header.arms.index(arm)
 
     def _learning(self, wanted: CandidateSpec) -> LearningCandidate:
@@ -156,7 +161,7 @@ class CandidateMaker:
         fits &= config.context_kind is self._header.context_kind
         fits &= config.is_joint or config.arm_count == len(self._header.arms)
         if not fits:
-            raise UnfitCandidateError("policy: its arms or contexts are not those of the log")
+            raise UnfitCandidateError("policy: its arms or contexts do not match the log")
         made = FrozenCandidate(policy, self._domain)
         return Made(made, policy.version.offset, policy)
 
@@ -174,7 +179,7 @@ class CandidateMaker:
         try:
             rows = msgspec.json.decode(content, type=PolicyTable).rows
         except msgspec.DecodeError as error:
-            raise UnfitCandidateError(f"policy: no table of probabilities: {error}") from error
+            raise UnfitCandidateError(f"policy: not a table of probabilities: {error}") from error
         found: dict[int, Doubles] = {}
         for segment, row in rows.items():
             code = self._segments.setdefault("" if segment == "*" else segment, len(self._segments))
@@ -193,7 +198,7 @@ class CandidateMaker:
 class PolicyTable(
     Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag="daband-policy-table"
 ):
-    """A policy without context: probabilities of the arms by segment; `*` where there are none."""
+    """A policy without context: arm probabilities by segment; `*` is for logs without segments."""
 
     rows: dict[str, dict[str, float]]
 
@@ -201,7 +206,7 @@ class PolicyTable(
 def fresh_learner(
     header: LogHeader, spec: ExperimentSpec | None, method: str, changes: Mapping[str, Any]
 ) -> Learner:
-    """A learner that has seen nothing, configured as the experiment is but for the changes."""
+    """An untrained learner with the experiment's configuration and the changes."""
     base = spec or ExperimentSpec("log", header.arms, header.context_kind, header.context_shape)
     wanted = base.changed(method or base.method, changes)
     wanted.check()

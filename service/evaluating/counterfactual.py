@@ -1,4 +1,4 @@
-"""Counterfactual replay: what an experiment would have looked like with other choices."""
+"""Counterfactual replay: the estimated value of an experiment under another configuration."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from model.ope import (
     LoggedRounds,
     RejectionReplay,
     RidgeRewards,
-    Tally,
+    ValueEstimator,
 )
 from service.evaluating.candidates import fresh_learner
 from service.evaluating.evaluation import Curve
@@ -29,10 +29,10 @@ from service.storage.events.log import EventLog
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """What is changed, and how the log is corrected for not having been made that way.
+    """The changed configuration, and the correction for the logging policy.
 
-    `rejection`: the learner sees only rounds that it would have chosen itself. `weighting`: it
-    sees all rounds, as if it had been advised by the log, and each is weighted by π/p.
+    `rejection`: the learner sees only rounds that it would have chosen itself. `weighting`: it sees all
+    rounds, and each is weighted by π/p.
     """
 
     changes: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Counterfactual:
 
 
 class CounterfactualReplay:
-    """A fresh learner on its way through an experiment's log."""
+    """Replays an experiment's log with a fresh learner."""
 
     def __init__(self, spec: ExperimentSpec, wanted: Counterfactual, bound: float | None) -> None:
         header = header_of(spec)
@@ -52,27 +52,26 @@ class CounterfactualReplay:
         self._candidate = LearningCandidate(self._learner)
         self._is_rejection = wanted.correction == "rejection"
         self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=spec.seed)
-        self._tally = Tally(EvaluationOptions(wanted.confidence, bound, spec.seed))
+        self._estimator = ValueEstimator(EvaluationOptions(wanted.confidence, bound, spec.seed))
         self._curve = Curve()
         self._reward_sum = 0.0
 
     def add(self, rounds: LoggedRounds) -> None:
-        """Live through further rounds."""
         rounds.check()
         predicted = self._model.predict_then_learn(rounds)
         if self._is_rejection:
             policy, weights = self._rejection.play(rounds)
-            self._tally.add(rounds, policy, predicted, weights)
+            self._estimator.add(rounds, policy, predicted, weights)
         else:
-            self._tally.add(rounds, self._candidate.probabilities(rounds), predicted)
+            self._estimator.add(rounds, self._candidate.probabilities(rounds), predicted)
         if len(rounds):
-            ends = self._tally.sequence.interval
-            self._curve.add((self._tally.support().rounds, self._tally.robust_value, *ends))
+            ends = self._estimator.sequence.interval
+            self._curve.add((self._estimator.support().rounds, self._estimator.robust_value, *ends))
         self._reward_sum += float(rounds.rewards.sum())
 
     def result(self) -> dict[str, Any]:
-        """What would have been earned, beside what was."""
-        found = self._tally.valuation().as_dict()
+        """The estimated value and the logged value."""
+        found = self._estimator.valuation().as_dict()
         rounds = found["support"]["rounds"]
         return {
             "rounds": rounds,
@@ -87,7 +86,7 @@ class CounterfactualReplay:
 async def replay_with(
     experiment: Experiment, event_log: EventLog, wanted: Counterfactual
 ) -> dict[str, Any]:
-    """Replay an experiment's log through a learner with the changes."""
+    """Replay an experiment's log with the changes."""
     spec = ExperimentSpec.of(experiment)
     bound = None if await is_imported(experiment, event_log) else weight_bound(spec)
     replay = await asyncio.to_thread(CounterfactualReplay, spec, wanted, bound)

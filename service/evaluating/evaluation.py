@@ -1,4 +1,4 @@
-"""One pass over a log for any number of candidates; what comes out is plain values, fit for JSON."""
+"""One pass over a log for any number of candidates; the result is JSON-compatible."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from model import Domain
-from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, Tally, clopper_pearson
+from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, ValueEstimator, clopper_pearson
 from service.evaluating.candidates import Made
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogHeader
@@ -18,14 +18,14 @@ FIRST_PARTS = 64  # rounds between two points of the curve in the first batch
 
 @dataclass
 class Curve:
-    """Value and confidence sequence as the log grows; thinned so that it stays short."""
+    """Value and confidence sequence as the log grows, thinned to a bounded number of points."""
 
     points: list[tuple[int, float | None, float, float]] = field(default_factory=list)
     _stride: int = 1
     _seen: int = 0
 
     def add(self, point: tuple[int, float | None, float, float]) -> None:
-        """Note a point, now and then."""
+        """Add a point; most points of a long curve are dropped."""
         self._seen += 1
         if self._seen % self._stride:
             return
@@ -36,37 +36,39 @@ class Curve:
 
 @dataclass
 class Entrant:
-    """A candidate with what the log has said about it so far."""
+    """A candidate with its estimates so far."""
 
     name: str
     made: Made
-    tally: Tally
+    estimator: ValueEstimator
     curve: Curve = field(default_factory=Curve)
     trained_on: int = 0
 
     def add(self, rounds: LoggedRounds, predicted: Any) -> None:
-        """Take rounds in."""
+        """Add rounds."""
         policy = self.made.candidate.probabilities(rounds)
-        # A short log is to be seen growing too; a long one is taken in whole batches.
+        # Small parts first, so that short logs have a curve as well.
         size = FIRST_PARTS if not self.curve.points else max(1, len(rounds))
         for number, part in enumerate(rounds.parts(size)):
             rows = slice(number * size, number * size + len(part))
-            self.tally.add(part, policy[rows], predicted[rows])
+            self.estimator.add(part, policy[rows], predicted[rows])
             if len(part):
-                ends = self.tally.sequence.interval
-                self.curve.add((self.tally.support().rounds, self.tally.robust_value, *ends))
+                ends = self.estimator.sequence.interval
+                self.curve.add(
+                    (self.estimator.support().rounds, self.estimator.robust_value, *ends)
+                )
         if self.made.trained_offset is not None:
             self.trained_on += int((rounds.references <= self.made.trained_offset).sum())
 
     def result(self, target: dict[str, Any] | None) -> dict[str, Any]:
-        """The valuation with what stands beside it in reports."""
-        found = self.tally.valuation().as_dict()
-        bootstrap = self.tally.bootstrap()
+        """The valuation with the other figures of reports."""
+        found = self.estimator.valuation().as_dict()
+        bootstrap = self.estimator.bootstrap()
         if self.trained_on:
             found["warnings"] = (
                 *found["warnings"],
                 f"{self.trained_on} of the rounds had been used to train this version:"
-                " its value may be flattered",
+                " its value may be too high",
             )
         return {
             "name": self.name,
@@ -79,7 +81,7 @@ class Entrant:
 
 
 class Evaluation:
-    """Takes the log in, batch by batch, and says what it has to say about each candidate."""
+    """Evaluates each candidate on a log, batch by batch."""
 
     def __init__(
         self,
@@ -96,10 +98,12 @@ class Evaluation:
         self._sample = sample
         self._reward_sum = 0.0
         self._model = RidgeRewards(len(header.arms), header.is_per_arm, seed=options.seed)
-        self._entrants = [Entrant(name, made, Tally(options)) for name, made in candidates.items()]
+        self._entrants = [
+            Entrant(name, made, ValueEstimator(options)) for name, made in candidates.items()
+        ]
 
     def add(self, rounds: LoggedRounds) -> None:
-        """Take rounds in; `ValueError` where they cannot be weighted."""
+        """Add rounds; raises `ValueError` if they cannot be weighted."""
         rounds.check()
         predicted = self._model.predict_then_learn(rounds)
         for entrant in self._entrants:
@@ -110,7 +114,7 @@ class Evaluation:
         self._reward_sum += float(rounds.rewards.sum())
 
     def result(self) -> dict[str, Any]:
-        """Everything, fit for JSON; the candidates of the highest value first."""
+        """The JSON-compatible result; candidates with the highest value first."""
         found = [each.result(self._target(each)) for each in self._entrants]
         found.sort(key=lambda each: -np.inf if each["value"] is None else -each["value"])
         return {
@@ -123,7 +127,7 @@ class Evaluation:
         }
 
     def _logged(self) -> dict[str, Any]:
-        """What the log itself earned."""
+        """The value of the logging policy."""
         if not self.rounds:
             return {"value": None, "interval": None}
         ends = clopper_pearson(self._reward_sum, self.rounds, self._options.confidence)

@@ -13,7 +13,7 @@ from service.records import Domain, EventKind, Experiment, StoredEvent
 from service.storage.events.log import EventLog
 
 PAGE = 2048
-IMPORTED = -1  # the encoder version of decisions that no policy of ours made
+IMPORTED = -1  # the encoder version of imported decisions
 
 
 def header_of(spec: ExperimentSpec) -> LogHeader:
@@ -24,13 +24,13 @@ def header_of(spec: ExperimentSpec) -> LogHeader:
 
 
 def weight_bound(spec: ExperimentSpec) -> float | None:
-    """The largest weight that any policy can have on this log, K/ε; none where there is no floor."""
+    """The largest weight that any policy can have on this log, K/ε; None without a bound."""
     epsilon = spec.bandit_config().epsilon
     return len(spec.arms) / epsilon if spec.arms and epsilon > 0 else None
 
 
 async def is_imported(experiment: Experiment, event_log: EventLog) -> bool:
-    """Whether the log began elsewhere: then its first decision was not one of ours."""
+    """Whether the log was imported, by its first decision."""
     first = await event_log.read(experiment.experiment_id, 0, 1)
     return bool(first) and first[0].kind is EventKind.DECISION and is_foreign(first[0])
 
@@ -54,15 +54,15 @@ async def decisions_of(
 async def decisions_and_contexts_of(
     experiment: Experiment, event_log: EventLog, up_to: int
 ) -> AsyncIterator[Page]:
-    """The same with stored target contexts in their places, as target decisions without a reward."""
+    """The same with stored target contexts in order, as target decisions without a reward."""
     spec = ExperimentSpec.of(experiment)
     async for events in _events(experiment, event_log, up_to):
         first = 0
         for place, event in enumerate(events):
-            if (said := completed(event)) is not None:
+            if (contexts := completed(event)) is not None:
                 yield await _decisions(events[first:place], event_log)
                 first = place
-                async for page in _stored_contexts(event, said, event_log, spec):
+                async for page in _stored_contexts(event, contexts, event_log, spec):
                     yield page
         yield await _decisions(events[first:], event_log)
 
@@ -86,10 +86,10 @@ async def _decisions(events: list[StoredEvent], event_log: EventLog) -> Page:
 
 
 async def _stored_contexts(
-    event: StoredEvent, said: StoredSet, event_log: EventLog, spec: ExperimentSpec
+    event: StoredEvent, contexts: StoredSet, event_log: EventLog, spec: ExperimentSpec
 ) -> AsyncIterator[Page]:
-    for number in range(said.parts):
-        part = await event_log.contexts_part(event.experiment_id, said.request_id, number)
+    for number in range(contexts.parts):
+        part = await event_log.contexts_part(event.experiment_id, contexts.request_id, number)
         yield [(event.offset, _unlabeled(context)) for context in part_contexts(part, spec)]
 
 
@@ -101,16 +101,16 @@ def _unlabeled(context: Floats) -> LoggedDecision:
 
 
 def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:
-    """A stored decision as log files have it."""
-    said = payload_of(event)
+    """A stored decision in the form of log files."""
+    payload = payload_of(event)
     arm = event.arm or ""
-    is_whole = not is_foreign(event) or abs(sum(said.probabilities) - 1.0) < 1e-3
+    is_whole = not is_foreign(event) or abs(sum(payload.probabilities) - 1.0) < 1e-3
     return LoggedDecision(
         decision_id=event.event_key,
-        arms=said.arms,
+        arms=payload.arms,
         arm=arm,
-        propensity=said.probability(arm),
-        probabilities=said.probabilities if is_whole else None,
+        propensity=payload.probability(arm),
+        probabilities=payload.probabilities if is_whole else None,
         reward=None if reward is None else reward.reward,
         context=event.context or b"",
         domain=event.domain or Domain.SOURCE,

@@ -15,7 +15,7 @@ from service.records import Domain
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How a file is read: its format unless the name tells, and what becomes of bad lines."""
+    """How a file is read: its format (by default from its name) and the handling of bad lines."""
 
     format: str | None = None
     skip_bad: bool = False
@@ -28,7 +28,7 @@ def evaluate_file(
     options: EvaluationOptions,
     how: FileOptions,
 ) -> dict[str, Any]:
-    """The result of one pass over the file, fit for JSON."""
+    """The JSON-compatible result of one pass over the file."""
     with reading(path, how.format, how.skip_bad) as reader:
         batches = Batches(reader.header, how.domain)
         maker = CandidateMaker(reader.header, how.domain, None, batches.segments)

@@ -1,4 +1,4 @@
-"""An evaluation as one HTML page with its plots inside: no script, nothing loaded from elsewhere."""
+"""An evaluation as one self-contained HTML page with plots, without scripts."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -28,8 +28,8 @@ def page(result: dict[str, Any]) -> str:
         _interval_plot(candidates, result["logged"]["value"]),
         _table(candidates),
         "<h2>As the log grew</h2>",
-        '<p class="faint">The band is the confidence sequence: it may be looked at at any time.'
-        " All other intervals hold for this one look.</p>",
+        '<p class="faint">The band is the confidence sequence: it is valid at any time.'
+        " All other intervals are valid for a single look.</p>",
         _curve_plot(candidates),
         *(_details(each) for each in candidates),
     ]
@@ -41,12 +41,12 @@ def page(result: dict[str, Any]) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number as it is shown; a dash where there is none."""
+    """A formatted number, or a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def interval(ends: Sequence[float] | None) -> str:
-    """An interval as it is shown."""
+    """A formatted interval, or a dash for None."""
     return "–" if ends is None else f"[{ends[0]:.4f}, {ends[1]:.4f}]"
 
 
@@ -55,10 +55,10 @@ def _facts(result: dict[str, Any]) -> str:
     facts = [
         f"{result['rounds']:,} rounds of the {result['domain']} domain",
         f"the log itself earned {number(logged['value'])} {interval(logged['interval'])}",
-        f"intervals hold with {result['confidence']:.0%} confidence",
+        f"intervals have {result['confidence']:.0%} confidence",
     ]
     if result.get("bad_lines"):
-        facts.append(f"{result['bad_lines']:,} bad lines were passed over")
+        facts.append(f"{result['bad_lines']:,} bad lines were skipped")
     return f"<p>{escape('; '.join(facts))}.</p>"
 
 
@@ -74,20 +74,23 @@ def _table(candidates: Iterable[dict[str, Any]]) -> str:
         "overlap",
     )
     rows = [_row(titles, "th")]
-    for each in candidates:
-        support, found = each["support"], each["estimates"]
-        cells = (
-            each["name"],
-            number(each["value"]),
-            interval(found["dr"]["interval"]),
-            number(found["snips"]["value"]),
-            number(found["ips"]["value"]),
-            f"{support['effective_rounds']:,.0f}",
-            f"{support['max_weight']:.1f}",
-            "unknown" if support["overlap"] is None else f"{support['overlap']:.1%}",
-        )
-        rows.append(_row(cells, "td"))
+    rows += [_row(cells(each), "td") for each in candidates]
     return f"<table>{''.join(rows)}</table>"
+
+
+def cells(candidate: dict[str, Any]) -> tuple[str, ...]:
+    """The figures of a candidate's row in a table."""
+    support, found = candidate["support"], candidate["estimates"]
+    return (
+        candidate["name"],
+        number(candidate["value"]),
+        interval(found["dr"]["interval"]),
+        number(found["snips"]["value"]),
+        number(found["ips"]["value"]),
+        f"{support['effective_rounds']:,.0f}",
+        f"{support['max_weight']:.1f}",
+        "unknown" if support["overlap"] is None else f"{support['overlap']:.1%}",
+    )
 
 
 def _row(cells: Iterable[str], tag: str) -> str:
@@ -122,17 +125,17 @@ def _target(target: dict[str, Any] | None) -> str:
         return ""
     if not target["is_identifiable"]:
         return f'<p class="warn">Target value: not identifiable: {escape(target["reason"])}.</p>'
-    told = (
+    text = (
         f"Target value without target rewards: {number(target['value'])}"
         f" {interval(target['interval'])}; with the other density ratio {number(target['checked'])};"
-        f" effective n {target['effective_rounds']:,.0f}; domains told apart"
+        f" effective n {target['effective_rounds']:,.0f}; domain accuracy"
         f" {target['domain_accuracy']:.0%}."
     )
-    return f"<p>{escape(told)}</p>"
+    return f"<p>{escape(text)}</p>"
 
 
 class _Scale:
-    """From values to places on the page."""
+    """A linear scale from values to coordinates."""
 
     def __init__(self, low: float, high: float, start: float, end: float) -> None:
         spread = (high - low) or 1.0
@@ -185,8 +188,8 @@ def _curve_plot(candidates: Sequence[dict[str, Any]]) -> str:
         return "<p>There is nothing to show.</p>"
     height = 340
     x = _Scale(0, max(point[0] for point in points), LEFT - 140, WIDTH - RIGHT)
-    settled = [value for point in points for value in point[1:4] if value is not None]
-    y = _Scale(max(0.0, min(settled)), min(1.0, max(settled)), height - 40, TOP)
+    values = [value for point in points for value in point[1:4] if value is not None]
+    y = _Scale(max(0.0, min(values)), min(1.0, max(values)), height - 40, TOP)
     marks = [_axis(x, height, is_count=True)]
     marks += [f'<text x="4" y="{y(tick)}" font-size="12">{tick:.3f}</text>' for tick in y.ticks]
     for index, (name, curve) in enumerate(curves):

@@ -1,4 +1,4 @@
-"""Foreign logs as experiments: a log with propensities is folded as if it had been ours."""
+"""Imports foreign logs as experiments: a log with propensities is folded like our own."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ EVENTS = 512  # in one append
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How much of a log has come in; what was there before counts as well.
+    """The counts of an import, including events that were already there.
 
     Rewards of target decisions are left out: a new experiment is in the zero-shot phase.
     """
@@ -35,8 +35,8 @@ class Imported:
 class Importer:
     """Writes decisions and their rewards to a new experiment's log.
 
-    A decision's id is made of the experiment's and its own, so that an import which broke off
-    can be run again: what is there already is not written twice.
+    An event key combines the experiment's id and the decision's id, so that an interrupted import can be
+    run again without writing events twice.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Importer:
         self._tenant_scope = tenant_scope
 
     async def run(self, spec: ExperimentSpec, decisions: Iterable[LoggedDecision]) -> Imported:
-        """Create the experiment, or go on with one declared alike, and write the log."""
+        """Create the experiment, or continue with an identical one, and write the log."""
         experiment = await self._experiment(spec)
         count = rewards = left_out = 0
         remaining = iter(decisions)
@@ -100,5 +100,5 @@ def _is_rewarded(decision: LoggedDecision) -> bool:
 
 
 def _only_chosen(decision: LoggedDecision) -> tuple[float, ...]:
-    """The propensity at its place; that the sum is not 1 tells that the others are unknown."""
+    """The propensity of the chosen arm, 0 elsewhere; a sum other than 1 marks the rest as unknown."""
     return tuple(decision.propensity if arm == decision.arm else 0.0 for arm in decision.arms)

@@ -1,4 +1,4 @@
-"""Works off the queue of evaluations, one at a time, beside the trainer."""
+"""Runs queued evaluations one at a time, next to the trainer."""
 
 import asyncio
 import json
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 class _StoppedError(Exception):
-    """The job was cancelled, or another process has taken it over."""
+    """The job was cancelled, or another process took it over."""
 
 
 class EvaluationJobs:
-    """Runs what is queued until cancelled; meant for a supervisor."""
+    """Runs queued evaluations until cancelled; meant for a supervisor."""
 
     def __init__(
         self, stores: EvaluationStores, evaluations: Evaluations, poll_seconds: float = 0.5
@@ -33,18 +33,20 @@ class EvaluationJobs:
         self._holder = uuid7()
 
     async def run(self) -> None:
-        """Claim, evaluate, store; wait where there is nothing to do or no database."""
+        """Claim, evaluate and store jobs; wait if there is none or storage is unavailable."""
         while True:
             try:
                 is_idle = not await self.run_next()
             except StorageUnavailable:
-                log.warning("no evaluation: storage is away", extra={"action": "evaluation_waits"})
+                log.warning(
+                    "evaluations wait: storage is unavailable", extra={"action": "evaluation_waits"}
+                )
                 is_idle = True
             if is_idle:
                 await asyncio.sleep(self._poll_seconds)
 
     async def run_next(self) -> bool:
-        """Work at the oldest job that waits; false when there is none."""
+        """Run the oldest waiting job; false if there is none."""
         job = await self._evaluations.claim(self._holder, CLAIM_SECONDS)
         if job is None:
             return False
@@ -71,13 +73,13 @@ class EvaluationJobs:
     async def _result(self, job: Evaluation, beat: "_Beat") -> str:
         experiment = await self._stores.experiments.get_by_id(job.experiment_id)
         request = stored_request(job.request)
-        found = await ExperimentEvaluation(self._stores, experiment, request).run(beat.tell)
+        found = await ExperimentEvaluation(self._stores, experiment, request).run(beat.progress)
         return json.dumps(found, ensure_ascii=False)
 
     async def _fail(self, job: Evaluation, group: BaseExceptionGroup) -> None:
         error = _first(group)
         if isinstance(error, StorageUnavailable):
-            raise error  # the claim expires, and the job is started over
+            raise error  # the claim expires, and the job is restarted
         await self._evaluations.fail(job.evaluation_id, self._holder, _explained(error))
         is_known = isinstance(error, ServiceError | ValueError)
         details = {"action": "evaluation_failed"} | job.log_context()
@@ -85,29 +87,29 @@ class EvaluationJobs:
 
 
 class _Beat:
-    """Keeps the claim while the work goes on and stops it once the claim is lost."""
+    """Renews the claim during the work and stops the work if the claim is lost."""
 
     def __init__(self, evaluations: Evaluations, job: Evaluation, holder: str) -> None:
         self._evaluations = evaluations
         self._job = job
         self._holder = holder
         self._progress = (0, job.total)
-        self._told_at = 0.0
+        self._written_at = 0.0
 
-    async def tell(self, done: int, total: int) -> None:
-        """Progress of the work; written down now and then."""
+    async def progress(self, done: int, total: int) -> None:
+        """Record the progress of the work; written at intervals."""
         self._progress = (done, total)
-        if done == total or time.monotonic() - self._told_at >= BEAT_SECONDS:
+        if done == total or time.monotonic() - self._written_at >= BEAT_SECONDS:
             await self._write()
 
     async def keep(self) -> None:
-        """Keep the claim even where one step takes long."""
+        """Renew the claim even during a long step."""
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             await self._write()
 
     async def _write(self) -> None:
-        self._told_at = time.monotonic()
+        self._written_at = time.monotonic()
         job, holder = self._job.evaluation_id, self._holder
         if not await self._evaluations.advance(job, holder, self._progress, CLAIM_SECONDS):
             raise _StoppedError
@@ -126,5 +128,7 @@ def _explained(error: BaseException) -> str:
         return "; ".join(f"{each['pointer']} {each['detail']}" for each in places) or error.detail
     is_known = isinstance(error, ServiceError | ValueError)
     return (
-        str(error) if is_known else "A bug; the service's log has more under the evaluation's id."
+        str(error)
+        if is_known
+        else "Internal error; the service's log has details under the evaluation's id."
     )

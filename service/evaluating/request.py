@@ -1,4 +1,4 @@
-"""What an evaluation is asked for, and its checks."""
+"""The request of an evaluation and its validation."""
 
 import json
 from typing import Annotated
@@ -14,7 +14,7 @@ MAX_CANDIDATES = 32
 
 
 class EvaluationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /evaluations, and what is stored of it."""
+    """POST /evaluations, as sent and as stored."""
 
     experiment: str
     candidates: Annotated[tuple[CandidateSpec, ...], Meta(min_length=1, max_length=MAX_CANDIDATES)]
@@ -25,21 +25,21 @@ class EvaluationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     request_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be evaluated, whatever the log says."""
+        """Refuse a request that no log could satisfy."""
         for index, candidate in enumerate(self.candidates):
             pointer = f"#/candidates/{index}"
             if candidate.kind == "file":
-                refuse("A file is evaluated on the command line.", f"{pointer}/kind")
+                refuse("A file can only be evaluated on the command line.", f"{pointer}/kind")
             if (missing := candidate.missing()) is not None:
-                refuse("This kind of candidate needs it.", f"{pointer}/{missing}")
+                refuse("Required for this kind of candidate.", f"{pointer}/{missing}")
         names = [candidate.name for candidate in self.candidates]
         if len(set(names)) != len(names):
-            refuse("A candidate is named twice.", "#/candidates")
+            refuse("Candidates must be unique.", "#/candidates")
         if self.target and self.domain is not Domain.SOURCE:
-            refuse("A target value is estimated from rounds of the source.", "#/target")
+            refuse("A target value needs `domain` source.", "#/target")
 
     def to_json(self) -> str:
-        """The text that the database keeps; equal requests give equal text."""
+        """The stored JSON text; equal requests give equal text."""
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""Evaluations of an experiment's log: read page by page, weighed in a thread."""
+"""Evaluations of an experiment's log: read page by page, computed in a thread."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,17 +31,17 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 
-# Told events done and in all after each page; raises to stop.
+# Called after each page with the events done and in total; raises to stop.
 Progress = Callable[[int, int], Awaitable[None]]
 
 
-async def _tell_nobody(done: int, total: int) -> None:
-    """Nobody asked to be told."""
+async def _ignore(done: int, total: int) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationStores:
-    """Where experiments, their logs and their versions are."""
+    """The stores that evaluations read."""
 
     experiments: Experiments
     event_log: EventLog
@@ -49,7 +49,7 @@ class EvaluationStores:
 
 
 class ExperimentEvaluation:
-    """One request on its way through an experiment's log, up to the offset it had at the start."""
+    """Runs one request over an experiment's log, up to its last offset at the start."""
 
     def __init__(
         self, stores: EvaluationStores, experiment: Experiment, request: EvaluationRequest
@@ -61,13 +61,12 @@ class ExperimentEvaluation:
         self._header = header_of(self._spec)
         self._batches = Batches(self._header, request.domain)
 
-    async def run(self, progress: Progress = _tell_nobody) -> dict[str, Any]:
-        """The result, fit for JSON."""
+    async def run(self, progress: Progress = _ignore) -> dict[str, Any]:
         blobs = await self._blobs()
         bound = await self._bound()
         evaluation = await asyncio.to_thread(self._prepared, blobs, bound)
         total = self._experiment.head_offset
-        # Contexts of the target are nothing to evaluate on there: they have no rewards.
+        # Stored target contexts have no rewards, so a target evaluation cannot use them.
         is_source = self._request.domain is Domain.SOURCE
         read = decisions_and_contexts_of if is_source else decisions_of
         async for page in read(self._experiment, self._stores.event_log, total):
@@ -91,12 +90,12 @@ class ExperimentEvaluation:
             await asyncio.to_thread(evaluation.add, rest)
 
     async def _bound(self) -> float | None:
-        """Foreign rounds may have been chosen with any probability: no bound is known for them."""
+        """The bound on weights; None for imported rounds, whose propensities are arbitrary."""
         imported = await is_imported(self._experiment, self._stores.event_log)
         return None if imported else weight_bound(self._spec)
 
     async def _blobs(self) -> dict[int, bytes]:
-        """The snapshots of all versions that are asked for, and under 0 the newest one."""
+        """The snapshots of all requested versions, and the newest one under 0."""
         found: dict[int, bytes] = {}
         experiment_id = self._experiment.experiment_id
         for candidate in self._request.candidates:
@@ -131,5 +130,7 @@ class ExperimentEvaluation:
         self, maker: CandidateMaker, wanted: CandidateSpec, blobs: Mapping[int, bytes]
     ) -> Made:
         if wanted.kind == "system" and self._request.domain is Domain.TARGET:
-            raise UnfitCandidateError("a system learns from the source: evaluate it there")
+            raise UnfitCandidateError(
+                "a system learns from the source: evaluate it in the source domain"
+            )
         return maker.make(wanted, blobs.get(wanted.version or 0))

@@ -6,39 +6,24 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from service.evaluating.html_report import interval, number
+from service.evaluating.html_report import cells, interval, number
 
 TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max weight", "overlap")
 
 
 def shown(result: dict[str, Any]) -> Group:
-    """The table with what must stand beside it."""
+    """The table with its summary and notes."""
     table = Table()
     for index, title in enumerate(TITLES):
         table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
     for each in result["candidates"]:
-        table.add_row(*_cells(each))
+        table.add_row(*cells(each))
     return Group(Text(_summary(result)), table, *map(Text, _notes(result)))
 
 
 def print_result(result: dict[str, Any]) -> None:
-    """Print it."""
+    """Print a result."""
     Console().print(shown(result))
-
-
-def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
-    support, found = candidate["support"], candidate["estimates"]
-    overlap = support["overlap"]
-    return (
-        candidate["name"],
-        number(candidate["value"]),
-        interval(found["dr"]["interval"]),
-        number(found["snips"]["value"]),
-        number(found["ips"]["value"]),
-        f"{support['effective_rounds']:,.0f}",
-        f"{support['max_weight']:.1f}",
-        "unknown" if overlap is None else f"{overlap:.1%}",
-    )
 
 
 def _summary(result: dict[str, Any]) -> str:
@@ -52,12 +37,12 @@ def _summary(result: dict[str, Any]) -> str:
 
 def _notes(result: dict[str, Any]) -> list[str]:
     notes = [
-        f"! {each['name']}: {told}" for each in result["candidates"] for told in each["warnings"]
+        f"! {each['name']}: {text}" for each in result["candidates"] for text in each["warnings"]
     ]
     targets = ((each["name"], each.get("target")) for each in result["candidates"])
-    notes += [f"  {name} in the target: {_target(told)}" for name, told in targets if told]
+    notes += [f"  {name} in the target: {_target(found)}" for name, found in targets if found]
     if result.get("bad_lines"):
-        notes.append(f"! {result['bad_lines']:,} bad lines were passed over; the first:")
+        notes.append(f"! {result['bad_lines']:,} bad lines were skipped; the first:")
         notes += [f"    line {bad['line']}: {bad['reason']}" for bad in result["first_bad_lines"]]
     return notes
 

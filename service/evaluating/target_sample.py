@@ -1,4 +1,4 @@
-"""Source rounds and target contexts kept aside to value candidates in the target domain."""
+"""A sample of source rounds and target contexts, to value candidates in the target domain."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,16 +6,25 @@ from typing import Any
 import numpy as np
 
 from model import Domain, Doubles, restore_policy
-from model.ope import EvaluationOptions, FrozenCandidate, LoggedRounds, SourceRounds, target_value
+from model.ope import (
+    COLUMNS,
+    EvaluationOptions,
+    FrozenCandidate,
+    LoggedRounds,
+    SourceRounds,
+    target_value,
+)
 from service.evaluating.candidates import Made
 
-MOST = 4096  # rounds and contexts: the newest count, and memory stays bounded
+MOST = 4096  # newest rounds and contexts that are kept
 LEAST = 64
 
 
 class TargetSample:
-    """The newest rounds of the source and contexts of the target; `blob` is the newest snapshot,
-    whose latents serve candidates that have no encoder of their own."""
+    """The newest source rounds and target contexts.
+
+    `blob` is the newest snapshot, whose encoder is used for candidates without one.
+    """
 
     def __init__(self, blob: bytes | None, is_per_arm: bool) -> None:
         self._blob = blob
@@ -24,19 +33,19 @@ class TargetSample:
         self._contexts: list[np.ndarray] = []
 
     def add(self, rounds: LoggedRounds) -> None:
-        """Keep the newest."""
+        """Add rounds and keep the newest."""
         if len(rounds):
             newest = rounds if self._rounds is None else joined(self._rounds, rounds)
             self._rounds = newest.rows(max(0, len(newest) - MOST), len(newest))
         self._contexts = [*self._contexts, *rounds.unlabeled][-MOST:]
 
     def value(self, made: Made, options: EvaluationOptions) -> dict[str, Any]:
-        """The candidate's value in the target, or why it cannot be known."""
+        """The candidate's value in the target, or the reason why it is not identifiable."""
         reason = self._obstacle(made)
         if reason is not None:
             return {"is_identifiable": False, "reason": reason, "value": None, "interval": None}
         rounds = self._rounds
-        assert rounds is not None  # noqa: S101 - `_obstacle` has seen to it
+        assert rounds is not None  # noqa: S101 - checked by `_obstacle`
         encoder = made.policy or restore_policy(self._blob or b"")
         target = np.stack(self._contexts)
         source = SourceRounds(
@@ -54,7 +63,7 @@ class TargetSample:
         if self._is_per_arm:
             return "target values need one context for all arms"
         if made.policy is None and not made.domain_free:
-            return "a candidate that learns or knows segments alone has no fixed target policy"
+            return "a candidate that learns or uses only segments has no fixed target policy"
         if made.policy is None and self._blob is None:
             return "there is no snapshot whose encoder could compare the domains"
         if self._rounds is None or min(len(self._rounds), len(self._contexts)) < LEAST:
@@ -65,18 +74,7 @@ class TargetSample:
 def joined(first: LoggedRounds, second: LoggedRounds) -> LoggedRounds:
     """Rounds one after the other, without unlabeled contexts."""
     columns = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)])
-        for name in (
-            "contexts",
-            "arms",
-            "rewards",
-            "propensities",
-            "eligible",
-            "versions",
-            "references",
-            "keys",
-            "segments",
-        )
+        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in COLUMNS
     }
     return replace(
         first,

@@ -1,4 +1,4 @@
-"""From decisions to the columns that the estimators read, in batches of bounded size."""
+"""Converts decisions to the estimators' columns, in batches of bounded size."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,9 +13,9 @@ ROUNDS = 4096
 
 
 class Batches:
-    """Groups decisions; only those of one domain that have a reward are rounds.
+    """Groups decisions; rewarded decisions of one domain are rounds.
 
-    Target decisions are kept along as unlabeled contexts, in their order among the rounds.
+    Target decisions become unlabeled contexts, in their order among the rounds.
     """
 
     def __init__(
@@ -33,7 +33,6 @@ class Batches:
         self._columns = {arm: column for column, arm in enumerate(header.arms)}
 
     def of(self, decisions: Iterable[LoggedDecision]) -> Iterator[LoggedRounds]:
-        """All batches of a log."""
         for decision in decisions:
             if (batch := self.add(decision)) is not None:
                 yield batch
@@ -41,7 +40,7 @@ class Batches:
             yield batch
 
     def add(self, decision: LoggedDecision, reference: int | None = None) -> LoggedRounds | None:
-        """Take a decision in, found at `reference` (its number, unless given); a batch when full."""
+        """Add a decision at `reference` (default: its number); returns a batch when it is full."""
         self._count += 1
         if decision.domain is Domain.TARGET and self._domain is Domain.SOURCE:
             self._unlabeled.append((len(self._rounds), decision))
@@ -50,13 +49,13 @@ class Batches:
             self._references.append(self._count if reference is None else reference)
         else:
             self.passed_count += 1
-        # Contexts of the target are bounded as well: a batch may hold few rounds.
+        # Target contexts count as well, to bound memory: a batch may have few rounds.
         if len(self._rounds) + len(self._unlabeled) >= self._size:
             return self.rest()
         return None
 
     def rest(self) -> LoggedRounds | None:
-        """What has come in since the last batch."""
+        """The decisions since the last batch."""
         if not self._rounds and not self._unlabeled:
             return None
         made = self._batch(self._rounds, self._unlabeled)

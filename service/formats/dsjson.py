@@ -1,8 +1,8 @@
-"""Vowpal Wabbit's dsjson: one decision a line, costs are negative rewards.
+"""Vowpal Wabbit's dsjson: one decision per line, costs are negative rewards.
 
-Lines of other people have named features: these become hashed vectors an arm, and the line's own
-fields are kept in `extra`, from which it is written again. Lines of ours carry their vectors as
-arrays that VW reads as features, and under `daband` what dsjson has no place for.
+Named features of foreign lines are hashed into one vector per arm, and the line's own fields are kept in
+`extra`, from which it is written again. Our own lines have their vectors as arrays, which VW reads as
+features, and the fields that dsjson lacks under `daband`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from service.formats.records import (
 )
 
 OWN = "daband"
-# What a line says again and is made anew when it is written.
+# Fields of a line that are derived again when it is written.
 DERIVED = ("_label_cost", "_label_probability", "_label_Action", "_labelIndex", "EventId", "p")
 
 _encode = msgspec.json.Encoder().encode
@@ -33,14 +33,14 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
-    """A log from dsjson; lines that only observe rewards are no decisions and are passed over."""
+    """A log from dsjson; lines that only observe rewards are skipped."""
     first = file.readline()
     header = _header(first)
     return LogReader(header, _lines(first, file, header), skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
-    """Write a log; the number of its decisions."""
+    """Write a log; returns the number of decisions."""
     count = 0
     for decision in decisions:
         foreign = decision.extra.get("dsjson")
@@ -57,7 +57,7 @@ def _header(first: bytes) -> LogHeader:
         return foreign if own is None else msgspec.convert(own["header"], LogHeader)
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, msgspec.DecodeError):
-            return foreign  # reported with its number when the line is read
+            return foreign  # the error is reported when the line is read
         raise LogFormatError(f"line 1: {reason_of(error)}") from error
 
 
@@ -75,38 +75,38 @@ def _lines(first: bytes, rest: IO[bytes], header: LogHeader) -> Iterator[LoggedD
 
 def _read_line(line: bytes, number: int, header: LogHeader) -> LoggedDecision | BadLine | None:
     try:
-        told = _decode(line)
-        if "RewardValue" in told and "c" not in told:
+        fields = _decode(line)
+        if "RewardValue" in fields and "c" not in fields:
             return None
-        return checked(_own(told, header) if OWN in told else _foreign(told), header)
+        return checked(_own(fields, header) if OWN in fields else _foreign(fields), header)
     except (ValueError, KeyError, TypeError) as error:
         return BadLine(number, reason_of(error))
 
 
-def _foreign(told: dict[str, Any]) -> LoggedDecision:
-    context = told["c"]
-    if "_slots" in context or "_outcomes" in told or "_label_ca" in told:
-        raise ValueError("c: slots and continuous actions are not read")
+def _foreign(fields: dict[str, Any]) -> LoggedDecision:
+    context = fields["c"]
+    if "_slots" in context or "_outcomes" in fields or "_label_ca" in fields:
+        raise ValueError("c: slots and continuous actions are not supported")
     choices = context["_multi"]
     arms = _arm_names(choices)
-    if "_label_Action" not in told:
+    if "_label_Action" not in fields:
         raise ValueError("_label_Action: missing; the line has no chosen action")
-    chosen = told["_label_Action"] - 1
-    if not 0 <= chosen < len(arms) or told.get("_labelIndex", chosen) != chosen:
-        raise ValueError("_label_Action: is not one of the actions, or differs from _labelIndex")
-    if told.get("pdrop", 0) != 0:
+    chosen = fields["_label_Action"] - 1
+    if not 0 <= chosen < len(arms) or fields.get("_labelIndex", chosen) != chosen:
+        raise ValueError("_label_Action: not one of the actions, or different from _labelIndex")
+    if fields.get("pdrop", 0) != 0:
         raise ValueError("pdrop: logs that dropped events cannot be weighted")
-    cost = None if told.get("_skipLearn") else told.get("_label_cost")
+    cost = None if fields.get("_skipLearn") else fields.get("_label_cost")
     return LoggedDecision(
-        decision_id=told["EventId"],
+        decision_id=fields["EventId"],
         arms=arms,
         arm=arms[chosen],
-        propensity=told["_label_probability"],
-        probabilities=_in_arm_order(told, len(arms)),
+        propensity=fields["_label_probability"],
+        probabilities=_in_arm_order(fields, len(arms)),
         reward=None if cost is None else -cost,
         context=_hashed_contexts(context, choices, arms),
-        time=told.get("Timestamp"),
-        extra={"dsjson": {name: told[name] for name in told if name not in DERIVED}},
+        time=fields.get("Timestamp"),
+        extra={"dsjson": {name: fields[name] for name in fields if name not in DERIVED}},
     )
 
 
@@ -117,8 +117,8 @@ def _arm_names(choices: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(str(number) for number in range(1, len(choices) + 1))
 
 
-def _in_arm_order(told: dict[str, Any], count: int) -> tuple[float, ...] | None:
-    ranked, given = told.get("a"), told.get("p")
+def _in_arm_order(fields: dict[str, Any], count: int) -> tuple[float, ...] | None:
+    ranked, given = fields.get("a"), fields.get("p")
     if ranked is None or given is None:
         return None
     if sorted(ranked) != list(range(1, count + 1)) or len(given) != count:
@@ -135,14 +135,14 @@ def _hashed_contexts(
     shared = list(tokens(context))
     rows = []
     for arm, choice in zip(arms, choices, strict=True):
-        # One model serves all arms: what they share tells only together with the arm.
+        # All arms share one model, so shared features are crossed with the arm.
         crossed = [(f"{arm}&{name}", value) for name, value in shared]
         rows.append(hashed([*tokens(choice), *crossed]))
     return np.stack(rows).astype(CONTEXT_TYPE).tobytes()
 
 
 def _label(decision: LoggedDecision) -> dict[str, Any]:
-    """What every line begins with: what was chosen, how likely, and what it cost if that is known."""
+    """The first fields of every line: the chosen action, its probability, and its cost if known."""
     chosen = decision.arms.index(decision.arm)
     cost = {} if decision.reward is None else {"_label_cost": -decision.reward}
     return {
@@ -160,24 +160,24 @@ def _foreign_line(decision: LoggedDecision, kept: dict[str, Any]) -> dict[str, A
     return line
 
 
-def _own(told: dict[str, Any], header: LogHeader) -> LoggedDecision:
-    own, context = told[OWN], told["c"]
+def _own(fields: dict[str, Any], header: LogHeader) -> LoggedDecision:
+    own, context = fields[OWN], fields["c"]
     rows = (
         [each["context"] for each in context["_multi"]] if header.is_per_arm else context["context"]
     )
     arms = tuple(each["_tag"] for each in context["_multi"])
-    cost = told.get("_label_cost")
+    cost = fields.get("_label_cost")
     return LoggedDecision(
-        decision_id=told["EventId"],
+        decision_id=fields["EventId"],
         arms=arms,
-        arm=arms[told["_labelIndex"]],
-        propensity=told["_label_probability"],
-        probabilities=_in_arm_order(told, len(arms)),
+        arm=arms[fields["_labelIndex"]],
+        propensity=fields["_label_probability"],
+        probabilities=_in_arm_order(fields, len(arms)),
         reward=None if cost is None else -cost,
         context=packed(rows),
         domain=Domain(own["domain"]),
         policy_version=own["policy_version"],
-        time=told.get("Timestamp"),
+        time=fields.get("Timestamp"),
         segment=own["segment"],
         extra=own["extra"],
     )

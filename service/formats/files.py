@@ -1,4 +1,4 @@
-"""Log files by name: which format, gzip or not."""
+"""Log files: their format by name, with or without gzip."""
 
 import gzip
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ FORMATS: dict[str, ModuleType] = {
 
 @contextmanager
 def reading(path: Path, name: str | None = None, skip_bad: bool = False) -> Iterator[LogReader]:
-    """A log file, open; its format is the one named, or that of the file's name."""
+    """An open log file, in the named format or that of its file name."""
     module = FORMATS[name or format_of(path)]
     with _opened(path, "rb") as file:
         yield module.read(file, skip_bad)
@@ -29,7 +29,7 @@ def reading(path: Path, name: str | None = None, skip_bad: bool = False) -> Iter
 def write_log(
     path: Path, header: LogHeader, decisions: Iterable[LoggedDecision], name: str | None = None
 ) -> int:
-    """Write a log file; the number of its decisions."""
+    """Write a log file; returns the number of decisions."""
     module = FORMATS[name or format_of(path)]
     with _opened(path, "wb") as file:
         count: int = module.write(file, header, decisions)
@@ -37,15 +37,15 @@ def write_log(
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name tells."""
+    """The format of a file by its name."""
     suffix = Path(path.name.removesuffix(".gz")).suffix.removeprefix(".")
     if suffix not in FORMATS:
-        raise LogFormatError(f"{path.name}: the name ends in none of {', '.join(FORMATS)}")
+        raise LogFormatError(f"{path.name}: the name must end in one of {', '.join(FORMATS)}")
     return suffix
 
 
 def _opened(path: Path, mode: str) -> IO[bytes]:
     if path.suffix == ".gz":
-        # A fixed time stamp: equal logs are equal files.
+        # A fixed timestamp makes equal logs equal files.
         return cast("IO[bytes]", gzip.GzipFile(path, mode, mtime=0))
     return cast("IO[bytes]", path.open(mode))

@@ -1,4 +1,4 @@
-"""Named features of any kind as vectors of one length, by signed feature hashing."""
+"""Signed feature hashing of named features into vectors of fixed length."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ Token = tuple[str, float]
 
 
 def tokens(features: Any, path: str = "") -> Iterator[Token]:
-    """Every feature as (name, value): text counts 1 under its own name, keys with `_` are none."""
+    """Every feature as (name, value); text is a feature with value 1, keys with `_` are skipped."""
     if isinstance(features, Mapping):
         for name, value in features.items():
             if not name.startswith("_"):
@@ -32,10 +32,10 @@ def _is_number(value: Any) -> bool:
 
 
 def hashed(features: list[Token], size: int = SIZE) -> Floats:
-    """Σ ±value at each feature's place."""
+    """The vector of Σ ±value at each feature's hashed index."""
     vector = np.zeros(size)
     for name, value in features:
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-        place = int.from_bytes(digest, "big")
-        vector[(place >> 1) % size] += value if place & 1 else -value
+        hash_ = int.from_bytes(digest, "big")
+        vector[(hash_ >> 1) % size] += value if hash_ & 1 else -value
     return vector.astype(np.float32)

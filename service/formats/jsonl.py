@@ -1,4 +1,4 @@
-"""Our own JSON lines: a header line, then one decision a line.
+"""Our own JSON lines: a header line, then one decision per line.
 
 `docs/log.schema.json` is the JSON Schema of both kinds of line.
 """
@@ -26,7 +26,7 @@ CONTEXT_TYPE = np.dtype("<f4")
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A decision as it is written; `arms` is absent where all declared ones were eligible."""
+    """A decision as written; `arms` is absent if all declared arms were eligible."""
 
     decision_id: str
     time: str | None = None
@@ -52,12 +52,12 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     try:
         header = _header(file.readline())
     except msgspec.DecodeError as error:
-        raise LogFormatError(f"line 1: no header of a daband-log: {error}") from error
+        raise LogFormatError(f"line 1: not the header of a daband-log: {error}") from error
     return LogReader(header, _lines(file, header), skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
-    """Write a log; the number of its decisions."""
+    """Write a log; returns the number of decisions."""
     file.write(_encode(header) + b"\n")
     count = 0
     for decision in decisions:
@@ -108,12 +108,12 @@ def _written(decision: LoggedDecision, header: LogHeader) -> Line:
 
 
 def packed(numbers: Any) -> bytes:
-    """Nested lists of numbers as float32 bytes; ValueError where they are none, or not finite."""
+    """Nested lists of numbers as float32 bytes; ValueError if they are not finite numbers."""
     array = np.asarray(numbers)
     if array.dtype.kind not in "fiu":
         raise ValueError("context: not an array of numbers")
     with np.errstate(over="ignore"):
         single = array.astype(CONTEXT_TYPE)
     if not np.isfinite(single).all():
-        raise ValueError("context: holds NaN, infinity or a value beyond float32")
+        raise ValueError("context: contains NaN, infinity or a value beyond float32")
     return single.tobytes()

@@ -1,9 +1,9 @@
-"""Open Bandit Dataset csv: one shown item a row.
+"""Open Bandit Dataset csv: one shown item per row.
 
-The context of a row is its user's four hashed categories (8 places each), the user's affinity to
-every item and the position; the position is also the decision's segment. Cells are kept as text,
-so that a row is written again as it was. Logs that came from elsewhere are written with their
-context numbers as user features; the format has no place for arm names and probabilities.
+The context of a row is its user's four hashed categories (8 numbers each), the user's affinity to every
+item and the position, which is also the decision's segment. Cells are kept as text, so that a row is
+written again unchanged. Other logs are written with their contexts as user features, without arm names and
+probabilities, which the format does not have.
 """
 
 import codecs
@@ -29,18 +29,18 @@ from service.formats.records import (
 FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
 USER = "user_feature_"
 AFFINITY = "user-item_affinity_"
-PLACES = 8  # of one hashed category
+PLACES = 8  # length of one hashed category
 POSITIONS = 3
 
 
 class _Layout:
-    """Where the columns of a file are."""
+    """The column indexes of a file."""
 
     def __init__(self, names: list[str]) -> None:
         missing = [name for name in FIXED if name not in names]
         if missing or not any(name.startswith(AFFINITY) for name in names):
-            what = missing[0] or "the row number" if missing else f"{AFFINITY}0"
-            raise LogFormatError(f"line 1: column {what} is missing")
+            name = missing[0] or "the row number" if missing else f"{AFFINITY}0"
+            raise LogFormatError(f"line 1: column {name} is missing")
         self.names = names
         self.users = [i for i, name in enumerate(names) if name.startswith(USER)]
         self.affinities = [i for i, name in enumerate(names) if name.startswith(AFFINITY)]
@@ -89,9 +89,9 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
-    """Write a log; the number of its decisions."""
+    """Write a log; returns the number of decisions."""
     if header.is_per_arm:
-        raise LogFormatError("Open Bandit csv has no place for a context an arm")
+        raise LogFormatError("Open Bandit csv cannot represent per-arm contexts")
     writer = csv.writer(codecs.getwriter("utf-8")(file), lineterminator="\n")
     count = 0
     for decision in decisions:
@@ -131,7 +131,7 @@ def _names(header: LogHeader, is_kept: bool) -> list[str]:
 
 def _cells(decision: LoggedDecision, header: LogHeader, number: int) -> list[str]:
     if decision.reward is None:
-        raise LogFormatError("Open Bandit csv has no place for a decision without a reward")
+        raise LogFormatError("Open Bandit csv cannot represent a decision without a reward")
     item = header.arms.index(decision.arm)
     numbers = np.frombuffer(decision.context, CONTEXT_TYPE).tolist()
     values = (number, decision.time or "", item, 1, decision.reward, decision.propensity)

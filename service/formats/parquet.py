@@ -1,4 +1,4 @@
-"""Our own Parquet: one row a decision; the header is the schema's metadata under `daband`."""
+"""Our own Parquet: one row per decision; the header is in the schema's metadata under `daband`."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -21,7 +21,7 @@ from service.formats.records import (
     reason_of,
 )
 
-ROWS = 8192  # of a row group, and at most in memory
+ROWS = 8192  # of a row group; bounds memory
 KEY = b"daband"
 COLUMNS = pa.schema(
     [
@@ -42,20 +42,20 @@ COLUMNS = pa.schema(
 
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
-    """A log from Parquet; a row's number counts from 1."""
+    """A log from Parquet; rows are numbered from 1."""
     try:
         table = pq.ParquetFile(file)
     except (pa.ArrowException, OSError) as error:
-        raise LogFormatError(f"no Parquet file: {reason_of(error)}") from error
-    told = (table.schema_arrow.metadata or {}).get(KEY)
-    if told is None or not set(COLUMNS.names) <= set(table.schema_arrow.names):
-        raise LogFormatError("no daband log: its header or a column is missing")
-    header = msgspec.json.decode(told, type=LogHeader)
+        raise LogFormatError(f"not a Parquet file: {reason_of(error)}") from error
+    content = (table.schema_arrow.metadata or {}).get(KEY)
+    if content is None or not set(COLUMNS.names) <= set(table.schema_arrow.names):
+        raise LogFormatError("not a daband log: its header or a column is missing")
+    header = msgspec.json.decode(content, type=LogHeader)
     return LogReader(header, _rows(table, header), skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
-    """Write a log; the number of its decisions."""
+    """Write a log; returns the number of decisions."""
     schema = COLUMNS.with_metadata({KEY: msgspec.json.encode(header)})
     remaining, count = iter(decisions), 0
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:

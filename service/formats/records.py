@@ -1,5 +1,6 @@
-"""What every log format is read into and written from."""
+"""The records of all log formats."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +14,7 @@ Numbers = tuple[float, ...]
 
 
 class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daband-log"):
-    """What all decisions of a log share; `arms` is empty where any arms may come."""
+    """The header of a log; `arms` is empty if decisions may have any arms."""
 
     version: Literal[1] = 1
     arms: tuple[str, ...]
@@ -22,24 +23,20 @@ class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daba
 
     @property
     def is_per_arm(self) -> bool:
-        """Whether each arm has a context of its own."""
         return self.context_kind is ContextKind.PER_ARM
 
     @property
     def context_size(self) -> int:
         """How many numbers one context has."""
-        size = 1
-        for each in self.context_shape:
-            size *= each
-        return size
+        return math.prod(self.context_shape)
 
 
 class LoggedDecision(Struct, frozen=True, kw_only=True):
     """One decision with its reward, if it has one.
 
-    `arms` are the eligible ones; `probabilities` are in their order and absent where the log
-    kept only the chosen arm's `propensity`. `context` is float32, little-endian, row-major: one
-    context, or one for each arm in order. `extra` is what only a foreign format knows.
+    `arms` are the eligible arms; `probabilities` are in their order, and None if the log has only the
+    chosen arm's `propensity`. `context` is float32, little-endian, row-major: one context, or one for
+    each arm in order. `extra` holds fields of a foreign format.
     """
 
     decision_id: str
@@ -58,19 +55,19 @@ class LoggedDecision(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no decision: its number (1 is the first) and why."""
+    """A line that cannot be read: its number, from 1, and the reason."""
 
     number: int
     reason: str
 
 
 class LogFormatError(ValueError):
-    """The file, or one line of it, is not what its format says."""
+    """The file or one of its lines does not follow its format."""
 
 
 @dataclass
 class LogReader:
-    """A log being read: its header, then its decisions; bad lines stop it or are counted."""
+    """Reads a log: its header, then its decisions; bad lines are errors or are counted."""
 
     header: LogHeader
     lines: Iterable[LoggedDecision | BadLine]
@@ -91,11 +88,11 @@ class LogReader:
 
 
 def checked(decision: LoggedDecision, header: LogHeader) -> LoggedDecision:
-    """The decision if it can be used; a ValueError says why not."""
+    """The decision itself; raises ValueError if it is invalid."""
     if decision.arm not in decision.arms:
         raise ValueError("arm: the chosen arm is not among the eligible ones")
     if len(set(decision.arms)) != len(decision.arms):
-        raise ValueError("arms: an arm is named twice")
+        raise ValueError("arms: must be unique")
     if header.arms and not set(decision.arms) <= set(header.arms):
         raise ValueError("arms: an arm is not declared in the header")
     if not 0.0 < decision.propensity <= 1.0:
@@ -114,15 +111,15 @@ def _check_probabilities(decision: LoggedDecision) -> None:
     if given is None:
         return
     if len(given) != len(decision.arms):
-        raise ValueError("probabilities: one is needed for each eligible arm")
+        raise ValueError("probabilities: there must be one for each eligible arm")
     if not all(0.0 <= each <= 1.0 for each in given) or abs(sum(given) - 1.0) > 1e-3:
         raise ValueError("probabilities: must lie in [0, 1] and sum to 1")
 
 
 def reason_of(error: Exception) -> str:
-    """Why a line could not be read, in one line and without its content."""
+    """The reason why a line could not be read, in one line and without its content."""
     if isinstance(error, msgspec.DecodeError):
-        return f"no such JSON: {error}"
+        return f"invalid JSON: {error}"
     if isinstance(error, KeyError):
         return f"{error.args[0]}: missing"
     return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,12 +1,12 @@
-"""How many requests may be in flight at once, so that none waits long in a queue.
+"""Limits the number of requests in flight, so that none waits long in a queue.
 
-Little's law: requests in flight = requests answered a second × the time that each takes. When even
-the fastest request takes too long, for half a second on end, there is a queue. The limit is then cut
-to what would be answered in time. A burst or a few long requests do not do that: others are fast in
-between. While all is well the limit grows again, slowly.
+Little's law: requests in flight = requests per second × seconds per request. If even the fastest request
+takes too long for half a second, there is a queue. The limit is then cut to the number that would be
+answered in time. A burst or a few long requests do not cut it, because other requests stay fast. The limit
+grows again slowly while requests are fast.
 
-A request that waits for its caller to send the rest of its body is paused and does not count: slow
-callers keep nobody else out. Requests in excess are refused before any work is done for them.
+A request that waits for the rest of its body is paused and does not count, so that slow callers do not
+block others. Requests in excess are refused before any work is done for them.
 """
 
 import asyncio
@@ -26,27 +26,26 @@ from service.http.problems import problem_answer, send_answer
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
 
-UNMATCHED = "unmatched"  # the route of requests that no route was looked for, or found
+UNMATCHED = "unmatched"  # the route label of requests without a route
 ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
 
 INTERVAL_SECONDS = 0.1
-STANDING_INTERVALS = 5  # a disk may pause for some tenths of a second: that is no line
-# Few: on a machine that is starved, more would wait for longer than the database may take, and
-# whole batches of the event log would be given up again and again.
+STANDING_INTERVALS = 5  # a disk may pause for some tenths of a second without a queue
+# Small: on a starved machine more requests would exceed the database timeout again and again.
 FLOOR = 16
-GROWTH = 16  # an interval: from the floor to some hundreds in seconds
+GROWTH = 16  # per interval: from the floor to some hundreds in seconds
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Most requests in flight (and as many paused), and how long the fastest of them may take."""
+    """The maximum of requests in flight (and of paused ones), and the longest time of the fastest."""
 
     max_in_flight: int
     target_seconds: float
 
 
 class ConcurrencyLimit:
-    """Counts requests in and out; `is_open` says whether one more may come in."""
+    """Counts requests in flight; `is_open` says whether one more is allowed."""
 
     def __init__(self, limits: LoadLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = limits.max_in_flight
@@ -66,13 +65,13 @@ class ConcurrencyLimit:
         return self.in_flight < self.limit
 
     def enter(self) -> float:
-        """A request begins; its time of entry, to be given back when it ends."""
+        """Count a request that begins; returns its start time, which `leave` takes."""
         self.in_flight += 1
         self._peak = max(self._peak, self.in_flight)
         return self._clock()
 
     def leave(self, entered: float) -> float:
-        """A request that began at this time has ended; the seconds that it took."""
+        """Count a request that has ended; returns its duration in seconds."""
         now = self._clock()
         seconds = now - entered
         self.in_flight -= 1
@@ -84,21 +83,21 @@ class ConcurrencyLimit:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more are in flight than may be, for some were resumed."""
+        """Whether resumed requests exceed the limit."""
         return self.in_flight > self.limit
 
     @property
     def can_pause(self) -> bool:
-        """Whether one more request may be paused: what they hold of their bodies takes memory."""
+        """Whether one more request may be paused; paused requests hold partial bodies in memory."""
         return self.paused < self._most
 
     def pause(self) -> None:
-        """A request in flight begins to wait for its caller."""
+        """A request in flight starts to wait for its caller."""
         self.paused += 1
         self.in_flight -= 1
 
     def resume(self) -> float:
-        """Its caller has sent something: it is in flight again, whether there is room or not."""
+        """A paused request is in flight again, even beyond the limit."""
         self.paused -= 1
         return self.enter()
 
@@ -117,11 +116,11 @@ class ConcurrencyLimit:
             self.limit = min(self._most, self.limit + GROWTH)
 
 
-IN_FLIGHT = "in_flight"  # where a request's scope keeps it
+IN_FLIGHT = "in_flight"  # the key in a request's scope
 
 
 class InFlight:
-    """A request that is in flight from now until its end."""
+    """A request in flight, from its creation until `end`."""
 
     __slots__ = ("_limit", "_since")
 
@@ -135,7 +134,7 @@ class InFlight:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Meanwhile the request waits for its caller; its time is counted from then on."""
+        """Pause the request while it waits for its caller; its time restarts afterwards."""
         if not self._limit.can_pause:
             raise Overloaded
         self._limit.pause()
@@ -146,13 +145,13 @@ class InFlight:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether others took its place while it was paused."""
+        """Whether other requests took its place while it was paused."""
         return self._limit.is_exceeded
 
 
 @contextmanager
 def paused(scope: Mapping[str, Any]) -> Iterator[None]:
-    """Meanwhile the request of this scope waits for its caller, if it is counted at all."""
+    """Pause the request of this scope, if it is counted."""
     request: InFlight | None = scope.get(IN_FLIGHT)
     if request is None:
         yield
@@ -162,15 +161,15 @@ def paused(scope: Mapping[str, Any]) -> Iterator[None]:
 
 
 def is_crowded(scope: Mapping[str, Any]) -> bool:
-    """Whether others took the place of this scope's request while it was paused."""
+    """Whether other requests took the place of this scope's request while it was paused."""
     request: InFlight | None = scope.get(IN_FLIGHT)
     return request is not None and request.is_crowded
 
 
 class MetricsBuffer:
-    """Counts requests; how many are in flight is written once an event-loop tick.
+    """Counts requests; the number in flight is written once per event-loop tick.
 
-    With several workers a write goes to a shared file: two for each request would cost a tenth of a select.
+    With several workers each write goes to a shared file: two per request would cost a tenth of a select.
     """
 
     def __init__(self, metrics: Metrics, limit: ConcurrencyLimit) -> None:
@@ -179,7 +178,7 @@ class MetricsBuffer:
         self._is_due = False
 
     def add(self, route: str, method: str, status: int | None, seconds: float) -> None:
-        """A request is over that took so long; no status if it was not answered."""
+        """Count a finished request; `status` is None if it was not answered."""
         self._metrics.observe_request(route, method, status, seconds)
         self.write_soon()
 
@@ -195,7 +194,7 @@ class MetricsBuffer:
 
 
 class Shedding:
-    """Counts requests in and out, and answers 503 for those that would have to wait too long."""
+    """Counts requests in flight and answers 503 to those beyond the limit."""
 
     def __init__(
         self,
@@ -213,7 +212,7 @@ class Shedding:
         self._readiness = readiness
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on while there is room."""
+        """Pass a request on if there is room, else refuse it."""
         if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
             await self._app(scope, receive, send)
         elif self.has_room:
@@ -223,22 +222,22 @@ class Shedding:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more request may be at work."""
+        """Whether one more request may be in flight."""
         return self._limit.is_open
 
     def enter(self) -> float:
-        """Count a request in whose body is there; what is returned is for `leave`."""
+        """Count a request with a complete body; returns its start time for `leave`."""
         self._buffer.write_soon()
         return self._limit.enter()
 
     def leave(self, entered: float) -> float:
-        """Count it out; the seconds that it took."""
+        """Count its end; returns its duration in seconds."""
         return self._limit.leave(entered)
 
     def early_refusal(self, url: bytes, headers: Iterable[Header]) -> bytes | None:
-        """The answer to a request in excess as it is sent; none where there is room.
+        """The encoded answer to a request in excess; None if there is room.
 
-        A process that is about to stop answers the long way, which closes the connection.
+        A stopping process refuses through ASGI, which closes the connection.
         """
         if self.has_room or not self._readiness.is_ready:
             return None
@@ -265,8 +264,8 @@ class Shedding:
         await send_answer(replace(refusal, headers=named, closes=closes), send)
 
     def _refused(self, request_id: str) -> Answer:
-        """The answer to a request in excess, counted."""
+        """The answer to a request in excess, which is counted."""
         self._problems.inc()
-        # No time to look at a clock: it was next to nothing.
+        # Its duration is not measured: a refusal takes almost no time.
         self._buffer.add(UNMATCHED, "POST", Overloaded.status, 0.0)
         return problem_answer(Overloaded(), request_id)

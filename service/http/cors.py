@@ -1,9 +1,7 @@
-"""What browsers are told: security headers, and pages of other origins (CORS).
+"""Security headers and CORS: pages of other origins may call only if their origin is allowed.
 
-Pages of other origins are shut out unless their origin is on a list.
-
-A service that asks for no key would obey any page that its user's browser shows. Such pages
-cannot read an answer, but they could change something: those requests are refused here.
+Without keys, any page in a user's browser could send requests to the service. Such a page cannot read
+the answers, but it could change state, so its unsafe requests are refused here.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,7 +27,7 @@ EXPOSED = (
 
 
 class CrossOrigin:
-    """Answers browsers that ask for a page of another origin; all else passes untouched."""
+    """Handles requests with an `Origin` header; all others pass unchanged."""
 
     def __init__(
         self, app: ASGIApp, *, problems: Problems, allowed: Collection[str], is_unguarded: bool
@@ -40,7 +38,7 @@ class CrossOrigin:
         self._is_unguarded = is_unguarded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it for a browser."""
+        """Pass a request on, answer its preflight, or refuse it."""
         if scope["type"] != "http" or not _has_origin(scope["headers"]):
             await self._app(scope, receive, send)
             return
@@ -57,14 +55,14 @@ class CrossOrigin:
 
 
 def _has_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    for name, _ in headers:  # noqa: SIM110 - nearly all have none, and pay for this
+    for name, _ in headers:  # noqa: SIM110 - faster than any(), and every request pays for it
         if name == b"origin":
             return True
     return False
 
 
 def _is_foreign(headers: dict[bytes, bytes]) -> bool:
-    """Whether the page came from another place than the service itself; a proxy may add TLS."""
+    """Whether the page is from another host than the service; schemes may differ behind a TLS proxy."""
     authority = headers[b"origin"].partition(b"://")[2]
     return not authority or authority != headers.get(b"host")
 
@@ -83,13 +81,13 @@ def _sharing(send: Send, origin: str) -> Send:
 
 
 class SecurityHeaders:
-    """Adds them to each answer; what an answer says by itself stands."""
+    """Adds security headers to each answer, unless the answer sets them itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with a send that adds the headers."""
+        """Pass a request on with a `send` that adds the headers."""
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

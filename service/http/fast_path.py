@@ -94,11 +94,7 @@ class FastRoute(APIRoute):
 
 
 class FastRoutes:
-    """Calls fast routes without a search; all else is the app's.
-
-    What must be known of a request before its route is called, who sends it above all, is asked
-    here: `scope["route"]` is the route.
-    """
+    """Calls fast routes by their path; all other requests go to the app."""
 
     def __init__(self, app: ASGIApp, *, routes: Iterable[BaseRoute], problems: Problems) -> None:
         self._app = app
@@ -107,33 +103,22 @@ class FastRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass on."""
-        route = self.find(scope)
+        is_posted = scope["type"] == "http" and scope["method"] == "POST"
+        route = self.at(scope["path"]) if is_posted else None
         if route is None:
             await self._app(scope, receive, send)
             return
+        scope["route"] = route
         content = (await receive())["body"]  # whole: `Admission` has read it
-        await send_answer(await self.answer(route, scope, content), send)
-
-    def find(self, scope: Scope) -> FastRoute | None:
-        """The route that a request is for; none if it is not a hot one."""
-        is_posted = scope["type"] == "http" and scope["method"] == "POST"
-        return self.at(scope["path"]) if is_posted else None
+        try:
+            answer = await route.answer(scope, content)
+        except ServiceError as error:
+            answer = self._problems.answer(error)
+        await send_answer(answer, send)
 
     def at(self, path: str) -> FastRoute | None:
         """The route of posts to this path."""
         return self._routes.get(path)
-
-    async def answer(self, route: FastRoute, scope: Scope, content: bytes) -> Answer:
-        """What a route answers, problems included."""
-        scope["route"] = route
-        try:
-            return await route.answer(scope, content)
-        except ServiceError as error:
-            return self.refusal(error)
-
-    def refusal(self, error: ServiceError) -> Answer:
-        """What callers are told of an error."""
-        return self._problems.answer(error)
 
 
 def _query_reader(endpoint: Handler) -> Callable[[bytes], Mapping[str, Any]]:
@@ -226,7 +211,7 @@ class FastPath:
                     reply.answer(refusal)
                 else:
                     reply.wait(request["route"].answer(request, content))
-        except Exception as error:  # noqa: BLE001 - the last one who can answer
+        except Exception as error:  # noqa: BLE001 - nothing after this could answer
             reply.fail(error)
         finally:
             logs.leave(begun.token)  # the connection goes on with other requests
@@ -268,7 +253,7 @@ class _Reply:
             self._end(answer.status)
 
     def fail(self, error: Exception) -> None:
-        """Send what callers are told of an error."""
+        """Send the answer to a request that failed with this error."""
         self.answer(self._fast_path.requests.failure(error))
 
     def _take(self, future: asyncio.Future[Answer]) -> None:
@@ -281,7 +266,7 @@ class _Reply:
     async def _finish(self, work: Awaitable[Answer]) -> None:
         try:
             answer = await work
-        except Exception as error:  # noqa: BLE001 - the last one who can answer
+        except Exception as error:  # noqa: BLE001 - nothing after this could answer
             self.fail(error)
         except BaseException:
             self._end(None)

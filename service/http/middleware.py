@@ -1,6 +1,6 @@
-"""What every request passes, as plain ASGI: its id, time and span, then its key, then its body.
+"""The ASGI middleware of every request: first id, time and span, then the key, then the body.
 
-The key is checked before the body is read: a request without a good one costs next to nothing.
+The key is checked before the body is read, so that a request without a valid key costs almost nothing.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Begun(NamedTuple):
-    """A request that has begun: its id, what its log lines had before, when it came, its span."""
+    """A started request: its id, the token of its log context, its start time and its span."""
 
     request_id: str
     token: Token[Mapping[str, Any]]
@@ -49,7 +49,7 @@ class Begun(NamedTuple):
 
 
 class RequestScope:
-    """Gives a request its id and its span, times it, and answers for it when it crashes."""
+    """Gives a request its id and span, measures its time, and answers 500 if it crashes."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RequestScope:
         self._slow_seconds = slow_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with a send that notes what is answered."""
+        """Pass a request on with a `send` that records the status."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -83,7 +83,7 @@ class RequestScope:
             logs.leave(begun.token)
 
     def begin(self, headers: Iterable[Header]) -> Begun:
-        """Give a request its id, which all its log lines have until `logs.leave` of its token."""
+        """Start a request: its id is in all log lines until `logs.leave` of its token."""
         request_id = request_id_of(headers)
         span = tracing.begin_request(headers, request_id)
         if span is None:
@@ -93,7 +93,7 @@ class RequestScope:
         return Begun(request_id, token, time.perf_counter(), span)
 
     def end(self, begun: Begun, route: str, method: str, status: int | None) -> None:
-        """Note how a request was answered, none if it was not; called where its log lines are its own."""
+        """Record the end of a request in its own log context; `status` is None if it was not answered."""
         seconds = time.perf_counter() - begun.started
         self._buffer.add(route, method, status, seconds)
         if seconds > self._slow_seconds:
@@ -103,17 +103,17 @@ class RequestScope:
             tracing.end_request(begun.span, method, route, status or 500)
 
     def headers(self, begun: Begun) -> list[Header]:
-        """What every answer says of its request."""
+        """The headers that every answer gets."""
         identity = (b"x-request-id", begun.request_id.encode())
         return [identity, *([CLOSE] if self.is_last else ())]
 
     @property
     def is_last(self) -> bool:
-        """Whether an answer now is the last on its connection, so that callers find another process in time."""
+        """Whether answers close their connections, so that callers move to another process before the stop."""
         return not self._readiness.is_ready
 
     def failure(self, error: Exception) -> Answer:
-        """The answer to an error: a problem of ours, or a crash."""
+        """The answer to an error: a service error, or a crash."""
         if isinstance(error, ServiceError):
             return self._problems.answer(error)
         return self._problems.crash(error)
@@ -121,14 +121,14 @@ class RequestScope:
     async def _guarded(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         try:
             await self._app(scope, receive, answer)
-        except Exception as error:  # noqa: BLE001 - the last one who can answer
+        except Exception as error:  # noqa: BLE001 - the last place that can answer
             failure = self.failure(error)
             if answer.status is None:
                 await send_answer(failure, answer)
 
 
 class _Answer:
-    """A `send` that remembers the status and adds our headers."""
+    """A `send` that records the status and adds our headers."""
 
     def __init__(self, send: Send, requests: RequestScope, begun: Begun) -> None:
         self.status: int | None = None
@@ -145,40 +145,39 @@ class _Answer:
 
 
 class Keys(Protocol):
-    """Knows whose a key is."""
+    """Finds the caller of a key."""
 
     def caller(self, key: str) -> Caller:
-        """The caller that has this key; `KeyRefused` or `RateLimited`."""
+        """The caller with this key; raises `KeyRefused` or `RateLimited`."""
 
 
 class Guard(Protocol):
-    """Decides who comes in."""
+    """Decides which requests are admitted."""
 
     def admit(self, scope: Scope) -> Answer | None:
-        """What to refuse a request with; none when it may pass, with its caller noted."""
+        """The refusal of a request; None if it may pass, with its caller in the scope."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
 
 
 class Unguarded:
-    """Lets everybody in, as the unnamed tenant: for a service that only its own machine reaches."""
+    """Admits every request as the unnamed tenant, for a service on a loopback address."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         self.admit(scope)
         await self._app(scope, receive, send)
 
     def admit(self, scope: Scope) -> None:
-        """Note who it is, as far as one knows."""
+        """Set the caller to the unnamed tenant."""
         scope["caller"] = EVERYONE
 
 
 class Authorising:
-    """Lets in who has a key that the route allows; a route without an entry in the table is shut."""
+    """Admits requests with a key that the route allows; a route without an access entry is refused."""
 
     def __init__(
         self, app: ASGIApp, *, problems: Problems, keys: Keys, is_metrics_open: bool = False
@@ -196,7 +195,7 @@ class Authorising:
             await self._app(scope, receive, send)
 
     def admit(self, scope: Scope) -> Answer | None:
-        """What to refuse it with; none when it may pass, with its caller noted."""
+        """The refusal of a request; None if it may pass, with its caller in the scope."""
         methods = declared(scope["path"])
         access = (methods or {}).get("GET" if scope["method"] == "HEAD" else scope["method"])
         if access is Access.OPEN or scope["path"] in self._open:
@@ -204,7 +203,7 @@ class Authorising:
             return None
         try:
             scope["caller"] = caller = self._keys.caller(_key(scope["headers"]))
-            logs.enter(key_id=caller.key_id)  # taken back with the request's own fields
+            logs.enter(key_id=caller.key_id)  # removed together with the request's own fields
             if access is not None:
                 _check(access, caller)
         except ServiceError as error:
@@ -217,9 +216,9 @@ class Authorising:
 
     def _refused(self, error: ServiceError, method: str) -> Answer:
         answer = self._problems.answer(error)
-        is_stranger = isinstance(error, KeyRequired | KeyRefused)
-        # What else a stranger sends is not wanted.
-        return replace(answer, closes=is_stranger and method not in WITHOUT_BODY)
+        has_no_key = isinstance(error, KeyRequired | KeyRefused)
+        # The unread body of an unknown caller is not worth reading.
+        return replace(answer, closes=has_no_key and method not in WITHOUT_BODY)
 
 
 def _check(access: Access, caller: Caller) -> None:
@@ -239,7 +238,7 @@ def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may cost before it is refused."""
+    """Limits on the size and arrival time of a body."""
 
     max_body_bytes: int
     body_timeout_seconds: float
@@ -250,17 +249,16 @@ class Limits:
         return _length(declared) <= self.max_body_bytes
 
     def check_size(self, size: int, *, is_upload: bool) -> None:
-        """Raise `PayloadTooLarge` for a body of so many bytes, declared or read so far."""
+        """Raise `PayloadTooLarge` for a body of this size, declared or read so far."""
         limit = self.max_upload_bytes if is_upload else self.max_body_bytes
         if size > limit:
             raise PayloadTooLarge(max_bytes=limit)
 
 
 class Admission:
-    """Refuses what is too much or cannot be read, before any work is done for it.
+    """Refuses bodies that are too large, too slow or compressed, before any work is done for them.
 
-    Bodies are read here, whole: a handler never sees half of one. Uploads alone are read by their
-    handler, which keeps them out of memory.
+    Bodies are read here completely, except uploads, which their handler streams.
     """
 
     def __init__(self, app: ASGIApp, *, problems: Problems, limits: Limits) -> None:
@@ -269,7 +267,7 @@ class Admission:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its body read."""
+        """Pass a request on with its complete body."""
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
             await self._app(scope, receive, send)
             return
@@ -293,7 +291,7 @@ class Admission:
                 await self._app(scope, _once(body, receive), send)
 
     def _patient(self, scope: Scope, receive: Receive) -> Receive:
-        """A `receive` for a handler that reads a long body by itself: each piece is waited for."""
+        """A `receive` for a handler that streams a body, with a timeout for each piece."""
         size = 0
 
         async def receive_next() -> Message:
@@ -312,13 +310,13 @@ class Admission:
             if name == b"content-length":
                 self._limits.check_size(_length(value), is_upload=is_streamed)
             if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-                raise UnsupportedMediaType("Bodies are read as they are, without compression.")
+                raise UnsupportedMediaType("Compressed bodies are not supported.")
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body; none when the caller has gone away before its end."""
+        """The body; None if the caller disconnected before its end."""
         reading = asyncio.create_task(self._pieces(receive))
         try:
-            await asyncio.sleep(0)  # what is there is read in this tick
+            await asyncio.sleep(0)  # a body that has already arrived is read in this tick
             if reading.done():
                 return reading.result()
             with paused(scope):
@@ -340,12 +338,12 @@ class Admission:
 
 
 async def _send_last(answer: Answer, send: Send) -> None:
-    """Send an answer and close the connection: the rest of the body is not wanted."""
+    """Send an answer and close the connection, without reading the rest of the body."""
     await send_answer(replace(answer, closes=True), send)
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body, then what comes after it."""
+    """A `receive` that returns the body, then the messages after it."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_next() -> Message:
@@ -355,5 +353,5 @@ def _once(body: bytes, receive: Receive) -> Receive:
 
 
 def _length(value: bytes) -> int:
-    # Twenty digits are more than enough to be too much.
+    # Twenty digits already exceed every limit.
     return int(value[:20]) if value.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Every error as RFC 9457 `application/problem+json`, in one shape, never with the input."""
+"""Every error as RFC 9457 `application/problem+json`, in one shape, without the caller's values."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def problem_answer(error: ServiceError, request_id: str | None) -> Answer:
-    """The answer to a problem of ours."""
+    """The answer to a service error."""
     headers = dict(error.headers)
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
@@ -38,14 +38,14 @@ def problem_answer(error: ServiceError, request_id: str | None) -> Answer:
 def plain_answer(
     status: int, request_id: str | None, headers: Mapping[str, str] | None = None
 ) -> Answer:
-    """The answer to a plain HTTP error, whose status says it all."""
+    """The answer to a plain HTTP error."""
     return _answer(plain_problem(status), status, headers or {}, request_id)
 
 
 def _answer(
     problem: dict[str, Any], status: int, headers: Mapping[str, str], request_id: str | None
 ) -> Answer:
-    """The one writer of problems."""
+    """The only place where problems are encoded."""
     if request_id is not None:
         problem |= occurrence(request_id)
     content = json.dumps(problem, ensure_ascii=False).encode()
@@ -68,20 +68,20 @@ def response_of(answer: Answer) -> Response:
 
 
 class Problems:
-    """Turns errors into answers and counts them."""
+    """Converts errors to answers and counts them."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         metrics.expect_problems(problem_types())
 
     def install(self, app: FastAPI) -> None:
-        """Answer everything that a handler or the router raises, short of a crash."""
+        """Handle all errors of handlers and of the router, except crashes."""
         app.add_exception_handler(ServiceError, self._service_error)
         app.add_exception_handler(HTTPException, self._http_error)
         app.add_exception_handler(RequestValidationError, self._validation_error)
 
     def answer(self, error: ServiceError) -> Answer:
-        """The answer to a problem of ours."""
+        """The answer to a service error."""
         self._metrics.problems.labels(error.slug).inc()
         return problem_answer(error, _request_id())
 
@@ -90,7 +90,7 @@ class Problems:
         return plain_answer(status, _request_id(), headers)
 
     def crash(self, error: Exception) -> Answer:
-        """The answer to a bug: the request's id and nothing else, all else is in the log."""
+        """The answer to a bug, with the request's id only; the details are in the log."""
         details = {"action": "request_failed"}
         log.error("a request failed", extra=details, exc_info=error)
         return self.answer(ServiceError())
@@ -110,7 +110,7 @@ class Problems:
 
 
 def refused_parameters(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
-    """What pydantic says of parameters, as a problem of ours; `loc` begins with their names."""
+    """Pydantic's errors of parameters as one problem; `loc` starts with their names."""
     places = [
         {"detail": f"{_rule(each)}.", "pointer": "#/" + "/".join(map(str, each["loc"]))}
         for each in errors
@@ -119,7 +119,7 @@ def refused_parameters(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
 
 
 def _rule(error: Mapping[str, Any]) -> str:
-    """What was expected; pydantic's messages quote the input only for values that fail a function."""
+    """The violated rule; pydantic quotes the input only in messages of type `value_error`."""
     return str(error["msg"]) if error["type"] != "value_error" else "Not a valid value"
 
 

@@ -1,10 +1,10 @@
-"""The server's side of a connection, between the sockets and the app.
+"""The HTTP protocol of a connection, between the sockets and the app.
 
-It extends uvicorn's protocol: request heads have one deadline, requests in excess are refused before
-any work is done for them, and plain requests to fast routes go to the fast path without ASGI.
+It extends uvicorn's protocol: request heads have a deadline, requests in excess are refused before any
+work is done for them, and plain requests to fast routes go to the fast path without ASGI.
 
-Answers are sent in the order of their requests, one each. What cannot be read as a request is refused
-after them, as a problem in our shape, and the connection is closed so that the client can read it.
+Each request gets one answer, in order. An unreadable request is refused after them with a problem body,
+and the connection is closed in stages so that the client can read it.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from service.http.rfc9112 import (
 )
 
 Headers = Iterable[Header]
-# The answer to a request in excess (URL, headers), without uvicorn's headers; none if there is room.
+# The answer to a request in excess (URL, headers), without uvicorn's headers; None if there is room.
 Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 BLANKS = b" \t"
@@ -47,7 +47,7 @@ def guarded_protocol(
     fast_path: FastPath | None = None,
     close_limits: CloseLimits | None = None,
 ) -> type[asyncio.Protocol]:
-    """The protocol's class for a server that waits so long for headers and refuses what is too much."""
+    """The protocol class for a server with this header timeout and this rule for excess requests."""
 
     class Protocol(_Guarded):
         _header_seconds = header_seconds
@@ -59,7 +59,7 @@ def guarded_protocol(
 
 
 class _NoEvent:
-    """Stands for the event of a cycle where no coroutine waits for it."""
+    """Replaces the event of a cycle that no coroutine waits for."""
 
     def set(self) -> None:
         """Do nothing."""
@@ -68,7 +68,7 @@ class _NoEvent:
 class _Exchange:
     """A connection's requests on the fast path, one after the other.
 
-    It is the protocol's `cycle` meanwhile, and has the attributes that uvicorn reads of one.
+    It takes the place of the protocol's `cycle` and has the attributes that uvicorn reads.
     """
 
     __slots__ = ("disconnected", "keep_alive", "protocol", "response_complete")
@@ -81,7 +81,7 @@ class _Exchange:
         self.response_complete = True
 
     def answer(self, status: int, head: bytes, body: bytes, *, is_last: bool) -> None:
-        """Send the answer, unless it was sent before or the connection is lost."""
+        """Send the answer, unless one was already sent or the connection is lost."""
         protocol, is_answered = self.protocol, self.response_complete
         self.response_complete = True
         if protocol is None or is_answered:
@@ -95,8 +95,8 @@ class _Exchange:
         protocol.on_response_complete()
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it as uvicorn runs requests."""
-        assert self.protocol is not None, "it was there a moment ago"  # noqa: S101
+        """Run a coroutine as uvicorn runs requests."""
+        assert self.protocol is not None  # noqa: S101 - the connection cannot be lost in between
         tasks = self.protocol.tasks
         task = self.protocol.loop.create_task(work)
         task.add_done_callback(tasks.discard)
@@ -110,16 +110,16 @@ class _Guarded(HttpToolsProtocol):
     _excess: Excess
     _close_limits: CloseLimits
     _fast_path: FastPath | None = None
-    _deadline: TimerHandle | None = None  # of the head that is being read
+    _deadline: TimerHandle | None = None  # for the request head that is being read
     _is_in_head = False
-    _head_bytes = 0  # that came since the segment in which the head began
+    _head_bytes = 0  # received since the segment in which the request head began
     _is_in_body = False
     _due_answers = 0  # of requests that were handed over
-    _refusal: bytes | None = None  # sent at the end of the request that it answers
+    _refusal: bytes | None = None  # sent when the refused request has been read
     _fast: FastRequest | None = None  # handed over when its body is complete
-    _content = b""  # of its body
-    _exchange: _Exchange | None = None  # since the first request on the fast path
-    _failure: HTTPStatus | None = None  # why nothing more is read; sent after all answers
+    _content = b""  # the body of `_fast` so far
+    _exchange: _Exchange | None = None  # made for the first request on the fast path
+    _failure: HTTPStatus | None = None  # why reading stopped; sent after all due answers
     _idle_since = 0.0
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
@@ -133,7 +133,7 @@ class _Guarded(HttpToolsProtocol):
         self.transport.note_lost()
         super().connection_lost(exc)
         if self._exchange is not None:
-            self._exchange.protocol = None  # which refers to it
+            self._exchange.protocol = None  # breaks a reference cycle
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -144,21 +144,21 @@ class _Guarded(HttpToolsProtocol):
         self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
         self._feed(data)
         if self._fast is not None:
-            self._take_slow_path()  # its body comes in parts
+            self._take_slow_path()  # its body arrives in parts
         elif self._is_in_head and self._head_bytes > MAX_HEAD_BYTES:
             self._fail(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        # What comes in one piece, as nearly all does, needs no timer.
+        # Nearly all requests arrive in one piece and need no timer.
         is_awaited = self._is_in_head or self._refusal is not None
         if is_awaited and self._deadline is None:
             self._begin_deadline()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what was asked in full: the client may only have closed its sending side."""
+        """Answer complete requests: the client may have closed only its sending side."""
         self.transport.note_eof()
         if self._is_in_head or self._is_in_body:
             self._fail(HTTPStatus.BAD_REQUEST)
         if self._failure is None and self._is_answering():
-            self.cycle.keep_alive = False  # its answer is the last
+            self.cycle.keep_alive = False  # no more requests can follow
         return self._is_answering()
 
     def shutdown(self) -> None:
@@ -182,7 +182,7 @@ class _Guarded(HttpToolsProtocol):
             self._fail(HTTPStatus.BAD_REQUEST)
 
     def _parse_until_upgrade(self, data: bytes | memoryview) -> memoryview | None:
-        """What follows the first head that asks for another protocol; none if there is none."""
+        """The bytes after the first request head with an Upgrade; None if there is none."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -190,7 +190,7 @@ class _Guarded(HttpToolsProtocol):
         return None
 
     def _parse_without_upgrade(self) -> None:
-        """Read the head again that asks for another protocol: the parser would not read its body."""
+        """Parse the request head again without its Upgrade: the parser would not read its body."""
         version = self.parser.get_http_version()
         head = head_without_upgrade(self.parser.get_method(), self.url, version, self.headers)
         self.parser = httptools.HttpRequestParser(self)
@@ -200,12 +200,12 @@ class _Guarded(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         # uvicorn makes a scope here; the slow path does so later.
         if self.transport.is_closing():
-            raise BadHead(HTTPStatus.BAD_REQUEST)  # it would not be answered: do not begin it
+            raise BadHead(HTTPStatus.BAD_REQUEST)  # it could not be answered
         self._is_in_head = True
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # A trailer comes after the body, and must not change the request that was checked.
+        # A trailer comes after the body and must not change the validated request.
         if self._is_in_head:
             self.headers.append((name.lower(), value.rstrip(BLANKS)))
 
@@ -213,14 +213,14 @@ class _Guarded(HttpToolsProtocol):
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise BadHead(HTTPStatus.NOT_IMPLEMENTED)
-            return  # it is read again without the upgrade
+            return  # it is parsed again without the Upgrade
         version = self.parser.get_http_version()
         check_target(self.url)
         fields = checked_fields(version, self.headers)
         self.expect_100_continue = expects_continue(version, fields)
         self._is_in_head, self._is_in_body = False, True
         self._end_deadline()
-        # A request behind another, or one that needs more than an answer, is refused by the app.
+        # The app refuses pipelined requests and those that expect 100 Continue.
         if not self._is_answering() and not self.expect_100_continue:
             self._refusal = self._excess(self.url, self.headers)
             if self._refusal is None and version == "1.1":
@@ -248,9 +248,9 @@ class _Guarded(HttpToolsProtocol):
             super().on_message_complete()
 
     def _for_fast_path(self) -> FastRequest | None:
-        """The request for the fast path, none if it must take the slow one.
+        """The request for the fast path; None if it must take the slow path.
 
-        The last request of a connection, and a client that is slow to read, take the slow path.
+        The last request of a connection and requests of slowly reading clients take the slow path.
         """
         can_write = not (self.flow.write_paused or self.flow.read_paused)
         if self._fast_path is None or not can_write or not self.parser.should_keep_alive():
@@ -268,7 +268,7 @@ class _Guarded(HttpToolsProtocol):
         self._fast_path.take(request, content, self._exchange)
 
     def _take_slow_path(self) -> None:
-        """Begin the request as uvicorn does, with what has come of it."""
+        """Start the request as uvicorn does, with the part of its body that has arrived."""
         url, headers, is_expected = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, is_expected
@@ -290,7 +290,7 @@ class _Guarded(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         # uvicorn makes a timer for each answer and cancels it for each request. Here a connection has
-        # one, which looks at how long it has been idle when it goes off.
+        # one timer, which checks the idle time when it fires.
         self.server_state.total_requests += 1
         self._due_answers -= 1
         if self.transport.is_closing():
@@ -310,7 +310,7 @@ class _Guarded(HttpToolsProtocol):
         self.timeout_keep_alive_task = None
         is_asking = self._is_in_head or self._refusal is not None
         if is_asking or self._is_answering() or self.transport.is_closing():
-            return  # the next answer brings another timer
+            return  # the next answer starts another timer
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._watch(left)
@@ -322,8 +322,8 @@ class _Guarded(HttpToolsProtocol):
         self.timeout_keep_alive_task = later
 
     def default_headers(self) -> bytes:
-        """The server's own, encoded."""
-        headers = self.server_state.default_headers  # made anew every second
+        """The server's own headers, encoded."""
+        headers = self.server_state.default_headers  # replaced every second
         if _Guarded._encoded_headers[0] is not headers:
             _Guarded._encoded_headers = headers, encoded(headers)
         return _Guarded._encoded_headers[1]
@@ -343,13 +343,13 @@ class _Guarded(HttpToolsProtocol):
         elif self._is_in_head:
             self._fail(HTTPStatus.REQUEST_TIMEOUT)
         else:
-            self.transport.close_at_once()  # nothing was asked, or what is refused does not end
+            self.transport.close_at_once()  # no request came, or a refused one does not end
 
     def _is_answering(self) -> bool:
         return self._due_answers > 0 and not self.transport.is_closing()
 
     def _fail(self, status: HTTPStatus) -> None:
-        """Read no more: refuse what cannot be read as a request, after the answers that are due."""
+        """Stop reading, and refuse the unreadable request after the due answers."""
         if self.transport.is_closing():
             return
         if self._has_answer_after_drop():
@@ -361,7 +361,7 @@ class _Guarded(HttpToolsProtocol):
             self._send_failure(status)
 
     def _has_answer_after_drop(self) -> bool:
-        """Drop the request that was being read; whether its answer had begun."""
+        """Drop the request that was being read; returns whether its answer had begun."""
         is_begun = self._is_in_body and self._fast is None and self._refusal is None
         self._is_in_head = self._is_in_body = False
         self._fast = self._refusal = None
@@ -378,7 +378,7 @@ class _Guarded(HttpToolsProtocol):
         return dropped.response_started
 
     def _send_failure(self, status: HTTPStatus) -> None:
-        request_id = request_id_of(())  # what was sent cannot be read
+        request_id = request_id_of(())  # the caller's id cannot be read
         answer = plain_answer(status.value, request_id)
         head = answer.head(request_id) + b"connection: close\r\n\r\n"
         whole = (STATUS_LINE[status.value], self.default_headers(), head, answer.body)

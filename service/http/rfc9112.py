@@ -1,7 +1,7 @@
-"""Rules of HTTP/1.1 (RFC 9112) that parser and server leave to us: request heads, and closing a connection.
+"""Rules of HTTP/1.1 (RFC 9112) that parser and server leave open: request heads, and closing a connection.
 
-A socket that is closed while its peer still sends is reset, and the peer may lose what it has not read
-yet. So the server stops sending, goes on reading for a while, and only then closes (section 9.6).
+Closing a socket while the peer still sends resets it, and the peer may lose unread answers. So the server
+stops sending, goes on reading for a while, and only then closes (section 9.6).
 """
 
 import asyncio
@@ -16,12 +16,12 @@ import httptools
 Header = tuple[bytes, bytes]
 VERSIONS = frozenset({"1.0", "1.1"})
 ONCE = frozenset({b"host", b"transfer-encoding"})
-# uri-host [ ":" port ] of RFC 3986; empty where the target has no authority.
+# uri-host [ ":" port ] of RFC 3986; empty if the target has no authority.
 HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%~_-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 
 
-class BadHead(Exception):  # noqa: N818 - it says what is wrong
-    """A request head that is refused with a status, after which the connection is closed."""
+class BadHead(Exception):  # noqa: N818 - named after its cause
+    """An invalid request head: it is refused with a status, and the connection is closed."""
 
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
@@ -29,7 +29,7 @@ class BadHead(Exception):  # noqa: N818 - it says what is wrong
 
 
 def checked_fields(version: str, headers: Sequence[Header]) -> dict[bytes, bytes]:
-    """The headers by name; raises `BadHead` unless version, Host and coding are as RFC 9112 asks."""
+    """The headers by name; raises `BadHead` for a version, Host or coding against RFC 9112."""
     if version not in VERSIONS:
         raise BadHead(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
     fields = dict(headers)
@@ -45,9 +45,9 @@ def checked_fields(version: str, headers: Sequence[Header]) -> dict[bytes, bytes
 
 
 def check_target(url: bytes) -> None:
-    """Raise `BadHead` for a target that an app cannot be asked for."""
+    """Raise `BadHead` for a request target without a path."""
     if url.startswith(b"/"):
-        return  # the parser has read it as a path
+        return
     try:
         path = httptools.parse_url(url).path
     except httptools.HttpParserInvalidURLError:
@@ -57,14 +57,14 @@ def check_target(url: bytes) -> None:
 
 
 def expects_continue(version: str, fields: Mapping[bytes, bytes]) -> bool:
-    """Whether the client waits for `100 Continue`; one that speaks HTTP/1.0 never does."""
+    """Whether the client waits for `100 Continue`; HTTP/1.0 clients never do."""
     return fields.get(b"expect", b"").lower() == b"100-continue" and version == "1.1"
 
 
 def head_without_upgrade(
     method: bytes, url: bytes, version: str, headers: Sequence[Header]
 ) -> bytes:
-    """The same head as bytes, without its Upgrade header."""
+    """The request head as bytes, without its Upgrade header."""
     lines = [b"%b %b HTTP/%b" % (method, url, version.encode())]
     lines += [b"%b: %b" % each for each in headers if each[0] != b"upgrade"]
     return b"\r\n".join([*lines, b"", b""])
@@ -76,14 +76,14 @@ def _repeated(headers: Sequence[Header]) -> list[bytes]:
 
 
 class CloseLimits(NamedTuple):
-    """How long, and how many bytes, a connection is read after its last answer."""
+    """Limits on the time and bytes that a connection is read after its last answer."""
 
     seconds: float = 5.0
     max_bytes: int = 64 << 20
 
 
 class StagedTransport(asyncio.Transport):
-    """A transport that is closed in stages: answer, half-close, discard, close."""
+    """A transport that closes in stages: answer, half-close, discard, close."""
 
     def __init__(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, limits: CloseLimits
@@ -97,7 +97,7 @@ class StagedTransport(asyncio.Transport):
         self._has_eof = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send this, unless the connection is being closed."""
+        """Send data, unless the connection is being closed."""
         if not self._is_half_closed:
             self._transport.write(data)
 
@@ -106,7 +106,7 @@ class StagedTransport(asyncio.Transport):
         return self._is_half_closed or self._transport.is_closing()
 
     def close(self) -> None:
-        """Send what was written, then read and discard what the client still sends, then close."""
+        """Send all written data, then discard what the client still sends, then close."""
         if self.is_closing():
             return
         if self._has_eof:
@@ -118,18 +118,18 @@ class StagedTransport(asyncio.Transport):
         self._timer = self._loop.call_later(self._seconds, self.close_at_once)
 
     def close_at_once(self) -> None:
-        """Send what was written and close, whatever the client still sends."""
+        """Send all written data and close without reading further."""
         self._stop_timer()
         self._transport.close()
 
     def discard(self, size: int) -> None:
-        """Count bytes that came after the last answer; close when they are too many."""
+        """Count bytes received after the last answer; close if there are too many."""
         self._bytes_left -= size
         if self._bytes_left < 0:
             self.close_at_once()
 
     def note_eof(self) -> None:
-        """The client sends no more, so there is nothing left to discard."""
+        """The client has closed its sending side, so there is nothing left to discard."""
         self._has_eof = True
 
     def note_lost(self) -> None:
@@ -137,16 +137,15 @@ class StagedTransport(asyncio.Transport):
         self._stop_timer()
 
     def pause_reading(self) -> None:
-        """Read nothing for now; the discarding stage always reads."""
+        """Pause reading, except in the discarding stage."""
         if not self._is_half_closed:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         self._transport.resume_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the transport knows of its socket."""
+        """Information about the transport's socket."""
         return self._transport.get_extra_info(name, default)
 
     def _stop_timer(self) -> None:

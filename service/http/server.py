@@ -1,8 +1,8 @@
-"""Running the server: one process or several, and an end in order.
+"""Runs the server and shuts it down gracefully.
 
-On SIGTERM or Ctrl-C the process stops being ready, goes on serving for a moment so that
-balancers notice, stops listening, finishes the requests at work, writes what is accepted, and
-exits with 0. A second Ctrl-C ends it at once.
+On SIGTERM or Ctrl-C the process stops being ready and goes on serving for a moment, so that load balancers
+notice. Then it stops listening, finishes the requests in flight, writes accepted events and exits with 0.
+A second Ctrl-C ends it at once.
 """
 
 import asyncio
@@ -19,34 +19,34 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
-from service.ops.process_tuning import keep_large_blocks, leave_the_past_alone, share_arenas
+from service.ops.process_tuning import freeze_gc, keep_large_blocks, share_arenas
 from service.ops.supervisor import Readiness
 
-BACKLOG = 65_535  # the system has its own limit; who finds no room comes again after a second
+BACKLOG = 65_535  # the system may limit it further; refused connections retry after a second
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LAST_CALL_SECONDS = 0.1
-# Python's own 5 ms would be added to a request at every hand-over between the loop and the
-# database's thread while another thread folds or publishes; a hand-over itself takes microseconds.
+# With Python's default of 5 ms, every switch between the event loop and the database thread would wait
+# that long while another thread folds or publishes.
 SWITCH_SECONDS = 0.0005
 
 log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on; OSError when the address is not to be had."""
+    """A listening socket; OSError if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where callers find the service."""
+    """The service's URL."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Seconds: a connection's without a request, a request's when the server stops, before it stops."""
+    """Timeouts: of an idle connection, of requests at shutdown, and before shutdown begins."""
 
     keep_alive_seconds: int
     drain_seconds: float
@@ -54,7 +54,7 @@ class ServerOptions:
 
 
 def tune_process() -> None:
-    """Before anything else is done in a process that serves."""
+    """Tune a serving process; called before anything else."""
     sys.setswitchinterval(SWITCH_SECONDS)
     share_arenas()
     keep_large_blocks()
@@ -74,7 +74,7 @@ def server_config(
         access_log=False,
         log_config=None,
         server_header=False,
-        proxy_headers=False,  # nothing asks where a caller is
+        proxy_headers=False,  # no code uses the caller's address
         backlog=BACKLOG,
         timeout_keep_alive=options.keep_alive_seconds,
         timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
@@ -98,22 +98,22 @@ class DrainingServer(uvicorn.Server):
         readiness.on_failure = self.drain
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then log and report it."""
         await super().startup(sockets)
         if self.started:
-            leave_the_past_alone()
+            freeze_gc()
             log.info("started", extra={"action": "service_started", "process_id": os.getpid()})
             self._on_started()
             self._follow_parent()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening without turning anyone away who is connected already."""
-        await self._hear_the_last(sockets or [])
+        """Stop listening without resetting connections that are already established."""
+        await self._accept_remaining(sockets or [])
         await super().shutdown(sockets)
 
-    async def _hear_the_last(self, listeners: list[socket.socket]) -> None:
-        # Connections that the kernel has made and nobody has accepted are reset when a listening
-        # socket is closed. A copy keeps it open while the loop lets go of its own.
+    async def _accept_remaining(self, listeners: list[socket.socket]) -> None:
+        # Closing a listening socket resets the connections that the kernel has established but nothing
+        # has accepted. A duplicate keeps the socket open while the event loop closes its own.
         kept = [listener.dup() for listener in listeners]
         for server in self.servers:
             server.close()
@@ -124,7 +124,7 @@ class DrainingServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         for connection in late:
             await loop.connect_accepted_socket(self._protocol, connection)
-        await asyncio.sleep(LAST_CALL_SECONDS)  # who has just connected gets to ask
+        await asyncio.sleep(LAST_CALL_SECONDS)  # time for the first requests on these connections
 
     def _protocol(self) -> asyncio.Protocol:
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
@@ -134,10 +134,10 @@ class DrainingServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals ourselves: uvicorn would raise them again and so not exit with 0.
+        """Handle signals ourselves: uvicorn would raise them again and not exit with 0.
 
-        They are not left to the loop either, which may tell a signal twice when another one comes
-        close behind, as the parent's does: one Ctrl-C would be taken for two.
+        The event loop's handlers may report a signal twice if another follows closely, as the parent's
+        does: one Ctrl-C would count as two.
         """
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -146,11 +146,11 @@ class DrainingServer(uvicorn.Server):
             yield
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            # Nothing is left but the exit, which a late word of the parent's must not spoil.
+            # The process is about to exit with 0; a late SIGTERM of the parent must not change that.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def drain(self) -> None:
-        """Stop being ready now, and stop listening in a moment."""
+        """Stop being ready now, and stop listening after the delay."""
         if self._readiness.is_draining:
             return
         self._readiness.begin_drain()
@@ -159,14 +159,14 @@ class DrainingServer(uvicorn.Server):
         asyncio.get_running_loop().call_later(delay, self._stop)
 
     def _follow_parent(self) -> None:
-        """A worker whose parent is gone would serve on with nobody to stop it."""
+        """Drain when the parent process is gone: nothing else would stop this worker."""
         parent = multiprocessing.parent_process()
         if parent is not None:
             asyncio.get_running_loop().add_reader(parent.sentinel, self._on_orphaned)
 
     def _on_orphaned(self) -> None:
         parent = multiprocessing.parent_process()
-        assert parent is not None  # noqa: S101 - it was there when this was set up
+        assert parent is not None  # noqa: S101 - checked by `_follow_parent`
         asyncio.get_running_loop().remove_reader(parent.sentinel)
         self.drain()
 
@@ -180,7 +180,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def _emptied(listener: socket.socket) -> list[socket.socket]:
-    """The connections that wait at a socket, which is closed at once."""
+    """The connections that wait in a listening socket's queue; closes the socket."""
     found = []
     listener.setblocking(False)
     with listener, suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Several serving processes on one socket, watched over by a parent that does nothing else."""
+"""Several serving processes on one socket, supervised by a parent process."""
 
 import logging
 import multiprocessing
@@ -17,7 +17,7 @@ from service.http.server import SIGNALS
 from service.metrics import processes
 
 WATCH_SECONDS = 0.2
-PAUSE_SECONDS = 1.0  # before a process is replaced: one that dies again and again costs little
+PAUSE_SECONDS = 1.0  # before a process is replaced, so that a crash loop costs little
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,9 @@ Work = Callable[[socket.socket], None]
 
 
 def serve_with_workers(work: Work, count: int, listener: socket.socket) -> int:
-    """Run `work` in `count` processes until told to stop; the exit code.
+    """Run `work` in `count` processes until a signal; returns the exit code.
 
-    A process that dies is replaced. One that cannot even start ends all, for the next one would
-    fare no better.
+    A process that dies is replaced. If one cannot start, all are stopped.
     """
     with tempfile.TemporaryDirectory(prefix="daband-metrics-") as folder:
         processes.share_in(folder)
@@ -51,7 +50,7 @@ class _Parent:
         self._exit_code = 0
 
     def run(self) -> int:
-        """Keep the processes alive, then wait for their end."""
+        """Replace processes that die until asked to stop, then wait for their end."""
         for _ in range(self._count):
             self._start_one()
         while self._processes:
@@ -59,17 +58,17 @@ class _Parent:
             if self._is_asked and not self._is_stopping:
                 self._stop()
             for process in [each for each in self._processes if not each.is_alive()]:
-                self._bury(process)
+                self._handle_exit(process)
         return self._exit_code
 
     def ask_to_stop(self) -> None:
-        """Called by a signal, at any moment: only leaves a note."""
+        """Called by a signal handler: sets a flag only."""
         self._is_asked = True
 
     def _stop(self) -> None:
-        """Tell all processes to drain."""
+        """Send SIGTERM to all processes."""
         self._is_stopping = True
-        self._listener.close()  # or it would take connections that nobody serves
+        self._listener.close()  # otherwise it would accept connections that no process serves
         for process in self._processes:
             if process.is_alive() and process.pid is not None:
                 os.kill(process.pid, signal.SIGTERM)
@@ -81,7 +80,7 @@ class _Parent:
         process.start()
         self._processes.append(process)
 
-    def _bury(self, process: SpawnProcess) -> None:
+    def _handle_exit(self, process: SpawnProcess) -> None:
         self._processes.remove(process)
         process.join()
         if process.pid is not None:
@@ -104,5 +103,5 @@ class _Parent:
 
 
 def _code(process: SpawnProcess) -> int:
-    # A child that a signal ended has a negative code, which no exit status can be.
+    # A child that a signal ended has a negative code, which is not a valid exit status.
     return 1 if process.exitcode is None or process.exitcode < 0 else process.exitcode

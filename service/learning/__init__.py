@@ -1,1 +1,1 @@
-"""Learning: fold the log, train encoders beside the fold, publish snapshots."""
+"""Learning: fold the log, train encoders in parallel, publish snapshots."""

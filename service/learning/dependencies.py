@@ -1,6 +1,6 @@
-"""Brings what a fold stopped for: a trained encoder, a stored one, or the parts of a set of contexts.
+"""Provides what a fold needs: a trained encoder, a stored encoder, or the parts of a set of contexts.
 
-The trainer and replay both provide through here, so that they cannot differ in it.
+The trainer and replay share this code, so that they cannot differ.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from service.storage.snapshots import Snapshots
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where the things come from; `train` carries out a pending update."""
+    """The sources of these dependencies; `train` runs a pending update."""
 
     spec: ExperimentSpec
     event_log: EventLog
@@ -30,7 +30,6 @@ class Provider:
     train: Callable[[TrainingJob], Awaitable[Outcome]]
 
     async def fold(self, folder: Folder, events: list[StoredEvent]) -> None:
-        """Fold all of the events."""
         left = await asyncio.to_thread(folder.fold, events)
         while left:
             await self._provide_for(folder, left[0])
@@ -50,9 +49,9 @@ class Provider:
             folder.provide_networks(event.offset, networks, moments)
 
     async def _provide_contexts(self, folder: Folder, event: StoredEvent) -> None:
-        said = completed(event)
-        assert said is not None  # noqa: S101 - the fold stopped at a completion
-        for number in range(said.parts):
-            part = await self.event_log.contexts_part(event.experiment_id, said.request_id, number)
+        found = completed(event)
+        assert found is not None  # noqa: S101 - the fold stopped at a completion
+        for number in range(found.parts):
+            part = await self.event_log.contexts_part(event.experiment_id, found.request_id, number)
             contexts = part_contexts(part, self.spec)
             await asyncio.to_thread(folder.observe_part, event.offset, number, contexts)

@@ -1,7 +1,6 @@
-"""Folds events of the log into a learner: the one meaning of each kind of event.
+"""Folds events of the log into a learner; the meaning of each kind of event is defined here.
 
-The trainer and replay both fold through here, so that what is served and what is proven are the
-same function of the log.
+The trainer and replay share this code, so that a replay gives the served state.
 """
 
 import json
@@ -34,11 +33,11 @@ CONCLUSIONS = (EventKind.ACTIVATION, EventKind.REFUSAL, EventKind.CANDIDATE)
 
 
 class Folder:
-    """A learner on its way through the log.
+    """Folds the log into a learner.
 
-    An activation needs the trained encoder, a restore and a promotion need a stored one, and the
-    completion of a set of contexts needs its parts: `fold` stops in front of an event whose needs
-    were not yet provided.
+    An activation needs the trained encoder, a restore or promotion needs a stored encoder, and the
+    completion of a set of contexts needs its parts. `fold` stops before an event whose dependency was
+    not provided yet.
     """
 
     def __init__(self, learner: Learner, spec: ExperimentSpec) -> None:
@@ -49,11 +48,11 @@ class Folder:
         self._parts: tuple[int, int] = (0, 0)  # offset of a set of contexts, parts observed
 
     def provide_outcome(self, outcome: Outcome) -> None:
-        """The encoder update that an activation will ask for."""
+        """Provide the encoder update for an activation."""
         self._outcome = outcome
 
     def provide_networks(self, offset: int, networks: Networks, moments: Moments) -> None:
-        """The stored networks that the restore or promotion at this offset asks for."""
+        """Provide the stored networks for the restore or promotion at this offset."""
         self._networks = (offset, networks, moments)
 
     def observe_part(self, offset: int, number: int, contexts: Floats) -> None:
@@ -67,7 +66,7 @@ class Folder:
         self._parts = (offset, number + 1)
 
     def fold(self, events: Sequence[StoredEvent]) -> list[StoredEvent]:
-        """Fold in order; what is left begins with an event that lacks something."""
+        """Fold events in order; returns the rest, from the first event with a missing dependency."""
         start = 0
         while start < len(events):
             end = self._end_of_run(events, start)
@@ -83,9 +82,9 @@ class Folder:
         return []
 
     def _end_of_run(self, events: Sequence[StoredEvent], start: int) -> int:
-        """How far decisions and rewards go on, at most to the reward that ends an episode.
+        """The end of a run of decisions and rewards, at most at the reward that ends an episode.
 
-        The training set of an update is what the log holds up to that reward.
+        The training set of an update is the log up to that reward.
         """
         rewards_left = self.learner.rounds_to_update
         for index in range(start, len(events)):
@@ -103,8 +102,8 @@ class Folder:
             return self._outcome is not None and self._outcome.episode == episode_of(event)
         if event.kind in (EventKind.RESTORE, EventKind.PROMOTION):
             return self._networks is not None and self._networks[0] == event.offset
-        if (said := completed(event)) is not None:
-            return self._parts == (event.offset, said.parts)
+        if (found := completed(event)) is not None:
+            return self._parts == (event.offset, found.parts)
         return True
 
     def _apply(self, event: StoredEvent) -> None:
@@ -117,15 +116,15 @@ class Folder:
         elif event.kind is EventKind.TRAINING:
             self._begin_update(json.loads(event.payload))
 
-    def _begin_update(self, said: Mapping[str, Any]) -> None:
+    def _begin_update(self, payload: Mapping[str, Any]) -> None:
         """A person's request outlasts an update that is pending; the trainer's would be made again."""
-        if said["cause"] == Cause.REQUEST:
+        if payload["cause"] == Cause.REQUEST:
             self.learner.request_update()
         else:
-            self.learner.begin_update(covers=int(said["covers"]))
+            self.learner.begin_update(covers=int(payload["covers"]))
 
     def _conclude(self, event: StoredEvent) -> None:
-        """What the log says happened counts; an event of an update that was given up says nothing."""
+        """Apply a conclusion of the log; conclusions of abandoned updates are ignored."""
         episode = episode_of(event)
         if episode != self._pending_episode():
             return
@@ -135,8 +134,8 @@ class Folder:
             self.learner.activate(outcome.networks, outcome.moments)
 
     def _restore(self) -> None:
-        """Serve stored networks; an update under way started from others and is given up."""
-        assert self._networks is not None  # noqa: S101 - `_can_fold` has seen to it
+        """Serve stored networks and abandon a pending update, which started from others."""
+        assert self._networks is not None  # noqa: S101 - checked by `_can_fold`
         _, networks, moments = self._networks
         self._networks = self._outcome = None
         if (episode := self._pending_episode()) is not None:
@@ -148,16 +147,16 @@ class Folder:
 
 
 def next_update(learner: Learner, last_training: Mapping[str, Any]) -> NextUpdate | None:
-    """The update that should begin now; `last_training` is what the newest conclusion said."""
-    said = last_training.get("contexts")
-    return learner.next_update(None if said is None else ContextCounts(**said))
+    """The update that should begin now; `last_training` is the payload of the newest conclusion."""
+    seen = last_training.get("contexts")
+    return learner.next_update(None if seen is None else ContextCounts(**seen))
 
 
 def training_event(experiment_id: str, offset: int, update: NextUpdate) -> NewEvent:
     """The event at which an update begins that no full episode began, decided by the log up to `offset`."""
-    said = {"cause": update.cause.value, "covers": update.covers}
+    payload = {"cause": update.cause.value, "covers": update.covers}
     key = f"{experiment_id}/{offset}"  # no key of a request: those have a colon there
-    return NewEvent(experiment_id, EventKind.TRAINING, key, payload=json.dumps(said).encode())
+    return NewEvent(experiment_id, EventKind.TRAINING, key, payload=json.dumps(payload).encode())
 
 
 def conclusion(
@@ -166,32 +165,32 @@ def conclusion(
     gate: GateRule = GateRule.AUTO,
     contexts: ContextCounts | None = None,
 ) -> NewEvent:
-    """The event that ends an encoder update: active from here on, refused, or for a person to judge.
+    """The event that ends an encoder update: an activation, a refusal or a candidate.
 
     `contexts`: how many had come when the update began.
     """
     kind = EventKind.ACTIVATION if gate is GateRule.AUTO else EventKind.CANDIDATE
     if not outcome.verdict.is_accepted:
         kind = EventKind.REFUSAL
-    said: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "episode": outcome.episode,
         "verdict": outcome.verdict.as_dict(),
         "losses": outcome.losses,
     }
     if contexts is not None:
-        said["contexts"] = asdict(contexts)
+        payload["contexts"] = asdict(contexts)
     key = f"{experiment_id}:{outcome.episode}"
-    return NewEvent(experiment_id, kind, key, payload=json.dumps(said, default=str).encode())
+    return NewEvent(experiment_id, kind, key, payload=json.dumps(payload, default=str).encode())
 
 
 def refold_event(
     experiment_id: str, spec: ExperimentSpec, reasons: Sequence[str], version: int
 ) -> NewEvent:
-    """The event that says that the log is folded again from its beginning, and under what.
+    """The event of a new fold from the beginning of the log, with its configuration.
 
-    `version` is the snapshot that is not gone on from; appending the event twice changes nothing.
+    `version` is the abandoned snapshot; appending the event twice changes nothing.
     """
-    said = {
+    payload = {
         "reasons": list(reasons),
         "version": version,
         "recipe": RECIPE.version if spec.lost else spec.recipe,
@@ -199,7 +198,7 @@ def refold_event(
         "config": json.loads(spec.bandit_config().to_json()),
     }
     key = f"{experiment_id}:{version}"
-    return NewEvent(experiment_id, EventKind.REFOLD, key, payload=json.dumps(said).encode())
+    return NewEvent(experiment_id, EventKind.REFOLD, key, payload=json.dumps(payload).encode())
 
 
 def episode_of(event: StoredEvent) -> int:
@@ -208,7 +207,7 @@ def episode_of(event: StoredEvent) -> int:
 
 
 def fold_rounds(learner: Learner, spec: ExperimentSpec, events: Sequence[StoredEvent]) -> None:
-    """Keep the contexts of the decisions and fold the rewards, which end at most one episode."""
+    """Keep the contexts of the decisions and fold the rewards; they end at most one episode."""
     for domain in Domain:
         decisions = [
             event

@@ -1,4 +1,4 @@
-"""One experiment that a trainer leads: from its lease to the end of its stay in memory."""
+"""One experiment that a trainer leads, from acquiring its lease until it leaves memory."""
 
 import asyncio
 import logging
@@ -21,16 +21,15 @@ log = logging.getLogger(__name__)
 
 
 class LedExperiment:
-    """Learns one experiment until it is idle, must make room or fails; never raises but cancellation.
+    """Learns one experiment until it is idle, must make room or fails; it raises nothing but cancellation.
 
-    Whatever goes wrong concerns this experiment alone: it is noted, and tried again after a pause
-    that grows.
+    A failure affects this experiment only: it is recorded, and retried after a growing pause.
     """
 
     def __init__(self, experiment: Experiment, resources: TrainerResources) -> None:
         self.experiment = experiment
         self.learner_bytes = learner_bytes(experiment)
-        self.began = 0.0  # when the trainer took it on
+        self.began = 0.0  # when the trainer started to lead it
         self._resources = resources
         self._options = resources.options
         self._loop: TrainingLoop | None = None
@@ -39,21 +38,21 @@ class LedExperiment:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it only waits for events."""
+        """Whether the experiment only waits for events."""
         return self._idle_since is not None
 
     @property
     def can_leave(self) -> bool:
-        """Whether nothing would be lost but time if it made room: no training runs."""
+        """Whether it can leave memory without losing work: no training runs."""
         return self._loop is not None and not self._loop.is_training
 
     def wake(self) -> None:
-        """There may be events that are not folded."""
+        """Check the log for new events."""
         if self._loop is not None:
             self._loop.wake()
 
     def note(self, experiment: Experiment) -> None:
-        """The experiment's row says how far its log reaches, and so how large the learner may be."""
+        """Take the last offset of the log, and so the learner's size, from the experiment's row."""
         if experiment.head_offset > 2 * self.experiment.head_offset:
             self.experiment = experiment
             self.learner_bytes = learner_bytes(experiment)
@@ -61,7 +60,7 @@ class LedExperiment:
             self._loop.wake(experiment.head_offset)
 
     def leave(self) -> None:
-        """Make room as soon as no training runs."""
+        """Leave memory as soon as no training runs."""
         self._must_end = True
         self.wake()
 
@@ -76,9 +75,9 @@ class LedExperiment:
         except (StaleEpoch, VersionConflict, UnknownExperiment) as error:
             self._log("lease_lost", f"leadership ended: {error}")
         except StorageUnavailable:
-            self._log("trainer_waits", "storage is away")
+            self._log("trainer_waits", "storage is unavailable")
         except RunnerClosed:
-            self._log("trainer_waits", "the trainer is about to end")
+            self._log("trainer_waits", "the trainer is shutting down")
         except Exception as error:
             details = {"action": "experiment_failed", **self.experiment.log_context()}
             log.exception("the learning of an experiment failed", extra=details)
@@ -98,7 +97,7 @@ class LedExperiment:
         await self._release(lease, is_unfinished=loop.is_unfinished)
 
     async def _step(self, loop: TrainingLoop) -> float:
-        """Do what is due; the seconds until it should leave memory, none if it should now."""
+        """Do what is due; returns the seconds until it should leave memory, 0 for now."""
         await loop.step()
         if self._must_end and not loop.is_training:
             return 0.0
@@ -110,7 +109,7 @@ class LedExperiment:
         return self._idle_since + self._options.idle_seconds - now
 
     async def _release(self, lease: Lease, *, is_unfinished: bool) -> None:
-        """Let another trainer begin at once; if that fails the lease ends with this process."""
+        """Release the lease so that another trainer can start at once; otherwise it expires."""
         try:
             await self._resources.stores.leases.release(lease, is_unfinished=is_unfinished)
         except ServiceError:
@@ -130,7 +129,7 @@ class LedExperiment:
 
 
 def learner_bytes(experiment: Experiment) -> int:
-    """What an experiment's learner takes at most, by estimate; a declaration that is bad, nothing."""
+    """The estimated maximum size of an experiment's learner; 0 for an invalid declaration."""
     try:
         config = ExperimentSpec.of(experiment).bandit_config()
         return estimated(config, rounds=experiment.head_offset).learner_bytes

@@ -1,4 +1,4 @@
-"""Publishes what was learned of one experiment: snapshots, candidates, judgements."""
+"""Publishes the results of learning one experiment: snapshots, candidates, judgements."""
 
 import asyncio
 import copy
@@ -20,7 +20,7 @@ from service.records import Experiment, Lease, NewSnapshot, SnapshotRecord
 
 
 class Publisher:
-    """Writes under the lease's epoch; the database refuses it once another trainer leads."""
+    """Writes with the lease's epoch; the database refuses writes after another trainer takes over."""
 
     def __init__(self, experiment: Experiment, lease: Lease, resources: TrainerResources) -> None:
         self._experiment = experiment
@@ -33,12 +33,12 @@ class Publisher:
         self._published_at = 0.0
         self._size_bytes = 0
         self.offset = 0  # of the newest snapshot
-        self.recipe = 0  # that the learner learns by
+        self.recipe = 0  # of the learner
         self.last_training: dict[str, Any] = {}
         self.transfer: dict[str, Any] = {}
 
     async def begin(self) -> None:
-        """Go on from the newest snapshot."""
+        """Continue from the newest snapshot."""
         stored = await self._stores.snapshots.list(self._experiment.experiment_id, limit=1)
         if stored:
             self._version, self.offset = stored[0].version, stored[0].offset
@@ -46,7 +46,7 @@ class Publisher:
             self.transfer = dict(stored[0].note.get("transfer", {}))
 
     def due_in(self, learner: Learner, now: float, *, is_changed: bool) -> float:
-        """Seconds until the learner should be published, endless if there is nothing new."""
+        """Seconds until the learner should be published; infinite if there is nothing new."""
         if learner.offset <= self.offset:
             return float("inf")
         options = self._options
@@ -55,7 +55,7 @@ class Publisher:
         return max(self._published_at + pause - now, pace)
 
     async def publish(self, learner: Learner, *, is_unfinished: bool) -> None:
-        """Save the learner's snapshot and tell the processes that serve."""
+        """Save the learner's snapshot and notify serving processes."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         snapshot = await asyncio.to_thread(self._snapshot, learner, is_unfinished)
@@ -78,7 +78,7 @@ class Publisher:
         await self._note(record, float(snapshot.note["condition_number"]))
 
     async def keep_candidate(self, learner: Learner, outcome: Outcome) -> None:
-        """Keep an encoder that will not serve, for a person to look at; one that diverged is none."""
+        """Keep an encoder that is not served for inspection, unless it diverged."""
         blob = await asyncio.to_thread(_as_if_serving, learner, outcome)
         if blob is not None:
             await self._stores.candidates.save(
@@ -91,7 +91,7 @@ class Publisher:
             )
 
     async def keep_judgement(self, offset: int, found: Judgement) -> None:
-        """Keep what was said of an encoder's transfer; the next snapshot tells of it."""
+        """Keep the judgement of an encoder's transfer; the next snapshot's note includes it."""
         self.transfer = found.as_dict()
         figures = found.report.as_dict() | found.signs.as_dict()
         self._metrics.set_transfer(self._experiment.name, figures, found.verdict.word)
@@ -154,11 +154,11 @@ def _described_update(pending: TrainingJob) -> dict[str, int]:
 
 
 def _as_if_serving(learner: Learner, outcome: Outcome) -> bytes | None:
-    """A snapshot of the learner with a candidate's encoder; none if it holds no numbers."""
+    """A snapshot of the learner with a candidate's encoder; None if it is not finite."""
     values = (*outcome.networks.state_dict().values(), *outcome.moments.values())
     if not is_finite(*values):
         return None
-    other = copy.copy(learner)  # activating replaces what it holds and changes none of it
+    other = copy.copy(learner)  # a shallow copy: `activate` replaces attributes and mutates none
     other.pending = None
     other.activate(outcome.networks, outcome.moments)
     return to_bytes(other, 0, with_contexts=False)

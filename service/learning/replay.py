@@ -1,4 +1,4 @@
-"""Replay: fold the log from zero and compare with what is stored, byte for byte."""
+"""Replay: fold the log from zero and compare with the stored snapshot byte for byte."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ PAGE = 4096
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A fold of the log from zero beside the stored snapshot; hashes are of all their bytes."""
+    """The hashes of a fold of the log from zero and of the stored snapshot."""
 
     version: int
     offset: int
@@ -28,7 +28,6 @@ class ReplayReport:
 
     @property
     def is_equal(self) -> bool:
-        """Whether both are the same."""
         return self.stored_hash == self.replayed_hash
 
 
@@ -41,7 +40,7 @@ async def replay(
 ) -> ReplayReport:
     """Fold the log up to the newest snapshot's offset and compare.
 
-    `DamagedSnapshot` when the log goes back to a snapshot that is damaged: there is no telling.
+    Raises `DamagedSnapshot` if the log restores a damaged snapshot.
     """
     stored = await snapshots.latest(experiment.experiment_id)
     if stored is None:
@@ -60,7 +59,7 @@ async def replay(
             experiment.experiment_id, learner.offset, PAGE, up_to=stored.record.offset
         )
         if not page:
-            break  # the snapshot claims more than the log holds
+            break  # the snapshot's offset is beyond the log
         await provider.fold(folder, page)
     replayed = to_bytes(learner, stored.record.version, with_contexts=False)
     return ReplayReport(

@@ -1,4 +1,4 @@
-"""How a trainer works, and what all its experiments share."""
+"""A trainer's options and the resources that all its experiments share."""
 
 from dataclasses import dataclass
 
@@ -19,13 +19,13 @@ LONGEST_SMALL_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TrainerOptions:
-    """How a trainer works.
+    """The options of a trainer.
 
-    A change that callers can notice is published at most every `publish_seconds`; mere progress
-    through the log, every `progress_seconds`. Encoders that follow each other faster than
-    `judge_seconds` are not all judged. Learners take `memory_bytes` at most, by estimate: one that
-    has been idle for `idle_seconds` leaves memory, and where others wait one that has been there for
-    `tenure_seconds` may have to. Publishing takes `publish_share` of the time at most.
+    A change that callers can notice is published at most every `publish_seconds`; mere progress through
+    the log, every `progress_seconds`. Judgements start at most every `judge_seconds`. Learners take at
+    most `memory_bytes`, by estimate: one that is idle for `idle_seconds` leaves memory. If others wait,
+    one that has been led for `tenure_seconds` may have to leave. Publishing takes at most
+    `publish_fraction` of the time.
     """
 
     device: str = "cpu"
@@ -40,12 +40,12 @@ class TrainerOptions:
     tenure_seconds: float = 10.0
     memory_bytes: int = 4 << 30
     page_rows: int = 512
-    publish_share: float = 0.5
+    publish_fraction: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerStores:
-    """What a trainer reads and writes."""
+    """The stores that a trainer reads and writes."""
 
     experiments: Experiments
     event_log: EventLog
@@ -58,31 +58,30 @@ class TrainerStores:
 
 
 class PublishingPace:
-    """Keeps publishing to a share of a trainer's time, which may be that of a serving process.
+    """Limits publishing to a fraction of a trainer's time, because it may run in a serving process.
 
-    Large snapshots share half of it among themselves: they wait for each other, and small ones do
-    not wait for them.
+    Large snapshots get half of it: they wait for each other, and small ones do not wait for them.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, fraction: float) -> None:
+        self._fraction = fraction
         self._small_at = self._large_at = 0.0
 
     def seconds_to_free(self, now: float, size_bytes: int) -> float:
-        """Until an experiment whose last snapshot was so large may publish."""
+        """Seconds until an experiment with a last snapshot of this size may publish."""
         return (self._large_at if size_bytes > SMALL_BYTES else self._small_at) - now
 
     def note(self, now: float, size_bytes: int, seconds: float) -> None:
-        """A snapshot was published just now, and took so long."""
+        """Record a published snapshot and its duration."""
         if size_bytes > SMALL_BYTES:
-            self._large_at = now + 2 * seconds / self._share
+            self._large_at = now + 2 * seconds / self._fraction
         else:
-            self._small_at = now + min(seconds / self._share, LONGEST_SMALL_PAUSE_SECONDS)
+            self._small_at = now + min(seconds / self._fraction, LONGEST_SMALL_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerResources:
-    """What all experiments of one trainer share."""
+    """The resources that all experiments of one trainer share."""
 
     trainer_id: str
     stores: TrainerStores

@@ -1,4 +1,4 @@
-"""Brings learners and encoders back from storage, whole or not at all."""
+"""Restores learners and encoders from storage, completely or not at all."""
 
 import asyncio
 import hashlib
@@ -21,12 +21,12 @@ from model import (
     restore,
     restore_networks,
 )
-from service.codec.context_sets import contexts_said, part_contexts, place, rows_a_part
+from service.codec.context_sets import part_contexts, place, rows_a_part, stored_set
 from service.codec.decisions import chosen_context
 from service.errors import DamagedSnapshot, UnknownCandidate, UnknownSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.records import (
-    Candidate,
+    CandidateEncoder,
     EventKind,
     Experiment,
     SnapshotRecord,
@@ -38,19 +38,19 @@ from service.storage.events.log import EventLog
 from service.storage.events.rows import chunks
 from service.storage.snapshots import Snapshots
 
-MOST_ROWS, PAGE_BYTES = 4096, 16 << 20  # of contexts that are read at once
+MOST_ROWS, PAGE_BYTES = 4096, 16 << 20  # limits on the contexts of one query
 
 log = logging.getLogger(__name__)
 
-Stored = TypeVar("Stored", StoredSnapshot, Candidate)
+Stored = TypeVar("Stored", StoredSnapshot, CandidateEncoder)
 
 
-FIRST_RECIPE = 1  # of snapshots that say nothing of a recipe
+FIRST_RECIPE = 1  # of snapshots without a recipe
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedLearner:
-    """A learner, and the snapshot that it came from; none for the one before any event."""
+    """A learner and its snapshot; None for the initial learner."""
 
     learner: Learner
     record: SnapshotRecord | None = None
@@ -60,10 +60,10 @@ class LoadedLearner:
         """The version of the snapshot; 0 for none."""
         return self.record.version if self.record else 0
 
-    def reasons_to_begin_again(self, spec: ExperimentSpec) -> list[str]:
-        """Why no replay of the log would come to where this learner goes on to; empty if one would."""
+    def refold_reasons(self, spec: ExperimentSpec) -> list[str]:
+        """Why a replay of the log would not reproduce this learner; empty if it would."""
         if spec.lost:
-            return [f"no code does this any more: {name}" for name in spec.lost]
+            return [f"this feature was removed: {name}" for name in spec.lost]
         if self.record is None:
             return []
         if (recipe := self.record.note.get("recipe", FIRST_RECIPE)) != spec.recipe:
@@ -75,18 +75,18 @@ class LoadedLearner:
 
 @dataclass(frozen=True, slots=True)
 class LearnerStore:
-    """Where learners come from."""
+    """Loads learners from snapshots and the log."""
 
     event_log: EventLog
     snapshots: Snapshots
     device: str = "cpu"
 
     async def load(self, experiment: Experiment, spec: ExperimentSpec) -> LoadedLearner:
-        """The learner of the newest snapshot that can be trusted, or the one before any event."""
-        head = await self.event_log.head(experiment.experiment_id)
+        """The learner of the newest valid snapshot, or the initial learner."""
+        last_offset = await self.event_log.last_offset(experiment.experiment_id)
         stored = await self.snapshots.latest(experiment.experiment_id)
         while stored is not None:
-            if (learner := await self._restored(stored, spec, head)) is not None:
+            if (learner := await self._restored(stored, spec, last_offset)) is not None:
                 return LoadedLearner(learner, stored.record)
             version = stored.record.version - 1
             stored = await self.snapshots.newest_at_or_before(experiment.experiment_id, version)
@@ -97,10 +97,10 @@ class LearnerStore:
         return Learner(spec.bandit_config(), spec.seed, self.device)
 
     async def _restored(
-        self, stored: StoredSnapshot, spec: ExperimentSpec, head: int
+        self, stored: StoredSnapshot, spec: ExperimentSpec, last_offset: int
     ) -> Learner | None:
         try:
-            _check(stored, head)
+            _check(stored, last_offset)
             return await self._with_contexts(stored, spec)
         except SnapshotError as error:
             details = {"action": "snapshot_rejected", "reason": str(error)}
@@ -112,7 +112,7 @@ class LearnerStore:
         experiment_id = stored.record.experiment_id
 
         def find(references: Integers) -> Floats:
-            # Runs in the thread that restores; the log is read by the loop.
+            # Runs in the restoring thread; the event loop reads the log.
             reading = self._contexts(experiment_id, spec, references)
             return asyncio.run_coroutine_threadsafe(reading, loop).result()
 
@@ -121,7 +121,7 @@ class LearnerStore:
     async def _contexts(
         self, experiment_id: str, spec: ExperimentSpec, references: Integers
     ) -> Floats:
-        """Contexts by reference, read a bounded number of bytes at a time."""
+        """Contexts by reference, read in queries of bounded size."""
         contexts = np.zeros((len(references), *spec.context_shape), dtype=np.float32)
         places = [place(name) for name in references.tolist()]
         for rows in chunks(range(len(places)), _rows_at_once(spec)):
@@ -135,7 +135,7 @@ class LearnerStore:
         contexts: Floats,
         wanted: list[tuple[int, int, int]],
     ) -> None:
-        """Fill rows of the contexts, each wanted from an offset of the log and a row there."""
+        """Fill rows of the contexts; `wanted` are (row, offset in the log, row at that offset)."""
         found = await self.event_log.events_at(experiment_id, {offset for _, offset, _ in wanted})
         uploaded: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
         for index, offset, row in wanted:
@@ -147,7 +147,7 @@ class LearnerStore:
             else:
                 contexts[index] = chosen_context(found[offset], spec)
         for (offset, number), rows in uploaded.items():
-            request_id = contexts_said(found[offset]).request_id
+            request_id = stored_set(found[offset]).request_id
             part = await self.event_log.contexts_part(experiment_id, request_id, number)
             of_part = part_contexts(part, spec)
             for index, row in rows:
@@ -155,20 +155,20 @@ class LearnerStore:
 
 
 def _rows_at_once(spec: ExperimentSpec) -> int:
-    """How many decisions make a query of bounded size; with contexts by arm each brings many."""
+    """The number of decisions in a query of bounded size; per-arm decisions have many contexts."""
     arms = max(1, len(spec.arms)) if spec.is_per_arm else 1
     return max(1, min(MOST_ROWS, PAGE_BYTES // (4 * arms * math.prod(spec.context_shape))))
 
 
-def _check(stored: StoredSnapshot, head: int) -> None:
+def _check(stored: StoredSnapshot, last_offset: int) -> None:
     if not stored.is_intact:
         raise SnapshotError("the stored bytes have changed")
-    if stored.record.offset > head:
+    if stored.record.offset > last_offset:
         raise SnapshotError("its offset lies beyond the log")
 
 
 def intact(found: Stored) -> Stored:
-    """What was found, if its bytes are those that were saved; `DamagedSnapshot` otherwise."""
+    """The snapshot or candidate itself; raises `DamagedSnapshot` if its bytes have changed."""
     if not found.is_intact:
         raise DamagedSnapshot
     return found
@@ -177,25 +177,25 @@ def intact(found: Stored) -> Stored:
 async def stored_networks(
     event: StoredEvent, snapshots: Snapshots, candidates: Candidates, device: str
 ) -> tuple[Networks, Moments]:
-    """What an event of the log goes back to; `DamagedSnapshot` if that is not there as it was."""
-    said = json.loads(event.payload)
+    """The networks that a restore or promotion refers to; raises `DamagedSnapshot`."""
+    payload = json.loads(event.payload)
     is_restore = event.kind is EventKind.RESTORE
     name = "version" if is_restore else "episode"
-    number = int(said[name])
+    number = int(payload[name])
     try:
         store = snapshots if is_restore else candidates
         stored = await store.get(event.experiment_id, number)
-        _check_hash(stored.blob, said["sha256"])
+        _check_hash(stored.blob, payload["sha256"])
         return await asyncio.to_thread(restore_networks, stored.blob, device)
     except (UnknownSnapshot, UnknownCandidate, SnapshotError) as error:
         raise DamagedSnapshot(
             f"The {event.kind} at offset {event.offset} needs {name} {number}, which is damaged: "
-            f"{error}. Bring its bytes back from a backup of the database.",
+            f"{error}. Restore its bytes from a backup of the database.",
             **{name: number, "offset": event.offset},
         ) from error
 
 
 def _check_hash(blob: bytes, logged_hash: str) -> None:
-    # The hash in the log is the one that counts: it cannot have changed with the stored bytes.
+    # Checked against the log's hash, which cannot have changed together with the stored bytes.
     if hashlib.sha256(blob).hexdigest() != logged_hash:
         raise SnapshotError("the stored bytes have changed")

@@ -1,7 +1,7 @@
-"""The trainer: finds the experiments with something to do and leads those that nobody else does.
+"""The trainer: finds experiments with work to do and leads those that no other trainer leads.
 
-Experiments with nothing to do cost nothing. One query finds those that have something to do, one row
-says that this trainer lives, and learners that have been idle leave memory.
+Idle experiments cost nothing: one query finds those with work, one row records that this trainer is alive,
+and idle learners leave memory.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from service.metrics import Metrics
 from service.records import Experiment, uuid7
 
 RENEWALS_A_LEASE = 4
-RETRY_SECONDS = 0.5  # before an experiment is led again that was just let go
+RETRY_SECONDS = 0.5  # before an experiment is led again after it left
 
 log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Leads experiments, as many at a time as fit into its memory."""
+    """Leads as many experiments at a time as fit into memory."""
 
     def __init__(
         self, stores: TrainerStores, options: TrainerOptions, metrics: Metrics, jobs: JobQueue
@@ -37,11 +37,11 @@ class Trainer:
         self._options = options
         self._metrics = metrics
         self._jobs = jobs  # closed when the trainer ends
-        pace = PublishingPace(options.publish_share)
+        pace = PublishingPace(options.publish_fraction)
         self._resources = TrainerResources(uuid7(), stores, options, metrics, jobs, pace)
         self._led: dict[str, LedExperiment] = {}  # by experiment id
         self._by_name: dict[str, LedExperiment] = {}
-        self._waiting: dict[str, LedExperiment] = {}  # by experiment id, the first to come first
+        self._waiting: dict[str, LedExperiment] = {}  # by experiment id, in order of arrival
         self._not_before: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -61,7 +61,7 @@ class Trainer:
             await self._renew()
 
     async def _renew(self) -> None:
-        """A lease that could not be renewed in time may be lost; the epoch keeps that harmless."""
+        """Renew the leases; if that fails they may be lost, which the epoch makes harmless."""
         try:
             await self._stores.leases.renew(self._resources.trainer_id, self._options.lease_seconds)
         except StorageUnavailable:
@@ -74,7 +74,7 @@ class Trainer:
             log.info("the leases could not be released", extra={"action": "lease_kept"})
 
     async def _dispatch(self, group: asyncio.TaskGroup) -> None:
-        """Lead what has something to do; told by the bus at once, found by a poll otherwise."""
+        """Lead experiments with work: found at once by the bus, otherwise by a poll."""
         listener = self._stores.bus.listen(Topic.REWARD)
         loop = asyncio.get_running_loop()
         next_poll = loop.time()
@@ -127,7 +127,7 @@ class Trainer:
         self._metrics.set_led(len(self._led), len(self._waiting))
 
     def _make_room(self, now: float) -> None:
-        """Ask one experiment to leave: an idle one, else one that had its time; the largest first."""
+        """Ask one experiment to leave: an idle one, else one past its tenure; the largest first."""
         leaving = [led for led in self._led.values() if led.can_leave]
         rested = [led for led in leaving if led.is_idle]
         served = [led for led in leaving if now - led.began >= self._options.tenure_seconds]
@@ -152,4 +152,4 @@ class Trainer:
         self._not_before[experiment.experiment_id] = now + RETRY_SECONDS
 
     def _log_waiting(self) -> None:
-        log.warning("storage is away", extra={"action": "trainer_waits"})
+        log.warning("storage is unavailable", extra={"action": "trainer_waits"})

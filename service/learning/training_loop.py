@@ -1,4 +1,4 @@
-"""Learning of one experiment: fold its log, train encoders beside the fold, publish."""
+"""The training loop of one experiment: fold its log, train encoders in parallel, publish."""
 
 import asyncio
 import json
@@ -43,15 +43,15 @@ from service.records import (
     StoredEvent,
 )
 
-FIRST_ROWS = 16  # of the log, until it is known how large its events are
+FIRST_ROWS = 16  # rows of the first page, until the size of events is known
 PAGE_BYTES = 16 << 20
-JUDGING_PAUSE_SECONDS = 600.0  # after a judging that failed
+JUDGING_PAUSE_SECONDS = 600.0  # after a failed judging
 
 log = logging.getLogger(__name__)
 
 
 class TrainingLoop:
-    """Learns one experiment while its lease holds: `begin`, then `step` and `wait` in turn."""
+    """Learns one experiment while its lease holds: `begin`, then `step` and `wait` alternately."""
 
     def __init__(self, experiment: Experiment, lease: Lease, resources: TrainerResources) -> None:
         self._experiment = experiment
@@ -78,13 +78,13 @@ class TrainingLoop:
         self._begun_offset = 0  # of the event that begins the newest update that is due
         self._judging: tuple[int, asyncio.Future[Judgement]] | None = None
         self._judge_at = 0.0
-        self._tried_offset = -1  # where the log stood when judging was tried last
+        self._tried_offset = -1  # the learner's offset when judging was last tried
         self._is_failing = False
         self._retry_at = 0.0
         self._is_changed = self._is_blocked = False
 
     async def begin(self) -> None:
-        """Take up where the newest good snapshot ends."""
+        """Continue from the newest valid snapshot."""
         store = LearnerStore(self._stores.event_log, self._stores.snapshots, self._options.device)
         await self._publisher.begin()
         self._set_failure(await self._stores.failures.get(self._experiment.experiment_id))
@@ -92,20 +92,20 @@ class TrainingLoop:
             await self._store_config(RECIPE.version)
         loaded = await store.load(self._experiment, self._spec)
         learner = loaded.learner
-        # What is published now serves until the learner knows more.
+        # The published policy stays until the learner has passed its offset.
         self._publisher.offset = min(self._publisher.offset, learner.offset)
-        if reasons := loaded.reasons_to_begin_again(self._spec):
+        if reasons := loaded.refold_reasons(self._spec):
             learner = store.initial(self._spec)
-            await self._tell_of_refold(reasons, loaded.version)
+            await self._record_refold(reasons, loaded.version)
         self._publisher.recipe = self._spec.recipe
         self._folder = Folder(learner, self._spec)
         self._metrics.begin_leading(self._experiment.name)
         self._log("leadership_begun", "leading", offset=learner.offset, epoch=self._lease.epoch)
 
-    async def _tell_of_refold(self, reasons: list[str], version: int) -> None:
-        """Write into the log that it is folded from its beginning, and store by which recipe.
+    async def _record_refold(self, reasons: list[str], version: int) -> None:
+        """Record in the log that it is folded from its beginning, and by which recipe.
 
-        To go on from the snapshot would come to a state that no replay of the log comes to.
+        Continuing from the snapshot would lead to a state that a replay cannot reproduce.
         """
         details = {"action": "folding_again", **self._experiment.log_context()}
         log.warning("folding the log again: %s", "; ".join(reasons), extra=details)
@@ -115,7 +115,7 @@ class TrainingLoop:
             await self._store_config(RECIPE.version)
 
     async def _store_config(self, recipe: int) -> None:
-        """Store the configuration as this build runs it, for all later ones."""
+        """Store the configuration as this build runs it, for later builds."""
         text = self._spec.bandit_config().to_json()
         self._experiment = await self._stores.experiments.set_config(
             self._experiment.experiment_id, text, recipe, epoch=self._lease.epoch
@@ -127,19 +127,19 @@ class TrainingLoop:
         return self._folder.learner
 
     def wake(self, head_offset: int | None = None) -> None:
-        """Look at the log again, if it may hold more than was folded."""
+        """Read the log again if it may have new events."""
         if head_offset is None or head_offset > self._learner.offset:
             self._has_news = True
             self._woken.set()
 
     @property
     def is_training(self) -> bool:
-        """Whether an encoder update runs now, which would be lost if this loop ended."""
+        """Whether an encoder update is running, which would be lost if this loop ended."""
         return self._training is not None and self._jobs.is_running(self._training)
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether an update or a judgement is left to do."""
+        """Whether an update or a judgement is still due."""
         return self._has_update or self._can_judge()
 
     @property
@@ -153,49 +153,49 @@ class TrainingLoop:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do but to wait for events, or for a failure's pause to end."""
+        """Whether the loop only waits for events or for the end of a pause after a failure."""
         has_work = self._has_news or self._is_blocked or self._judging is not None
         if has_work or self._learner.offset > self._publisher.offset:
             return False
         return not self.is_unfinished or (self._is_pausing() and not self._can_judge())
 
     def end(self) -> None:
-        """Drop what is under way; a training that runs on is ignored."""
+        """Cancel running jobs; the result of a training that cannot be stopped is ignored."""
         self._set_blocked(None)
         self._drop_training()
         if self._judging is not None:
             self._judging[1].cancel()
 
     async def step(self) -> None:
-        """Fold a page if there may be news, look after training and judging, publish if due."""
+        """Fold a page if there may be new events, advance training and judging, publish if due."""
         self._woken.clear()
         if self._has_news:
             await self._read_page()
-        await self._look_after_training()
+        await self._advance_training()
         self._metrics.set_due_updates(self._experiment.name, self._learner.progress.due_updates)
-        await self._look_after_judging()
+        await self._advance_judging()
         now = asyncio.get_running_loop().time()
         if self._publisher.due_in(self._learner, now, is_changed=self._is_changed) <= 0:
             self._is_changed = False
             await self._publisher.publish(self._learner, is_unfinished=self.is_unfinished)
 
     async def finish(self) -> None:
-        """Publish what is not published, before the learner leaves memory."""
+        """Publish unpublished progress before the learner leaves memory."""
         if self._learner.offset > self._publisher.offset:
             await self._publisher.publish(self._learner, is_unfinished=self.is_unfinished)
 
     async def wait(self, longest_seconds: float) -> None:
-        """Wait for news, for the end of a job, or for the next thing that falls due."""
+        """Wait for new events, for the end of a job, or until something is due."""
         if self._is_blocked:
             await asyncio.sleep(self._options.poll_seconds)
             self._has_news = True
         elif not self._is_behind:
             await _wait_for(self._woken, min(longest_seconds, self._seconds_to_due()))
-            # Events that come close together fold together.
+            # Gather events that arrive shortly after each other into one fold.
             await asyncio.sleep(self._options.gather_seconds)
 
     def _seconds_to_due(self) -> float:
-        """Until a snapshot, a judgement or the end of a failure's pause is due."""
+        """Seconds until a snapshot, a judgement or the end of a pause after a failure is due."""
         now = asyncio.get_running_loop().time()
         seconds = self._publisher.due_in(self._learner, now, is_changed=self._is_changed)
         if self._can_judge() and self._judging is None:
@@ -211,13 +211,13 @@ class TrainingLoop:
         self._has_news = self._is_behind = len(events) == self._page_rows
         if events:
             self._page_rows = _fitting_rows(events, self._options.page_rows)
-            await self._fold_what_can_be(events)
+            await self._fold_or_block(events)
         await self._note_lag(is_behind=self._is_blocked or self._is_behind)
 
-    async def _fold_what_can_be(self, events: list[StoredEvent]) -> None:
-        """Fold up to a restore or promotion that cannot be carried out, which waits until it can be.
+    async def _fold_or_block(self, events: list[StoredEvent]) -> None:
+        """Fold the events; a restore or promotion that needs damaged bytes blocks the fold.
 
-        To leave it out would be a state that no replay of the log comes to.
+        Skipping it would lead to a state that a replay cannot reproduce.
         """
         try:
             await self._fold(events)
@@ -230,16 +230,16 @@ class TrainingLoop:
             details = {"action": "restore_blocked", "reason": error.detail, **error.members}
             log.error("a stored encoder is damaged", extra=details | self._experiment.log_context())
         elif error is None and self._is_blocked:
-            self._log("restore_unblocked", "the restore goes on")
+            self._log("restore_unblocked", "the restore continues")
         self._is_blocked = error is not None
         self._metrics.set_blocked(self._experiment.name, is_blocked=self._is_blocked)
 
     async def _note_lag(self, *, is_behind: bool) -> None:
-        """Note how many events are not folded; a short page was all there was."""
+        """Set the lag metric; after a short page nothing is left to fold."""
         lag = 0
         if is_behind:
-            head = await self._stores.event_log.head(self._experiment.experiment_id)
-            lag = head - self._learner.offset
+            last_offset = await self._stores.event_log.last_offset(self._experiment.experiment_id)
+            lag = last_offset - self._learner.offset
         self._metrics.set_lag(self._experiment.name, lag)
 
     async def _fold(self, events: list[StoredEvent]) -> None:
@@ -251,17 +251,17 @@ class TrainingLoop:
         reach(Failpoint.AFTER_FOLD)
 
     async def _trained(self, pending: TrainingJob) -> Outcome:
-        """What came of an update that the log says was activated."""
+        """The outcome of an update that the log activates."""
         return await self._begin_training(pending)
 
-    async def _look_after_training(self) -> None:
-        """Begin a pending update; write the end of one that is ready, or the next one, into the log."""
+    async def _advance_training(self) -> None:
+        """Start a pending update; record the end of a finished one, or the next one, in the log."""
         pending = self._learner.pending
         if pending is None:
             self._drop_training()
             await self._begin_next_update()
             return
-        is_concluded = self._concluded_episode == pending.data.episode  # and yet to be folded
+        is_concluded = self._concluded_episode == pending.data.episode  # but not folded yet
         if is_concluded or (self._training is None and self._is_pausing()):
             return
         training = self._begin_training(pending)
@@ -326,7 +326,7 @@ class TrainingLoop:
         self._retry_at = asyncio.get_running_loop().time() + pause
 
     def _is_pausing(self) -> bool:
-        """Whether the next update waits, for the last one failed."""
+        """Whether the next update waits because the last one failed."""
         return self._is_failing and asyncio.get_running_loop().time() < self._retry_at
 
     def _drop_training(self) -> None:
@@ -335,7 +335,7 @@ class TrainingLoop:
             self._training = None
 
     def _begin_training(self, pending: TrainingJob) -> "asyncio.Future[Outcome]":
-        """The training of this update, which may be under way; one that was given up is dropped."""
+        """The training of this update, started if necessary; another update's training is dropped."""
         episode = pending.data.episode
         if self._training is not None and self._training_episode == episode:
             return self._training
@@ -351,7 +351,7 @@ class TrainingLoop:
         return self._training
 
     def _train(self, pending: TrainingJob, runner: JobRunner, deadline: float) -> Outcome:
-        """Runs in a thread, which waits for the process that trains."""
+        """Run in a thread, which waits for the training process."""
         started, name, episode = time.monotonic(), self._experiment.name, pending.data.episode
         with tracing.span("episode", experiment=name, episode=episode):
             outcome = runner.train(pending, deadline)
@@ -361,8 +361,8 @@ class TrainingLoop:
         self._log("episode_trained", "an encoder was trained", **facts)
         return outcome
 
-    async def _look_after_judging(self) -> None:
-        """Judge the transfer of an encoder that was not judged yet, beside all else."""
+    async def _advance_judging(self) -> None:
+        """Start to judge an encoder that was not judged yet; keep a finished judgement."""
         now = asyncio.get_running_loop().time()
         if self._judging is not None:
             offset, judging = self._judging
@@ -377,7 +377,7 @@ class TrainingLoop:
         self._tried_offset = self._learner.offset
         job = await asyncio.to_thread(self._learner.judging)
         if job is None:
-            return  # there is too little to judge by
+            return  # too little data
         found = job
 
         def work(runner: JobRunner, deadline: float) -> Judgement:
@@ -395,11 +395,11 @@ class TrainingLoop:
             self._log("judging_failed", "an encoder's transfer was not judged", reason=str(error))
             self._judge_at = asyncio.get_running_loop().time() + JUDGING_PAUSE_SECONDS
             return
-        self._is_changed = True  # the next snapshot tells of it
+        self._is_changed = True  # the next snapshot's note includes it
         await self._publisher.keep_judgement(offset, found)
 
     def _can_judge(self) -> bool:
-        """Whether the encoder that serves was not judged, and the log has grown since that was tried."""
+        """Whether the served encoder was not judged yet and the log has grown since the last attempt."""
         judged = self._publisher.transfer.get("encoder_version", 0)
         is_unjudged = bool(judged != self._learner.encoder_version)
         return is_unjudged and self._tried_offset != self._learner.offset
@@ -409,13 +409,13 @@ class TrainingLoop:
 
 
 def _refused_for(pending: TrainingJob, error: JobFailed) -> Outcome:
-    """An update that came to nothing: refused, with the encoder that it started from."""
+    """The outcome of a failed update: refused, with the encoder that it started from."""
     verdict = refused(f"training failed: {error}")
     return Outcome(pending.data.episode, pending.networks, pending.moments, {}, verdict)
 
 
 def _fitting_rows(events: list[StoredEvent], most: int) -> int:
-    """How many events like these make a page of bounded size."""
+    """The number of such events in a page of bounded size."""
     size = sum(len(event.payload) + len(event.context or b"") for event in events)
     return max(1, min(most, PAGE_BYTES * len(events) // max(1, size)))
 

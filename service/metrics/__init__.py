@@ -1,6 +1,6 @@
-"""Every metric of the service, by subject. Labels come from closed sets, never from ids.
+"""Every metric of the service, by subject. Labels come from closed sets.
 
-A context, an arm, an id or the reward of one decision is never a label or a value by itself.
+Contexts, arms, ids and single rewards are never labels or values.
 """
 
 from service.metrics.learning import LearningMetrics

@@ -1,4 +1,4 @@
-"""The closed set of experiment labels: the first ones by name, all others together."""
+"""The closed set of experiment labels: the first experiments by name, then `other`."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ class ExperimentLabels:
 
 
 def _claimed(file: Path, name: str) -> set[str]:
-    """All names that have a label, this one among them if there was room."""
+    """All names with a label, including this one if there is room."""
     with file.open("a+") as claims:
         fcntl.flock(claims, fcntl.LOCK_EX)
         claims.seek(0)

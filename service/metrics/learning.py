@@ -10,7 +10,7 @@ VERDICTS = ("accepted", "refused")
 
 
 class LearningMetrics(Registered):
-    """What is learned, and how far behind what serves is."""
+    """Metrics of learning and of the lag of served policies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,17 +22,17 @@ class LearningMetrics(Registered):
     def _make_policy_metrics(self) -> None:
         self.policy_version = self._gauge(
             "daband_policy_version",
-            "Version of the policy that serves; the oldest where processes differ",
+            "Version of the served policy; the oldest if processes differ",
             *("livemin", "experiment"),
         )
         self.policy_created = self._gauge(
             "daband_policy_created_timestamp_seconds",
-            "When the policy that serves was published; its age is time() less this",
+            "Publication time of the served policy; its age is time() minus this",
             *("livemin", "experiment"),
         )
         self.policy_lag = self._gauge(
             "daband_policy_lag_events",
-            "Events of the log that the policy that serves does not know",
+            "Events of the log that are newer than the served policy",
             *("livemax", "experiment"),
         )
 
@@ -44,7 +44,7 @@ class LearningMetrics(Registered):
         )
         self.trainer_blocked = self._gauge(
             "daband_trainer_blocked",
-            "1 while a restore or promotion waits for stored bytes that are damaged",
+            "1 while a restore or promotion is blocked by damaged stored bytes",
             *("livemostrecent", "experiment"),
         )
         self.learning_failing = self._gauge(
@@ -57,11 +57,13 @@ class LearningMetrics(Registered):
         )
         self.waiting_experiments = self._gauge(
             "daband_waiting_experiments",
-            "Experiments with something to learn that wait for room in memory",
+            "Experiments with pending events that wait for memory",
             "livesum",
         )
         self.waiting_trainings = self._gauge(
-            "daband_waiting_trainings", "Trainings and judgings that wait for a process", "livesum"
+            "daband_waiting_trainings",
+            "Trainings and judgements that wait for a process",
+            "livesum",
         )
         self.due_updates = self._gauge(
             "daband_due_updates",
@@ -99,16 +101,16 @@ class LearningMetrics(Registered):
         )
 
     def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        """Another policy serves."""
+        """Another policy is served."""
         self._set(self.policy_version, experiment, version)
         self._set(self.policy_created, experiment, created_at.timestamp())
 
     def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        """So many events are newer than the policy that serves."""
+        """Set the number of events that are newer than the served policy."""
         self._set(self.policy_lag, experiment, event_count)
 
     def begin_leading(self, experiment: str) -> None:
-        """A trainer leads: its counts begin at zero, for a rate cannot see the step to the first."""
+        """A trainer leads: create its counters at zero, because a rate misses a first increment."""
         label = self.experiment(experiment)
         self.episode_seconds.labels(label)
         for verdict in VERDICTS:
@@ -116,7 +118,7 @@ class LearningMetrics(Registered):
         self._set(self.learning_failing, experiment, experiment in self._failing)
 
     def set_lag(self, experiment: str, event_count: int) -> None:
-        """So many events wait to be folded."""
+        """Set the number of events that are not folded yet."""
         self._set(self.trainer_lag, experiment, event_count)
 
     def set_due_updates(self, experiment: str, update_count: int) -> None:
@@ -124,11 +126,10 @@ class LearningMetrics(Registered):
         self._set(self.due_updates, experiment, update_count)
 
     def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
-        """A restore or promotion waits, or no longer does."""
         self._set(self.trainer_blocked, experiment, is_blocked)
 
     def set_failing(self, experiments: Iterable[str]) -> None:
-        """These experiments fail to learn, and no others do."""
+        """Set the experiments whose learning fails."""
         names = set(experiments)
         for name in self._failing - names:
             self._set(self.learning_failing, name, 0)
@@ -137,12 +138,11 @@ class LearningMetrics(Registered):
         self._failing = names
 
     def set_led(self, led_count: int, waiting_count: int) -> None:
-        """So many experiments are led, and so many wait to be."""
+        """Set the number of experiments that are led and that wait to be led."""
         self.led_experiments.set(led_count)
         self.waiting_experiments.set(waiting_count)
 
     def observe_snapshot(self, experiment: str, size_bytes: int, condition_number: float) -> None:
-        """A snapshot was saved."""
         self._set(self.snapshot_bytes, experiment, size_bytes)
         self._set(self.condition_number, experiment, condition_number)
 

@@ -1,8 +1,7 @@
-"""What a scrape gets: the numbers of one process, or of all that serve together.
+"""The metrics of one process, or of all serving processes together.
 
-Serving processes share their numbers through the files of a folder. Its parent makes the folder
-and names it in PROMETHEUS_MULTIPROC_DIR before they start, which prometheus_client reads when it
-is imported.
+Serving processes share their metrics through files in a folder. The parent creates the folder and sets
+PROMETHEUS_MULTIPROC_DIR before they start; prometheus_client reads it when it is imported.
 """
 
 import os
@@ -16,18 +15,18 @@ _VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def share_in(folder: str) -> None:
-    """Have all processes that are started from now on share their numbers there."""
+    """Make all processes started from now on share their metrics in this folder."""
     os.environ[_VARIABLE] = folder
 
 
 def shared_folder() -> Path | None:
-    """Where this process shares its numbers; none if it is alone."""
+    """The folder of shared metrics; None if this process is alone."""
     folder = os.environ.get(_VARIABLE)
     return None if folder is None else Path(folder)
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """All metrics in Prometheus's text format, those of the other processes included."""
+    """All metrics in Prometheus's text format, including those of other processes."""
     if shared_folder() is None:
         return generate_latest(registry)
     merged = CollectorRegistry()
@@ -36,5 +35,5 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
 
 def forget_process(process_id: int) -> None:
-    """Drop the gauges of a process that has died; what it counted stays counted."""
+    """Drop the gauges of a dead process; its counters remain."""
     mark_process_dead(process_id)

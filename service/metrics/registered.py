@@ -1,4 +1,4 @@
-"""What the subjects share: one registry, and one closed set of experiment labels."""
+"""The base of all metric classes: one registry and one closed set of experiment labels."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -14,8 +14,8 @@ from prometheus_client import (
 from service.metrics.experiment_labels import OTHER, ExperimentLabels
 from service.metrics.processes import shared_folder
 
-# How the values of several processes become one. All are of processes that live: what a dead one
-# served, or believed of a trainer that has moved on, would stay for good.
+# How the values of several processes are merged. All modes ignore dead processes, whose last values
+# would otherwise stay forever.
 Merge = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
 
@@ -32,7 +32,7 @@ class Registered:
     """Makes metrics in one registry; the subjects are its subclasses."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # a series beside every counter that nobody asks for
+        disable_created_metrics()  # they would double the series of counters
         self.registry = CollectorRegistry()
         self.declared: list[Declared] = []
         self._labels = ExperimentLabels(shared_folder())
@@ -56,7 +56,7 @@ class Registered:
         return Histogram(name, meaning, labels, registry=self.registry, buckets=buckets)
 
     def _set(self, gauge: Gauge, experiment: str, value: float, *labels: str) -> None:
-        """Set an experiment's gauge; those that share a label would only overwrite each other."""
+        """Set an experiment's gauge, unless it shares the label `other` with other experiments."""
         label = self.experiment(experiment)
         if label != OTHER:
             gauge.labels(label, *labels).set(value)

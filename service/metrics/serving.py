@@ -1,4 +1,4 @@
-"""Metrics of serving: requests, decisions, rewards and what they pass."""
+"""Metrics of serving: requests, decisions, rewards, queues and errors."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ BUS_OPERATIONS = ("publish", "latest", "wake", "subscribe")
 
 
 class EventMetrics(Registered):
-    """What is decided and rewarded, and how it gets into the log."""
+    """Metrics of decisions, rewards and their way into the log."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,8 +24,8 @@ class EventMetrics(Registered):
         self._make_error_metrics()
 
     def _make_queue_metrics(self) -> None:
-        # Depths are histograms: between two ticks of the event loop, where a scrape looks, the
-        # queues are nearly always empty.
+        # Depths are histograms: a scrape runs between two event-loop ticks, when queues are nearly
+        # always empty.
         self.scorer_queue = self._histogram(
             "daband_scorer_queue_depth", "Contexts that wait when scoring begins", SIZES
         )
@@ -48,38 +48,38 @@ class EventMetrics(Registered):
         )
         self.lost_decisions = self._counter(
             "daband_decisions_lost_total",
-            "Decisions of relaxed experiments that were answered and then not written",
+            "Decisions of relaxed experiments that were answered but could not be written",
             "experiment",
         )
         self.unwritten_decisions = self._gauge(
             "daband_unwritten_decisions",
-            "Decisions of relaxed experiments that are answered and not durable yet, as of the last batch",
+            "Decisions of relaxed experiments that are answered but not durable yet, as of the last batch",
             "livesum",
         )
         self.entropy = self._counter(
             "daband_selection_entropy_nats_total",
-            "Entropies of the served probabilities, added up; over the decisions it is their mean",
+            "Sum of the entropies of served probabilities; divided by the decisions it is their mean",
             *("experiment", "domain"),
         )
         self.rewards = self._counter("daband_rewards_total", "New rewards", "experiment", "domain")
         self.reward_points = self._counter(
             "daband_reward_points_total",
-            "New rewards, added up; over their number it is their mean",
+            "Sum of new rewards; divided by their number it is their mean",
             *("experiment", "domain"),
         )
         self.refused_target_rewards = self._counter(
             "daband_target_rewards_refused_total",
-            "Target rewards that came in the zero-shot phase; their values are kept nowhere",
+            "Target rewards refused in the zero-shot phase; their values are not stored",
             "experiment",
         )
         self.target_selections = self._counter(
             "daband_target_selections_total",
-            "Contexts that the target policy alone was asked for; `outcome`: answered, abstained",
+            "Contexts decided by the target policy alone; `outcome`: answered, abstained",
             *("experiment", "outcome"),
         )
         self.target_contexts = self._counter(
             "daband_target_contexts_total",
-            "Unlabeled target contexts stored beside decisions",
+            "Unlabeled target contexts stored without decisions",
             "experiment",
         )
 
@@ -98,29 +98,29 @@ class EventMetrics(Registered):
             self.bus_failures.labels(operation)
 
     def observe_scoring(self, batches: list[int]) -> None:
-        """What waits is scored in passes of so many contexts."""
+        """Pending contexts are scored in passes of these sizes."""
         self.scorer_queue.observe(sum(batches))
         for contexts in batches:
             self.scorer_batch.observe(contexts)
 
     def observe_append(self, event_count: int, waiting: int, seconds: float) -> None:
-        """A transaction of the event log is over; as it began, `waiting` events wanted one."""
+        """A transaction of the event log has ended; `waiting` events were pending when it began."""
         self.append_queue.observe(waiting)
         self.append_events.observe(event_count)
         self.append_seconds.observe(seconds)
 
     def count_decisions(self, experiment: str, domain: str, count: int, entropy: float) -> None:
-        """New decisions are answered; `entropy` is the sum of those of their probabilities, in nats."""
+        """New decisions are answered; `entropy` is the sum of their entropies in nats."""
         counted = self._of(experiment)
         counted.decisions[domain].inc(count)
         counted.entropy[domain].inc(max(0.0, entropy))
 
     def set_unwritten_decisions(self, count: int) -> None:
-        """So many decisions are answered and not durable yet."""
+        """Set the number of decisions that are answered but not durable yet."""
         self.unwritten_decisions.set(count)
 
     def count_lost_decisions(self, experiment: str, count: int) -> None:
-        """Decisions were answered and could not be written."""
+        """Decisions were answered but could not be written."""
         self._of(experiment).lost_decisions.inc(count)
 
     def count_reward(self, experiment: str, domain: str, reward: float) -> None:
@@ -134,7 +134,7 @@ class EventMetrics(Registered):
         self._of(experiment).refused_target_rewards.inc()
 
     def count_target_selections(self, experiment: str, total: int, abstained: int) -> None:
-        """The target policy alone was asked."""
+        """Count decisions of the target policy."""
         counted = self._of(experiment)
         counted.answered.inc(total - abstained)
         counted.abstained.inc(abstained)
@@ -144,26 +144,24 @@ class EventMetrics(Registered):
         self._of(experiment).target_contexts.inc(count)
 
     def count_storage_error(self, kind: str) -> None:
-        """The database failed."""
         self.storage_errors.labels(kind).inc()
 
     def count_bus_failure(self, operation: str) -> None:
-        """The snapshot bus failed at an operation."""
         self.bus_failures.labels(operation).inc()
 
     def _of(self, experiment: str) -> "_Counted":
         counted = self._by_experiment.get(experiment)
         if counted is None:
-            label = self.experiment(experiment)  # the name, unless there are too many of them
+            label = self.experiment(experiment)
             counted = self._by_experiment.get(label) or _Counted(self, label)
             self._by_experiment[label] = counted
         return counted
 
 
 class _Counted:
-    """The counters of one experiment, all at zero to begin with.
+    """The counters of one experiment, created at zero.
 
-    Finding a labelled counter costs as much as counting, so each is found once.
+    Looking up a labelled counter costs as much as counting, so each is looked up once.
     """
 
     def __init__(self, metrics: EventMetrics, label: str) -> None:
@@ -183,60 +181,56 @@ def _by_domain(counter: Counter, label: str) -> dict[str, Counter]:
 
 
 class RequestMetrics(Registered):
-    """What callers feel."""
+    """Metrics of requests and processes."""
 
     def __init__(self) -> None:
         super().__init__()
         self._timers: dict[tuple[str, str, int | None], Histogram] = {}
         self.request_seconds = self._histogram(
             "daband_request_seconds",
-            "Time to answer a request; `status` is a class, `gone` where the caller left first",
+            "Time to answer a request; `status` is a class, or `gone` if the caller disconnected",
             SECONDS,
             *("route", "method", "status"),
         )
         self.requests_in_flight = self._gauge(
-            "daband_requests_in_flight", "Requests at work", "livesum"
+            "daband_requests_in_flight", "Requests in flight", "livesum"
         )
-        self.problems = self._counter(
-            "daband_problems_total", "Problems that callers were answered, by slug", "slug"
-        )
+        self.problems = self._counter("daband_problems_total", "Problem answers, by slug", "slug")
         self.processes = self._gauge(
-            "daband_processes", "Processes that serve, or train by themselves", "livesum"
+            "daband_processes", "Serving processes and separate trainers", "livesum"
         )
         self.process_starts = self._counter(
-            "daband_process_starts_total", "Starts of such processes, replacements included"
+            "daband_process_starts_total", "Starts of these processes, including replacements"
         )
         self.lost_devices = self._counter(
-            "daband_devices_lost_total", "Losses of the GPU, after which the CPU computes"
+            "daband_devices_lost_total", "Losses of the GPU, after which the CPU is used"
         )
         self.task_deaths = self._counter(
             "daband_task_deaths_total", "Background tasks that died", "task"
         )
 
     def note_lost_device(self) -> None:
-        """The GPU is lost; the CPU computes."""
         self.lost_devices.inc()
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
-        """A request is over that took so long; no status if it was not answered."""
+        """Observe a finished request; `status` is None if it was not answered."""
         key = (route, method, status)
         timer = self._timers.get(key)
-        if timer is None:  # finding a labelled histogram costs as much as to observe
+        if timer is None:  # looking up a labelled histogram costs as much as observing
             timer = self.request_seconds.labels(route, method, _status_class(status))
             self._timers[key] = timer
         timer.observe(seconds)
 
     def expect_problems(self, slugs: Iterable[str]) -> None:
-        """Show these from the start: a rate cannot see the step from nothing to the first."""
+        """Create these counters at zero, because a rate misses a first increment."""
         for slug in slugs:
             self.problems.labels(slug)
 
     def expect_task(self, task: str) -> None:
-        """A background task begins; that it dies would be its first count."""
+        """Create the counter of a task's deaths at zero."""
         self.task_deaths.labels(task)
 
     def count_start(self) -> None:
-        """This process has begun to serve."""
         self.processes.set(1)
         self.process_starts.inc()
 

@@ -1,4 +1,4 @@
-"""Metrics of what can be said about the target without its rewards."""
+"""Metrics of transfer to the target, estimated without target rewards."""
 
 from collections.abc import Mapping
 
@@ -26,14 +26,13 @@ SIGNS = (
 
 
 class TransferMetrics(Registered):
-    """How well what is learned on the source may carry over; of the newest encoder judged."""
+    """Metrics of how well the source transfers, for the newest judged encoder."""
 
     def __init__(self) -> None:
         super().__init__()
         self.domain_accuracy = self._gauge(
             "daband_domain_accuracy",
-            "Held-out accuracy of a fresh discriminator on latents: "
-            "0.5 cannot tell the domains apart",
+            "Held-out accuracy of a fresh discriminator on latents; 0.5: the domains look alike",
             *("livemostrecent", "experiment"),
         )
         self.bound = self._gauge(
@@ -48,7 +47,7 @@ class TransferMetrics(Registered):
         )
         self.verdicts = self._gauge(
             "daband_transfer_verdict",
-            "1 for the verdict on transfer that holds, 0 for the others",
+            "1 for the present verdict on transfer, 0 for the others",
             *("livemostrecent", "experiment", "verdict"),
         )
 

@@ -1,7 +1,7 @@
-"""Places where a test can end the process: `DABAND_FAIL_AT=before_commit`, or `…:3` for the third time.
+"""Failpoints, where tests can end the process: `DABAND_FAIL_AT=before_commit`, or `…:3` for the third time.
 
-A third part names another signal: `before_snapshot:2:STOP` stops the process there instead of
-killing it. Without the variable a failpoint does nothing.
+A third part names another signal: `before_snapshot:2:STOP` stops the process instead of killing it.
+Without the variable, failpoints do nothing.
 """
 
 import os
@@ -12,11 +12,11 @@ from enum import StrEnum
 from functools import cache
 
 VARIABLE = "DABAND_FAIL_AT"
-DEFAULTS = ("1", "KILL")  # the first time; the signal that nobody can catch
+DEFAULTS = ("1", "KILL")  # the first time, with the signal that cannot be caught
 
 
 class Failpoint(StrEnum):
-    """Every such place, in the order in which an event passes them."""
+    """All failpoints, in the order in which an event reaches them."""
 
     BEFORE_INSERT = "before_insert"
     BEFORE_COMMIT = "before_commit"
@@ -31,25 +31,25 @@ class Failpoint(StrEnum):
 
 @dataclass(slots=True)
 class Plan:
-    """The place to fail at, after how many visits, and the signal that ends the process."""
+    """The failpoint, how often it is still to be reached, and the signal to send then."""
 
     point: Failpoint
-    visits_left: int
+    times_left: int
     signal: signal.Signals
 
 
 def plan(environment: Mapping[str, str]) -> Plan | None:
-    """What the variable asks for; ValueError when there is no such place, count or signal."""
-    told = environment.get(VARIABLE)
-    if not told:
+    """The plan in the variable; ValueError for an unknown failpoint, count or signal."""
+    text = environment.get(VARIABLE)
+    if not text:
         return None
     try:
-        name, count, number = [*told.split(":"), *DEFAULTS[told.count(":") :]]
+        name, count, number = [*text.split(":"), *DEFAULTS[text.count(":") :]]
         return Plan(Failpoint(name), int(count), signal.Signals[f"SIG{number}"])
     except (KeyError, ValueError):
         known = ", ".join(Failpoint)
         raise ValueError(
-            f"{VARIABLE} is name, name:count or name:count:signal of {known}"
+            f"{VARIABLE} must be name, name:count or name:count:signal; names: {known}"
         ) from None
 
 
@@ -59,10 +59,10 @@ def _plan() -> Plan | None:
 
 
 def reach(point: Failpoint) -> None:
-    """End the process here if a test wants it so."""
+    """End the process here if a test has planned it."""
     planned = _plan()
     if planned is None or planned.point is not point:
         return
-    planned.visits_left -= 1
-    if planned.visits_left == 0:
+    planned.times_left -= 1
+    if planned.times_left == 0:
         os.kill(os.getpid(), planned.signal)

@@ -1,7 +1,7 @@
-"""Log lines: one JSON object an event, with a fixed `action` word and what the context binds.
+"""Log lines: one JSON object per line, with a fixed `action` word and the fields of the context.
 
-Contexts, rewards, keys and URLs are never logged; of an exception only its type and where it
-happened, for its message may quote values.
+Contexts, rewards, keys and URLs are never logged. Of an exception only type and stack are logged, because
+its message may quote values.
 """
 
 import json
@@ -19,7 +19,7 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=EMPTY)
 
 STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-FOREIGN_FIELDS = frozenset({"color_message"})  # the server decorates its lines
+FOREIGN_FIELDS = frozenset({"color_message"})  # added by uvicorn
 OUR_LOGGERS = ("service", "model")
 QUIET_LOGGERS = {"uvicorn.error": logging.WARNING, "httpx": logging.WARNING}
 
@@ -31,18 +31,18 @@ def enter(**fields: Any) -> Token[Mapping[str, Any]]:
 
 
 def resume(fields: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
-    """Let all lines have the fields that were `context()` elsewhere, until `leave`."""
+    """Set the fields of all lines to a saved `context()` until `leave`."""
     return _context.set(fields)
 
 
 def leave(token: Token[Mapping[str, Any]]) -> None:
-    """Take back what `enter` added, or `resume` set."""
+    """Undo `enter` or `resume`."""
     _context.reset(token)
 
 
 @contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Add fields to the lines meanwhile."""
+    """Add fields to all lines within the block."""
     token = enter(**fields)
     try:
         yield
@@ -56,9 +56,9 @@ def context() -> Mapping[str, Any]:
 
 
 def configure(level: str, style: str = "auto", stream: TextIO | None = None) -> None:
-    """Send all lines to standard output: readable on a terminal, JSON elsewhere.
+    """Write all lines to standard output: readable on a terminal, JSON elsewhere.
 
-    Debug lines are ours alone: those of libraries quote what they are given, rewards among it.
+    Only our own debug lines are logged, because those of libraries quote values such as rewards.
     """
     stream = stream or sys.stdout
     is_console = style == "console" or (style == "auto" and stream.isatty())
@@ -66,10 +66,10 @@ def configure(level: str, style: str = "auto", stream: TextIO | None = None) -> 
     handler.setFormatter(ConsoleFormatter() if is_console else JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
-    least_of_ours = logging.getLevelNamesMapping()[level.upper()]
-    root.setLevel(max(logging.INFO, least_of_ours))
+    own_level = logging.getLevelNamesMapping()[level.upper()]
+    root.setLevel(max(logging.INFO, own_level))
     for name in OUR_LOGGERS:
-        logging.getLogger(name).setLevel(least_of_ours)
+        logging.getLogger(name).setLevel(own_level)
     for name, least in QUIET_LOGGERS.items():
         logging.getLogger(name).setLevel(max(least, root.level))
 
@@ -91,8 +91,7 @@ class ConsoleFormatter(logging.Formatter):
         moment, level, message = line.pop("time"), line.pop("level"), line.pop("message")
         stack = line.pop("stack", [])
         fields = " ".join(f"{name}={value}" for name, value in line.items())
-        head = f"{moment[11:19]} {level:7} {message}  {fields}"
-        return "\n".join((head, *stack))
+        return "\n".join((f"{moment[11:19]} {level:7} {message}  {fields}", *stack))
 
 
 def line_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Named background tasks; when one dies the process is told to end."""
+"""Supervision of named background tasks; if one dies, the process ends."""
 
 import asyncio
 import logging
@@ -10,21 +10,17 @@ LONGEST_PAUSE_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
 
-def _ignore(task: str) -> None:
-    """Say nothing."""
-
-
 class Supervisor:
     """Runs background tasks that must not end before they are stopped.
 
-    `on_start`, `on_death` and, for tasks that are begun again, `on_restart` are told a task's name.
+    `on_start`, `on_death` and `on_restart` are called with the task's name.
     """
 
     def __init__(
         self,
         on_death: Callable[[str], None],
-        on_start: Callable[[str], None] = _ignore,
-        on_restart: Callable[[str], None] = _ignore,
+        on_start: Callable[[str], None] = lambda task: None,
+        on_restart: Callable[[str], None] = lambda task: None,
         pause_seconds: float = 1.0,
     ) -> None:
         self._on_death = on_death
@@ -35,7 +31,7 @@ class Supervisor:
         self._finite: set[str] = set()
 
     def start(self, name: str, work: Coroutine[Any, Any, None], *, may_end: bool = False) -> None:
-        """Run a task under a name; one that `may_end` has not died when it ends without an error."""
+        """Run a named task; if it `may_end`, ending without an error is not a death."""
         self._on_start(name)
         if may_end:
             self._finite.add(name)
@@ -43,8 +39,8 @@ class Supervisor:
         task.add_done_callback(self._ended)
         self._tasks.append(task)
 
-    def start_again(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a task that no other depends on: when it dies, another is made after a pause."""
+    def start_restarting(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a task that is restarted after a pause when it dies."""
         self.start(name, self._repeated(name, make))
 
     async def _repeated(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -54,7 +50,7 @@ class Supervisor:
                 await make()
             except Exception:
                 log.exception(
-                    "a background task died and is begun again",
+                    "a background task died and is restarted",
                     extra={"action": "task_restarted", "task": name},
                 )
             self._on_restart(name)
@@ -81,24 +77,20 @@ class Supervisor:
         self._on_death(task.get_name())
 
 
-def _nobody() -> None:
-    """Tell nobody."""
-
-
 class Readiness:
-    """Ready until it drains or a background task dies; there is no way back.
+    """Ready until the process drains or a background task dies, and never again.
 
-    `on_failure` is called when a task died, to end the process in order.
+    `on_failure` is called when a task dies, to shut down gracefully.
     """
 
     def __init__(self) -> None:
         self.is_ready = True
         self.is_draining = False
         self.dead_task: str | None = None
-        self.on_failure: Callable[[], None] = _nobody
+        self.on_failure: Callable[[], None] = lambda: None
 
     def begin_drain(self) -> None:
-        """The process is about to stop: finish what is there, take nothing new for long."""
+        """The process is about to stop."""
         self.is_draining = True
         self.is_ready = False
 

@@ -1,7 +1,7 @@
-"""Spans for OpenTelemetry, when an endpoint is given; otherwise nothing, not even an import.
+"""OpenTelemetry spans, if an endpoint is given; otherwise nothing is imported.
 
-Spans say what was done, how long it took and how it ended: never contexts, rewards or keys. The
-package's extra `otel` brings what exports them.
+Spans contain names, durations and outcomes, never contexts, rewards or keys. The package's extra `otel`
+installs the exporter.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 NOTHING: AbstractContextManager[None] = nullcontext()
 SERVICE_NAME = "daband"
 EXPORT_SECONDS = 5.0
-# An exception's message may quote values: a span says no more than that there was one.
+# An exception's message may quote values, so spans do not record exceptions.
 SILENT: dict[str, Any] = {"record_exception": False, "set_status_on_exception": False}
 
 _tracer: "Tracer | None" = None
 
 
 def is_on() -> bool:
-    """Whether spans go anywhere."""
+    """Whether traces are exported."""
     return _tracer is not None
 
 
 def span(name: str, **attributes: str | int) -> AbstractContextManager[Any]:
-    """A span around a block, within the one that is open; nothing when traces are off."""
+    """A span around a block, as a child of the current span; does nothing if traces are off."""
     if _tracer is None:
         return NOTHING
     return _tracer.start_as_current_span(name, attributes=_named(attributes), **SILENT)
 
 
 def begin_request(headers: Iterable[tuple[bytes, bytes]], request_id: str) -> "Span | None":
-    """The span of a request, within the caller's if its headers name one; none when traces are off."""
+    """The span of a request, as a child of the caller's span if there is one; None if traces are off."""
     if _tracer is None:
         return None
     from opentelemetry.propagate import extract
@@ -51,7 +51,7 @@ def begin_request(headers: Iterable[tuple[bytes, bytes]], request_id: str) -> "S
 
 
 def within(opened: "Span | None") -> AbstractContextManager[Any]:
-    """Meanwhile new spans are within this one."""
+    """Make a span the current one within the block."""
     if opened is None:
         return NOTHING
     from opentelemetry.trace import use_span
@@ -60,7 +60,7 @@ def within(opened: "Span | None") -> AbstractContextManager[Any]:
 
 
 def end_request(opened: "Span", method: str, route: str, status: int) -> None:
-    """Say how a request ended, and close its span."""
+    """Record the outcome of a request and end its span."""
     from opentelemetry.trace import StatusCode
 
     opened.update_name(f"{method} {route}")
@@ -73,17 +73,17 @@ def end_request(opened: "Span", method: str, route: str, status: int) -> None:
 
 
 def trace_id(opened: "Span") -> str:
-    """How a trace is called in log lines."""
+    """The trace id for log lines."""
     return f"{opened.get_span_context().trace_id:032x}"
 
 
 @contextmanager
 def exporting(endpoint: str | None, role: str) -> Iterator[None]:
-    """Send spans to an OTLP/HTTP endpoint meanwhile; what waits in the end is sent, but not for long.
+    """Export spans to an OTLP/HTTP endpoint within the block; pending spans are sent at its end.
 
     Without an endpoint nothing is loaded. Other settings are OpenTelemetry's own `OTEL_*` variables.
     """
-    global _tracer  # as with logging, one for the process
+    global _tracer  # one per process, as with logging
     if endpoint is None:
         yield
         return

@@ -1,1 +1,1 @@
-"""What people read about an experiment: the report, its plots, its transfer history."""
+"""Reports about an experiment: the report, its plots, its transfer history."""

@@ -1,4 +1,4 @@
-"""The plots of the transfer report, as SVG text that needs nothing else."""
+"""The plots of the transfer report, as self-contained SVG."""
 
 import io
 import re
@@ -17,10 +17,10 @@ from model import Domain, Doubles, LatentMap
 COLOURS = {Domain.SOURCE: "#8a8f98", Domain.TARGET: "#0b6e99"}
 PALETTE = mpl.colormaps["tab10"].colors  # type: ignore[attr-defined]
 ACCEPTED, REFUSED, WAITING = "#2a9d4e", "#c8372d", "#d69a00"
-MOST_ARMS = 10  # more are drawn as one
+MOST_ARMS = 10  # maximum of arms in a plot
 BLOCKS = 40
 STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # arms are named by callers
+    "text.parse_math": False,  # callers choose the names of arms
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -33,7 +33,7 @@ STYLE: dict[Any, Any] = {
 TERMS = ("source_regret", "regression_error", "divergence", "predicted_reward", "bound_total")
 SIGNS = ("domain_accuracy", "raw_domain_accuracy", "mean_confidence", "share_distance")
 
-_lock = threading.Lock()  # matplotlib's settings are the process's
+_lock = threading.Lock()  # matplotlib's settings are global
 
 
 def drawn(name: str, draw: Callable[[Axes], None], height: float = 3.2) -> str:
@@ -45,7 +45,7 @@ def drawn(name: str, draw: Callable[[Axes], None], height: float = 3.2) -> str:
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    # Ids of several figures on one page must differ.
+    # Ids must be unique among the figures of a page.
     text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", text)
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
@@ -69,7 +69,7 @@ def learning_curve(rewards: dict[Domain, Doubles]) -> Callable[[Axes], None]:
 def by_version(
     versions: Sequence[dict[str, Any]], part: str, names: Sequence[str]
 ) -> Callable[[Axes], None]:
-    """Some figures of each judged encoder version."""
+    """Some numbers of each judged encoder version."""
 
     def draw(axes: Axes) -> None:
         at = [each["encoder_version"] for each in versions]
@@ -117,39 +117,39 @@ def _finish_map(axes: Axes) -> None:
     axes.legend(fontsize=8, markerscale=1.5)
 
 
-def arm_shares(shares: dict[Domain, Doubles], arms: Sequence[str]) -> Callable[[Axes], None]:
+def arm_priors(priors: dict[Domain, Doubles], arms: Sequence[str]) -> Callable[[Axes], None]:
     """How often each arm is the best-rated one, by domain."""
-    most = np.argsort(-sum(shares.values()))[:MOST_ARMS]
+    most = np.argsort(-sum(priors.values()))[:MOST_ARMS]
 
     def draw(axes: Axes) -> None:
         at = np.arange(len(most))
         for offset, domain in ((-0.2, Domain.SOURCE), (0.2, Domain.TARGET)):
-            heights = shares[domain][most]
+            heights = priors[domain][most]
             axes.bar(at + offset, heights, 0.4, color=COLOURS[domain], label=str(domain))
         axes.set_xticks(at, [shortened(arms[index]) for index in most])
-        axes.set(ylabel="share of contexts")
+        axes.set(ylabel="fraction of contexts")
         axes.legend()
 
     return draw
 
 
 def gate_history(entries: Sequence[dict[str, Any]]) -> Callable[[Axes], None]:
-    """Held-out source reward of each trained encoder, by what became of it."""
+    """Held-out source reward of each trained encoder, by its outcome."""
     kinds = {
         "encoder_activated": (ACCEPTED, "activated"),
         "encoder_refused": (REFUSED, "refused"),
-        "encoder_waits": (WAITING, "waits for a person"),
+        "encoder_waits": (WAITING, "waits for promotion"),
     }
 
     def draw(axes: Axes) -> None:
         for what, (colour, label) in kinds.items():
             some = [each["details"] for each in entries if each["what"] == what]
             at = [each["episode"] for each in some]
-            # An encoder that was refused before it could be measured stands at 0.
+            # An encoder that was refused before it was measured is plotted at 0.
             rewards = [each["verdict"].get("reward") or 0.0 for each in some]
             axes.scatter(at, rewards, s=16, color=colour, label=f"{label} ({len(some)})")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        # An estimate of a mean in [0, 1] may lie a little above 1.
+        # An estimated mean in [0, 1] may be slightly above 1.
         axes.set(xlabel="episode", ylabel="held-out source reward", ylim=(-0.02, 1.15))
         axes.legend(fontsize=8)
 
@@ -167,5 +167,5 @@ def regret_curve(curve: Sequence[Sequence[float]]) -> Callable[[Axes], None]:
 
 
 def shortened(text: str, length: int = 18) -> str:
-    """A name that fits into a plot."""
+    """A name that is short enough for a plot."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -1,4 +1,4 @@
-"""The transfer report: one HTML page that needs nothing else, for people who must decide."""
+"""The transfer report: one self-contained HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from model import Domain, Doubles, LatentMap, Learner, latent_map
+from model import Domain, Doubles, Learner, latent_map
 from service.experiment_spec import ExperimentSpec
 from service.reporting import plots
 
 MEANINGS = {
-    "aligned": "The target's contexts look like the source's and the policy is sure of most of them. "
-    "Nothing seen speaks against using it; nothing unlabeled can prove it right.",
-    "weak": "Use it as a hint. Abstain where the confidence is low, and try it on few cases first.",
-    "do not trust": "Do not decide by it. The domains do not meet, or the source is not learned.",
-    "not judged": "There are too few target contexts or source rewards to say anything.",
+    "aligned": "The target's contexts look like the source's, and the policy is confident about most of "
+    "them. There is no evidence against using it, but unlabeled data cannot prove it right.",
+    "weak": "Use it as a hint. Abstain if the confidence is low, and try it on few cases first.",
+    "do not trust": "Do not decide by it. The domains do not overlap, or the source is not learned.",
+    "not judged": "There are too few target contexts or source rewards for a judgement.",
 }
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1d2228; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
@@ -32,11 +32,16 @@ td.number { text-align: right; font-variant-numeric: tabular-nums }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 LAST_GATES = 30
+LIMITS = (
+    "<h2>Limits</h2><p>All figures are estimated without target rewards. They cannot detect a target "
+    "whose contexts look like the source's but whose arms have other rewards. The transfer confidence is "
+    "calibrated on held-out source rounds; under shift it ranks decisions and is not a probability.</p>"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """What a report is made of: the declaration, the transfer as `/transfer` answers it, the state."""
+    """The inputs of a report: the declaration, the answer of `/transfer`, the state."""
 
     spec: ExperimentSpec
     transfer: Mapping[str, Any]
@@ -52,9 +57,9 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         _verdict(facts.transfer),
         "<h2>Plots</h2>",
         f'<div class="plots">{"".join(_figures(facts, learner))}</div>',
-        _counts(facts.state),
+        f"<h2>Data</h2>{_table(facts.state['counts'])}",
         _gates(facts.transfer["gate"]),
-        _limits(),
+        LIMITS,
     )
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -67,12 +72,12 @@ def render(facts: ReportFacts, learner: Learner) -> str:
 
 def _lead(facts: ReportFacts) -> str:
     state = facts.state
-    said = (
+    text = (
         f"Method {escape(facts.spec.method)}, phase {state['phase']}, policy version "
         f"{state['policy_version']}, encoder version {state['encoder_version']}, log up to offset "
         f"{state['folded_offset']}."
     )
-    return f"<p>{said}</p>"
+    return f"<p>{text}</p>"
 
 
 def _verdict(transfer: Mapping[str, Any]) -> str:
@@ -83,7 +88,7 @@ def _verdict(transfer: Mapping[str, Any]) -> str:
     if transfer["versions"]:
         last = transfer["versions"][-1]
         rows = {**last["signs"], **{f"bound: {k}": v for k, v in last["bound"].items()}}
-        figures = f"<h2>Figures that it rests on</h2>{_table(rows)}"
+        figures = f"<h2>Figures behind the verdict</h2>{_table(rows)}"
         figures += f"<p>Judged for encoder version {last['encoder_version']}, without any target reward.</p>"
     return (
         f'<section class="verdict {word.replace(" ", "-")}"><strong>{word}</strong>'
@@ -111,7 +116,7 @@ def _figures(facts: ReportFacts, learner: Learner) -> list[str]:
         ),
         _figure(
             "signs",
-            "Label-free signs, by encoder version; accuracies of 0.5 cannot tell the domains apart",
+            "Label-free signs, by encoder version; an accuracy of 0.5 means that the domains look alike",
             versions and plots.by_version(versions, "signs", plots.SIGNS),
         ),
         *_maps(facts.spec, learner),
@@ -132,8 +137,8 @@ def _maps(spec: ExperimentSpec, learner: Learner) -> list[str]:
     caption = f"Latents in two directions ({found.explained:.0%} of their variance)"
     wanted = [_figure("domains", f"{caption}, by domain", has_points and plots.domain_map(found))]
     if spec.is_per_arm:
-        return wanted  # one model for all arms: contexts have no arm by themselves
-    shares = _shares(found, len(spec.arms))
+        return wanted  # in a joint model a single context has no best arm
+    priors = {domain: found.arm_prior(domain, len(spec.arms)) for domain in Domain}
     return [
         *wanted,
         _figure(
@@ -143,14 +148,10 @@ def _maps(spec: ExperimentSpec, learner: Learner) -> list[str]:
         ),
         _figure(
             "shares",
-            "Share of contexts for which each arm is best-rated, by domain",
-            has_points and plots.arm_shares(shares, spec.arms),
+            "Fraction of contexts for which each arm is best-rated, by domain",
+            has_points and plots.arm_priors(priors, spec.arms),
         ),
     ]
-
-
-def _shares(found: LatentMap, arm_count: int) -> dict[Domain, Doubles]:
-    return {domain: found.arm_prior(domain, arm_count) for domain in Domain}
 
 
 def _rewards(learner: Learner) -> dict[Domain, Doubles]:
@@ -161,14 +162,10 @@ def _rewards(learner: Learner) -> dict[Domain, Doubles]:
 
 
 def _figure(name: str, caption: str, draw: Any) -> str:
-    """A plot, or a sentence in its place where there is nothing to draw."""
+    """A plot, or a sentence if there is nothing to draw."""
     drawer: Callable[[Axes], None] | None = draw or None
     content = "<p>Nothing to show yet.</p>" if drawer is None else plots.drawn(name, drawer)
     return f'<figure id="plot-{name}">{content}<figcaption>{escape(caption)}</figcaption></figure>'
-
-
-def _counts(state: Mapping[str, Any]) -> str:
-    return f"<h2>Data</h2>{_table(state['counts'])}"
 
 
 def _gates(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -176,11 +173,11 @@ def _gates(entries: Sequence[Mapping[str, Any]]) -> str:
     for each in entries[-LAST_GATES:]:
         details = each["details"]
         reasons = details.get("verdict", {}).get("reasons") or [details.get("reason") or ""]
-        who = f" by {details['by']}" if details.get("by") else ""
+        author = f" by {details['by']}" if details.get("by") else ""
         cells = (
             str(each["offset"]),
             f"{each['at']:%Y-%m-%d %H:%M:%S} UTC",
-            str(each["what"]).replace("_", " ") + who,
+            str(each["what"]).replace("_", " ") + author,
             str(details.get("episode", details.get("version", ""))),
             "; ".join(reasons),
         )
@@ -200,12 +197,3 @@ def _table(rows: Mapping[str, Any]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-
-
-def _limits() -> str:
-    return (
-        "<h2>What this cannot tell</h2><p>All figures are estimated without target rewards. A target whose "
-        "contexts look like the source's but whose arms pay otherwise cannot be told from an aligned one. "
-        "The transfer confidence is calibrated on held-out source rounds; under shift it is an order, not "
-        "a probability.</p>"
-    )

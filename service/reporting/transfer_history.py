@@ -1,4 +1,4 @@
-"""What is known of an experiment's transfer, put together for people and for files."""
+"""The history of an experiment's transfer, for answers, reports and CSV."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
 
 
 def entry(event: StoredEvent) -> dict[str, Any]:
-    """An event of the lifecycle as callers see it."""
+    """An event of the lifecycle, as answered."""
     return {
         "offset": event.offset,
         "at": event.created_at,
@@ -42,21 +42,21 @@ def entry(event: StoredEvent) -> dict[str, Any]:
 
 
 def act_entry(record: AuditRecord) -> dict[str, Any]:
-    """Something that was done to the experiment beside its log, as callers see it."""
+    """An administrative act on the experiment, as answered."""
     actor = record.actor
     details = {"by": actor.by, "reason": actor.reason, **acted_by(actor.key_id)}
     return {"offset": None, "at": record.created_at, "what": record.act, "details": details}
 
 
 def gate_entries(lifecycle: Sequence[StoredEvent]) -> list[dict[str, Any]]:
-    """What became of trained encoders, in order."""
+    """The outcomes of trained encoders, in order."""
     return [entry(event) for event in lifecycle if event.kind in GATE]
 
 
 def versions(
     records: Sequence[TransferRecord], lifecycle: Sequence[StoredEvent]
 ) -> list[dict[str, Any]]:
-    """Each judged encoder version with what let it serve."""
+    """Each judged encoder version with the event that activated it."""
     return [
         {
             "encoder_version": record.encoder_version,
@@ -77,7 +77,7 @@ def _gate_of(record: TransferRecord, lifecycle: Sequence[StoredEvent]) -> dict[s
 
 
 def as_csv(found: Sequence[dict[str, Any]]) -> str:
-    """A row for each judged encoder version; reasons are joined by semicolons."""
+    """One row per judged encoder version; reasons are joined by semicolons."""
     stream = io.StringIO()
     rows = [_row(each) for each in found]
     columns = list(rows[0]) if rows else ["encoder_version", "offset", "at", "verdict", "reasons"]
@@ -89,12 +89,12 @@ def as_csv(found: Sequence[dict[str, Any]]) -> str:
 
 def _row(version: dict[str, Any]) -> dict[str, Any]:
     gate = version["gate"] or {"what": "", "details": {}}
-    said = gate["details"].get("verdict", {})
+    verdict = gate["details"].get("verdict", {})
     figures = (
         gate["what"],
         gate["details"].get("episode"),
-        said.get("reward"),
-        said.get("reward_before"),
+        verdict.get("reward"),
+        verdict.get("reward_before"),
     )
     return {
         "encoder_version": version["encoder_version"],

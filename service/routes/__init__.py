@@ -1,4 +1,4 @@
-"""The routes, and how their handlers get at what they work with."""
+"""The routes, and the dependencies of their handlers."""
 
 from typing import Annotated, Any, TypeVar
 
@@ -32,7 +32,7 @@ ServicesDep = Annotated[Services, Depends(services_of)]
 
 
 async def caller_of(request: Request) -> Caller:
-    """The caller, as the middleware found it."""
+    """The caller that the middleware found."""
     found: Caller = request.scope["caller"]
     return found
 
@@ -41,7 +41,7 @@ CallerDep = Annotated[Caller, Depends(caller_of)]
 
 
 async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> Experiment:
-    """The caller's experiment that the path names; what cannot be a name is unknown."""
+    """The caller's experiment in the path; an invalid name is unknown."""
     if not is_name(name):
         raise UnknownExperiment
     return await services.experiments.get(caller.tenant_scope.full_name(name))
@@ -51,12 +51,12 @@ ExperimentDep = Annotated[Experiment, Depends(experiment_of)]
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """A body of ours, as JSON, without another look at its shape."""
+    """A JSON answer, without validation of its shape."""
     return Response(_encode(body), status, headers=headers, media_type=MediaType.JSON)
 
 
 def html_answer(page: str) -> Response:
-    """A page of ours: its own styles and drawings, no script, nothing from elsewhere."""
+    """An HTML page with inline styles and drawings; no scripts, no external resources."""
     return Response(page, headers={"Content-Security-Policy": PAGE_POLICY}, media_type="text/html")
 
 

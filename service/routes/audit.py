@@ -1,4 +1,4 @@
-"""Acts by hand: who did what and why, as events of the log."""
+"""Manual acts as events of the log, with their author and reason."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from service.routes import body_of, caller_of
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a caller says beside an act, and the key that it came with."""
+    """The request id, author and reason of a manual act, and the caller's key."""
 
     request_id: str
     by: str | None
@@ -24,26 +24,26 @@ class Audit:
     def event(
         self, experiment_id: str, kind: EventKind, facts: Mapping[str, Any], request_hash: str
     ) -> NewEvent:
-        """The act as an event; the same id again is the same act."""
-        said = {**facts, "by": self.by, "reason": self.reason, **acted_by(self.key_id)}
+        """The act as an event; a repeated request id is the same act."""
+        payload = {**facts, "by": self.by, "reason": self.reason, **acted_by(self.key_id)}
         return NewEvent(
             experiment_id,
             kind,
             f"{experiment_id}:{self.request_id}",
-            payload=json.dumps(said).encode(),
+            payload=json.dumps(payload).encode(),
             request_hash=request_hash,
         )
 
 
 async def audit_of(request: Request) -> Audit:
-    """The body of an act by hand, which may be left out."""
+    """The optional body of a manual act."""
     has_body = bool(await request.body())
-    told = await body_of(request, AuditBody) if has_body else AuditBody()
-    request_id = request_id_or_new(told.request_id)
-    return Audit(request_id, told.by, told.reason, (await caller_of(request)).key_id)
+    body = await body_of(request, AuditBody) if has_body else AuditBody()
+    request_id = request_id_or_new(body.request_id)
+    return Audit(request_id, body.by, body.reason, (await caller_of(request)).key_id)
 
 
 def outcome(appended: Appended) -> dict[str, Any]:
-    """Where the act stands in the log, and whether it was there before."""
+    """The offset of the act in the log, and whether it was already recorded."""
     status = "created" if appended.created else "already_recorded"
     return {"offset": appended.event.offset, "status": status}

@@ -1,5 +1,6 @@
-"""Candidates: encoders that the gate refused or that wait for a person, and their promotion."""
+"""Candidates: encoders that the gate refused or that wait for promotion."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -7,7 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.learning.restore import intact
-from service.records import Candidate, EventKind
+from service.records import CandidateEncoder, EventKind
 from service.routes import ExperimentDep, ServicesDep, json_answer
 from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
@@ -21,7 +22,7 @@ Episode = Annotated[int, Path(ge=1, le=MAX_VERSION)]
 
 @router.get("", response_model=answers.CandidateList, responses=problems(404))
 async def list_candidates(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """The encoders that were trained and do not serve, the newest first."""
+    """The trained encoders that are not served, the newest first."""
     found = await services.candidates.list(experiment.experiment_id)
     name = public_name(experiment.name)
     return json_answer({"experiment": name, "candidates": [_answer(each) for each in found]})
@@ -37,13 +38,13 @@ async def list_candidates(experiment: ExperimentDep, services: ServicesDep) -> R
 async def promote_candidate(
     experiment: ExperimentDep, episode: Episode, request: Request, services: ServicesDep
 ) -> Response:
-    """Serve a candidate all the same: written to the log now, carried out when the trainer gets there."""
-    told = await audit_of(request)
+    """Promote a candidate: written to the log now, carried out when the trainer folds it."""
+    audit = await audit_of(request)
     found = intact(await services.candidates.get(experiment.experiment_id, episode))
-    # The trainer needs it later, and so does every replay of the log: it is kept for ever.
+    # The trainer and every replay of the log need it, so it is never pruned.
     await services.candidates.pin(experiment.experiment_id, episode)
     facts = {"episode": episode, "sha256": found.sha256}
-    event = told.event(experiment.experiment_id, EventKind.PROMOTION, facts, str(episode))
+    event = audit.event(experiment.experiment_id, EventKind.PROMOTION, facts, str(episode))
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
     name = public_name(experiment.name)
@@ -53,22 +54,17 @@ async def promote_candidate(
 @router.get(
     "/{episode}/policy",
     response_class=Response,
-    responses={**bytes_answer("The policy as if it served, as safetensors"), **problems(404, 409)},
+    responses={**bytes_answer("The candidate's policy as safetensors"), **problems(404, 409)},
 )
 async def download_candidate(
     experiment: ExperimentDep, episode: Episode, services: ServicesDep
 ) -> Response:
-    """The target policy of a candidate as if it served, to look at it offline."""
+    """The target policy of a candidate, for inspection offline."""
     found = intact(await services.candidates.get(experiment.experiment_id, episode))
     return await policy_answer(experiment, found.blob, f"candidate-{episode}")
 
 
-def _answer(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "episode": candidate.episode,
-        "sha256": candidate.sha256,
-        "size_bytes": candidate.size_bytes,
-        "is_pinned": candidate.is_pinned,
-        "created_at": candidate.created_at,
-        "verdict": dict(candidate.verdict),
-    }
+def _answer(candidate: CandidateEncoder) -> dict[str, Any]:
+    found = asdict(candidate)
+    del found["experiment_id"], found["blob"]
+    return found

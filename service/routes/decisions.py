@@ -24,7 +24,7 @@ from service.codec.bodies import (
 from service.codec.contexts import sides_of
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
-from service.deciding.select import Round
+from service.deciding.select import DecisionRequest
 from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
@@ -36,7 +36,7 @@ router = APIRouter(tags=["decisions"], route_class=FastRoute)
 READABLE = (*STRUCTURED, *BINARY)
 _encode = msgspec.json.Encoder().encode
 
-Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
+Text = Annotated[str | None, Query(description="with a binary body")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 
 
@@ -70,7 +70,7 @@ def select(
 async def _select_first(
     call: Call, name: str, asked: SelectBody | BinarySelect, media: MediaType
 ) -> Answer:
-    """The same where the policy has to be loaded."""
+    """The same if the policy has to be loaded first."""
     served = await call.services.policies.current(name)
     return await call.services.batcher.select(served, _round(served.spec, asked, media))
 
@@ -103,19 +103,19 @@ async def select_batch(call: Call) -> Answer:
     status_code=201,
     response_model=answers.Rewarded,
     responses={
-        200: {"model": answers.Rewarded, "description": "It had been recorded before"},
+        200: {"model": answers.Rewarded, "description": "It was already recorded"},
         **problems(403, 404, 409, has_body=True),
     },
     openapi_extra=body(requests.RewardRequest),
 )
 async def reward(call: Call) -> Answer:
     """Record the reward of a decision; it is durable when this answers, and counts once."""
-    told = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
-    check_identifier(told.decision_id, "#/decision_id")
+    sent = decode(call.content, RewardBody, media_type(call.header(b"content-type")))
+    check_identifier(sent.decision_id, "#/decision_id")
     appended = await call.services.rewarding.reward(
-        told.decision_id, told.reward, call.tenant_scope
+        sent.decision_id, sent.reward, call.tenant_scope
     )
-    body = _encode(_outcome(told.decision_id, appended))
+    body = _encode(_outcome(sent.decision_id, appended))
     return Answer(body, 201 if appended.created else 200)
 
 
@@ -126,11 +126,11 @@ async def reward(call: Call) -> Answer:
     openapi_extra=body(requests.RewardBatchRequest),
 )
 async def reward_batch(call: Call) -> Answer:
-    """Record many rewards; each is recorded or refused by itself."""
-    told = decode(call.content, RewardBatchBody, media_type(call.header(b"content-type")))
-    for index, each in enumerate(told.rewards):
+    """Record many rewards; each is recorded or refused independently."""
+    sent = decode(call.content, RewardBatchBody, media_type(call.header(b"content-type")))
+    for index, each in enumerate(sent.rewards):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
-    reported = [(each.decision_id, each.reward) for each in told.rewards]
+    reported = [(each.decision_id, each.reward) for each in sent.rewards]
     outcomes = await call.services.rewarding.reward_many(reported, call.tenant_scope)
     rewards = [
         _outcome(decision_id, outcome)
@@ -141,10 +141,10 @@ async def reward_batch(call: Call) -> Answer:
 
 def _round(
     spec: ExperimentSpec, asked: RoundBody | BinarySelect, media: MediaType, pointer: str = "#"
-) -> Round:
+) -> DecisionRequest:
     sides = sides_of(spec, asked, media, pointer)
     request_id = request_id_or_new(asked.request_id, pointer)
-    return Round(request_id, sides, is_new=asked.request_id is None)
+    return DecisionRequest(request_id, sides, is_new=asked.request_id is None)
 
 
 def _outcome(decision_id: str, outcome: Outcome) -> dict[str, Any]:

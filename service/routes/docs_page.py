@@ -1,4 +1,4 @@
-"""The page `/docs`: Swagger UI over the OpenAPI description, with all its parts from this process."""
+"""The page `/docs`: Swagger UI for the OpenAPI description, served without external resources."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ ASSETS = "/docs/assets"
 
 
 def add_docs_page(app: FastAPI) -> None:
-    """Serve the page; it works where nothing else can be reached."""
+    """Serve the page and its assets; it works without internet access."""
     app.mount(ASSETS, StaticFiles(directory=str(files("fastapi_swagger") / "resources")))
 
     page = bytes(
@@ -34,7 +34,7 @@ def add_docs_page(app: FastAPI) -> None:
 
 
 def _policy(page: bytes) -> str:
-    """All from this process; of the scripts inside the page just the one that is there."""
+    """The content security policy: resources of this process, and the page's own inline script."""
     inside = re.findall(rb"<script>(.*?)</script>", page, re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(each).digest()).decode() for each in inside]
     scripts = " ".join(f"'sha256-{each}'" for each in hashes)

@@ -1,4 +1,4 @@
-"""What the OpenAPI description says beyond what FastAPI sees: bodies and problems."""
+"""The parts of the OpenAPI description that FastAPI does not generate: bodies and problems."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,17 +29,17 @@ BODIES: tuple[type[BaseModel], ...] = (
     answers.Problem,
 )
 MEANINGS: Mapping[int, str] = {
-    401: "There is no key, or none that is good",
-    403: "The key does not allow it, or target rewards are closed",
-    404: "There is no such thing",
+    401: "The key is missing or invalid",
+    403: "The key does not allow this, or target rewards are closed",
+    404: "Not found",
     408: "The body did not arrive in time",
-    409: "It conflicts with what is there",
+    409: "The request conflicts with the present state",
     413: "The body is too large",
-    415: "The body cannot be read in this media type or encoding",
+    415: "The media type or encoding is not supported",
     422: "The request does not have the expected shape",
-    429: "The key has sent too many requests; `Retry-After` says when to try again",
-    500: "A bug; the log has more under the request's id",
-    503: "Not now; `Retry-After` says when to try again",
+    429: "The key has sent too many requests; `Retry-After` says when to retry",
+    500: "An internal error; the log has details under the request's id",
+    503: "Temporarily unavailable; `Retry-After` says when to retry",
 }
 WITH_BODY = (408, 413, 415, 422)
 WITH_KEY = (401, 403, 429)
@@ -47,14 +47,14 @@ KEY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "daband_<id>_<secret>",
-    "description": "An API key (`daband keys create`), where the service asks for one.",
+    "description": "An API key (`daband keys create`), if the service requires keys.",
 }
 
 Responses = dict[int | str, dict[str, Any]]
 
 
 def problems(*statuses: int, has_body: bool = False) -> Responses:
-    """The problems that a route may answer, beside those that any route may."""
+    """The problems that a route may answer, including those of every route."""
     every = {*statuses, 422, 500, 503, *(WITH_BODY if has_body else ())}
     return {status: _problem(status) for status in sorted(every)}
 
@@ -65,7 +65,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = False) -> Any:
-    """The body of a route, which its handler decodes by itself."""
+    """The body of a route whose handler decodes it."""
     content: dict[str, Any] = {
         media.value: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}
         for media in STRUCTURED
@@ -78,7 +78,7 @@ def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = F
 
 
 def stream() -> Any:
-    """The body of a route that reads it as it arrives."""
+    """The body of a route that streams it."""
     schema = {"type": "string", "format": "binary"}
     content = {media.value: {"schema": schema} for media in STREAMED}
     return {"requestBody": {"required": True, "content": content}}
@@ -105,7 +105,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_access(made: dict[str, Any]) -> None:
-    """Who may call what; a service on a loopback address asks for no key at all."""
+    """Add the access rule of each route; the key is optional, since a loopback service needs none."""
     made["components"]["securitySchemes"] = {"key": KEY_SCHEME}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
@@ -119,7 +119,7 @@ def _describe_access(made: dict[str, Any]) -> None:
 
 
 def bytes_answer(description: str) -> Responses:
-    """The documentation of an answer that is no JSON."""
+    """The documentation of a binary answer."""
     schema = {"type": "string", "format": "binary"}
     return {
         200: {"description": description, "content": {MediaType.BYTES.value: {"schema": schema}}}

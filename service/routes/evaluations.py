@@ -34,14 +34,14 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
 )
 async def create_evaluation(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Queue an offline evaluation of candidates on an experiment's log."""
-    told = await body_of(request, EvaluationRequest)
-    told.check()
-    if told.request_id is not None:
-        check_identifier(told.request_id, "#/request_id")
-    experiment = await services.experiments.get(caller.tenant_scope.full_name(told.experiment))
-    _check_candidates(told, ExperimentSpec.of(experiment), services.limits)
+    wanted = await body_of(request, EvaluationRequest)
+    wanted.check()
+    if wanted.request_id is not None:
+        check_identifier(wanted.request_id, "#/request_id")
+    experiment = await services.experiments.get(caller.tenant_scope.full_name(wanted.experiment))
+    _check_candidates(wanted, ExperimentSpec.of(experiment), services.limits)
     job, _ = await services.evaluations.create(
-        experiment.experiment_id, told.to_json(), told.request_id
+        experiment.experiment_id, wanted.to_json(), wanted.request_id
     )
     return json_answer(_answer(job), 202)
 
@@ -61,7 +61,7 @@ async def list_evaluations(
     responses=problems(404),
 )
 async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """An evaluation: where it stands, and its result once it is done."""
+    """An evaluation's status, and its result when it is done."""
     return json_answer(_answer(await services.evaluations.get(evaluation_id, caller.tenant_scope)))
 
 
@@ -75,7 +75,7 @@ async def show_evaluation(evaluation_id: str, services: ServicesDep, caller: Cal
 async def cancel_evaluation(
     evaluation_id: str, request: Request, services: ServicesDep, caller: CallerDep
 ) -> Response:
-    """Stop an evaluation; one that has ended stays as it is."""
+    """Cancel an evaluation; one that has ended does not change."""
     if await request.body():
         await body_of(request, CancelBody)
     stopped = await services.evaluations.cancel(evaluation_id, caller.tenant_scope)
@@ -98,8 +98,10 @@ async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerD
     return html_answer(page(json.loads(found.result)))
 
 
-def _check_candidates(told: EvaluationRequest, spec: ExperimentSpec, limits: BudgetLimits) -> None:
-    for index, candidate in enumerate(told.candidates):
+def _check_candidates(
+    request: EvaluationRequest, spec: ExperimentSpec, limits: BudgetLimits
+) -> None:
+    for index, candidate in enumerate(request.candidates):
         pointer = f"#/candidates/{index}"
         if candidate.kind == "arm" and candidate.arm not in spec.arms:
             refuse("The experiment has no arm of this name.", f"{pointer}/arm")

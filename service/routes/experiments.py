@@ -1,4 +1,4 @@
-"""Experiments: create, list, show, open the target, and where they stand."""
+"""Experiments: create, list, show, change the phase, show the state."""
 
 import asyncio
 import dataclasses
@@ -22,7 +22,7 @@ from service.records import (
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
 
-# What the trainer counts, before it has counted anything.
+# The trainer's counts, which are 0 before the first snapshot.
 COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
     openapi_extra=body(requests.ExperimentRequest),
 )
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
-    """Create an experiment; its name identifies it everywhere."""
+    """Create an experiment, identified by its name."""
     spec = _declared(await body_of(request, ExperimentBody))
     spec.check()
     spec.check_budget(services.limits)
@@ -54,7 +54,7 @@ async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response
 
 @router.get("/{name}", response_model=answers.Experiment, responses=problems(404))
 async def show_experiment(experiment: ExperimentDep) -> Response:
-    """An experiment: what was declared, and the whole configuration in force."""
+    """An experiment: its declaration and its complete configuration."""
     return json_answer(answer_of(experiment))
 
 
@@ -67,15 +67,15 @@ async def show_experiment(experiment: ExperimentDep) -> Response:
 async def change_phase(
     experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
 ) -> Response:
-    """Open the target for rewards, for good: `{"phase": "continued"}`."""
-    told = await body_of(request, PhaseBody)
+    """Accept target rewards from now on, irrevocably: `{"phase": "continued"}`."""
+    wanted = await body_of(request, PhaseBody)
     try:
-        phase = Phase(told.phase)
+        phase = Phase(wanted.phase)
     except ValueError:
         refuse(f"Must be {Phase.CONTINUED}.", "#/phase")
     if phase is not Phase.CONTINUED:
         raise PhaseConflict
-    event = phase_event(experiment.experiment_id, phase, told.best_reward, caller.key_id)
+    event = phase_event(experiment.experiment_id, phase, wanted.best_reward, caller.key_id)
     try:
         (appended,) = await services.event_log.append([event])
     except RequestConflict:
@@ -85,7 +85,7 @@ async def change_phase(
         {
             "experiment": public_name(experiment.name),
             "phase": phase.value,
-            "best_reward": told.best_reward,
+            "best_reward": wanted.best_reward,
             "offset": appended.event.offset,
             "status": "created" if appended.created else "already_recorded",
         }
@@ -94,7 +94,7 @@ async def change_phase(
 
 @router.get("/{name}/state", response_model=answers.State, responses=problems(404))
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """Counts, versions and lag, with what the trainer noted in its newest snapshot."""
+    """Counts, versions and lag, with the trainer's notes of its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     failure = await services.failures.get(experiment.experiment_id)
     return json_answer(state_answer(experiment, newest[0] if newest else None, failure))
@@ -105,7 +105,7 @@ def state_answer(
     newest: SnapshotRecord | None,
     failure: LearningFailure | None = None,
 ) -> dict[str, Any]:
-    """Where an experiment stands; the trainer's notes never hide what is known for certain."""
+    """The state of an experiment; database facts override the trainer's notes."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
     updates = {
@@ -143,24 +143,24 @@ def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str,
     }
 
 
-def _declared(told: ExperimentBody) -> ExperimentSpec:
+def _declared(body: ExperimentBody) -> ExperimentSpec:
     try:
-        kind = ContextKind(told.context.kind)
+        kind = ContextKind(body.context.kind)
     except ValueError:
         refuse(f"Must be one of {', '.join(ContextKind)}.", "#/context/kind")
     try:
-        durability = Durability(told.durability)
+        durability = Durability(body.durability)
     except ValueError:
         refuse(f"Must be one of {', '.join(Durability)}.", "#/durability")
     return ExperimentSpec(
-        name=told.name,
-        arms=tuple(told.arms),
+        name=body.name,
+        arms=tuple(body.arms),
         context_kind=kind,
-        context_shape=tuple(told.context.shape),
-        method=told.method,
-        seed=told.seed,
-        config=told.config,
-        fallback_arm=told.fallback_arm,
+        context_shape=tuple(body.context.shape),
+        method=body.method,
+        seed=body.seed,
+        config=body.config,
+        fallback_arm=body.fallback_arm,
         durability=durability,
     )
 
@@ -194,5 +194,5 @@ def _config_in_force(spec: ExperimentSpec) -> dict[str, Any]:
     try:
         return dataclasses.asdict(spec.bandit_config())
     except InvalidRequest:
-        # No build can run it, which its state says; it must not hide the others in a list.
+        # This build cannot run it, as its state shows; a list must still show the others.
         return dict(spec.config)

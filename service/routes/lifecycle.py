@@ -1,4 +1,4 @@
-"""What people do to experiments: pause, resume, archive, train, delete; and the trail of it."""
+"""Administrative acts on experiments: pause, resume, archive, train, delete, and their audit trail."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ SETTABLE = (Status.ACTIVE, Status.PAUSED, Status.ARCHIVED)
 
 router = APIRouter(tags=["experiments"])
 
-Confirm = Annotated[str, Query(description="the experiment's name, once more")]
+Confirm = Annotated[str, Query(description="the experiment's name, again")]
 Remark = Annotated[str | None, Query(max_length=500)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -34,7 +34,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 async def change_experiment(
     experiment: ExperimentDep, request: Request, services: ServicesDep, caller: CallerDep
 ) -> Response:
-    """Pause (`paused`: rewards, but no decisions), archive (`archived`: nothing new) or resume (`active`)."""
+    """Pause (`paused`: only rewards), archive (`archived`: nothing new) or resume (`active`)."""
     asked = await body_of(request, StatusBody)
     if asked.status not in SETTABLE:
         refuse(f"Must be one of {', '.join(SETTABLE)}.", "#/status")
@@ -84,10 +84,10 @@ async def delete_experiment(
     by: Remark = None,
     reason: Remark = None,
 ) -> Response:
-    """Delete an experiment for good: unknown at once, its data erased soon after."""
+    """Delete an experiment permanently; its data is erased soon after."""
     name = public_name(experiment.name)
     if confirm != name:
-        refuse("Must be the name of the experiment that is to be deleted.", "#/confirm")
+        refuse("Must be the name of the experiment to delete.", "#/confirm")
     actor = Actor(by, reason, caller.key_id)
     deleted = await services.experiments.delete(experiment.name, actor)
     services.policies.forget(deleted.name)
@@ -98,7 +98,7 @@ async def delete_experiment(
 
 @router.get("/audit", response_model=answers.Acts, responses=problems())
 async def show_acts(services: ServicesDep, caller: CallerDep, limit: Limit = 100) -> Response:
-    """What was done to the caller's experiments, deleted ones included, the newest first."""
+    """Administrative acts on the caller's experiments, including deleted ones, the newest first."""
     found = await services.audit.newest(caller.tenant_scope, limit)
     return json_answer({"entries": [_act(each) for each in found]})
 

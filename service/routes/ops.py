@@ -1,4 +1,4 @@
-"""What operators and their tools ask: liveness, readiness, metrics, and what a problem means."""
+"""Operations: liveness, readiness, metrics, and the explanations of problems."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ router = APIRouter(tags=["operations"])
 
 @router.get("/healthz", response_model=answers.Health, responses=problems())
 async def healthz() -> Response:
-    """The process lives; it may still not be ready."""
+    """The process is alive, but not necessarily ready."""
     return json_answer({"status": "ok"})
 
 
 @router.get("/readyz", response_model=answers.Ready, responses=problems())
 async def readyz(services: ServicesDep) -> Response:
-    """Whether requests are welcome: not draining, all tasks alive, the database can be written."""
+    """Whether the process accepts requests: not draining, all tasks alive, the database writable."""
     if services.readiness.is_draining:
         raise NotReady("The service is shutting down.")
     if services.readiness.dead_task is not None:
@@ -37,14 +37,14 @@ async def readyz(services: ServicesDep) -> Response:
 )
 async def metrics(services: ServicesDep) -> Response:
     """All metrics, of all serving processes."""
-    # In a thread: merging the numbers of many processes takes longer than a decision may.
+    # In a thread: merging the metrics of many processes would block the event loop too long.
     exposition = await asyncio.to_thread(services.metrics.exposition)
     return Response(exposition, headers={"Content-Type": services.metrics.content_type})
 
 
 @router.get("/problems/{slug}", response_model=answers.ProblemType, responses=problems(404))
 async def problem(slug: str) -> Response:
-    """What a kind of problem means."""
+    """The explanation of a problem type."""
     kind = problem_types().get(slug)
     if kind is None:
         raise HTTPException(404)

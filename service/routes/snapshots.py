@@ -1,5 +1,6 @@
-"""Snapshots: list, roll back to one, download one."""
+"""Snapshots: list, restore, download."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -41,13 +42,13 @@ async def list_snapshots(
 async def restore_snapshot(
     experiment: ExperimentDep, version: Version, request: Request, services: ServicesDep
 ) -> Response:
-    """Roll back to a version: written to the log now, carried out when the trainer gets there."""
-    told = await audit_of(request)
+    """Roll back to a version: written to the log now, carried out when the trainer folds it."""
+    audit = await audit_of(request)
     found = intact(await services.snapshots.get(experiment.experiment_id, version))
-    # The trainer needs it later, and so does every replay of the log: it is kept for ever.
+    # The trainer and every replay of the log need it, so it is never pruned.
     await services.snapshots.pin(experiment.experiment_id, version)
     facts = {"version": version, "sha256": found.record.sha256}
-    event = told.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
+    event = audit.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
     name = public_name(experiment.name)
@@ -58,28 +59,19 @@ async def restore_snapshot(
     "/{version}/policy",
     response_class=Response,
     responses={
-        **bytes_answer("The policy as safetensors; its manifest is a header too"),
+        **bytes_answer("The policy as safetensors; its manifest is also a header"),
         **problems(404, 409),
     },
 )
 async def download_policy(
     experiment: ExperimentDep, version: Version, services: ServicesDep
 ) -> Response:
-    """The target policy as safetensors; its manifest is in the file and in `X-Policy-Manifest`."""
+    """The target policy as safetensors; its manifest is also in the header `X-Policy-Manifest`."""
     found = intact(await services.snapshots.get(experiment.experiment_id, version))
     return await policy_answer(experiment, found.blob, str(version))
 
 
 def _answer(record: SnapshotRecord) -> dict[str, Any]:
-    return {
-        "version": record.version,
-        "offset": record.offset,
-        "encoder_version": record.encoder_version,
-        "epoch": record.epoch,
-        "state_hash": record.state_hash,
-        "sha256": record.sha256,
-        "size_bytes": record.size_bytes,
-        "is_pinned": record.is_pinned,
-        "created_at": record.created_at,
-        "note": dict(record.note),
-    }
+    found = asdict(record)
+    del found["experiment_id"]
+    return found

@@ -1,4 +1,4 @@
-"""The target side: decisions of the frozen policy alone, and unlabeled contexts ahead of time."""
+"""The target domain: decisions of the frozen policy, and uploads of unlabeled contexts."""
 
 from io import BytesIO
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
 _encode = msgspec.json.Encoder().encode
 
-Text = Annotated[str | None, Query(description="with a binary body, which has no room for it")]
+Text = Annotated[str | None, Query(description="with a binary body")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary body")]
 Flag = Annotated[bool, Query(description="with a binary body")]
@@ -88,7 +88,7 @@ async def target_select(
     status_code=201,
     response_model=answers.ContextsStored,
     responses={
-        200: {"model": answers.ContextsStored, "description": "They had been stored before"},
+        200: {"model": answers.ContextsStored, "description": "They were already stored"},
         **problems(404, 409, has_body=True),
     },
     openapi_extra=stream(),
@@ -96,7 +96,7 @@ async def target_select(
 async def upload_contexts(
     request: Request, experiment: Text = None, request_id: Text = None
 ) -> Response:
-    """Store unlabeled target contexts, as many as 10^6 at once; all of them count or none."""
+    """Store up to 10^6 unlabeled target contexts; all of them are stored or none."""
     services, tenant_scope = await services_of(request), (await caller_of(request)).tenant_scope
     media = media_type(request.headers.get("content-type") or "", STREAMED)
     name = check_identifier(experiment or "", "#/experiment")
@@ -105,7 +105,7 @@ async def upload_contexts(
     with Spool(served.spec) as spool:
         await _receive(request, decoder_for(media, served.spec), spool)
         if not spool.rows:
-            refuse("There is at least one context.")
+            refuse("An upload needs at least one context.")
         stored = await services.uploading.store_spooled(served, store_as, spool)
     return json_answer(stored.answer(served.spec.name), 201 if stored.appended.created else 200)
 

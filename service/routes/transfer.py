@@ -1,4 +1,4 @@
-"""How far the source carries over: judgements by version, the audit trail."""
+"""Transfer: judgements by encoder version, the audit trail, the report."""
 
 import asyncio
 from enum import StrEnum
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/experiments/{name}", tags=["transfer"])
 
 
 class Format(StrEnum):
-    """How the judgements are written."""
+    """The format of the judgements."""
 
     JSON = "json"
     CSV = "csv"
@@ -45,7 +45,7 @@ class Format(StrEnum):
 async def show_transfer(
     experiment: ExperimentDep, services: ServicesDep, format: Format = Format.JSON
 ) -> Response:
-    """The bound's terms, label-free signs, verdicts and the gate's, by encoder version."""
+    """The bound's terms, label-free signs, verdicts and gate results, by encoder version."""
     found = await transfer_answer(services, experiment)
     if format is Format.JSON:
         return json_answer(found)
@@ -56,7 +56,7 @@ async def show_transfer(
 
 @router.get("/audit", response_model=answers.AuditTrail, responses=problems(404))
 async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """What happened to the experiment: phases, encoders, promotions, restores, pauses, in order."""
+    """The experiment's audit trail in order: phases, encoders, promotions, restores, pauses."""
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
     acts = await services.audit.of_experiment(experiment.experiment_id)
     entries = [*map(entry, lifecycle), *map(act_entry, acts)]
@@ -73,8 +73,8 @@ async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Respon
     },
 )
 async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Response:
-    """The transfer report for people: verdict, plots and figures on one page that needs nothing else."""
-    from service.reporting.report import ReportFacts, render  # noqa: PLC0415 - it draws: not at every start
+    """The transfer report as one self-contained page: verdict, plots and figures."""
+    from service.reporting.report import ReportFacts, render  # noqa: PLC0415 - loads the plotting library
 
     spec = ExperimentSpec.of(experiment)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
@@ -86,7 +86,7 @@ async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Respo
 
 
 async def transfer_answer(services: Services, experiment: Experiment) -> dict[str, Any]:
-    """All that is known of an experiment's transfer."""
+    """The transfer of an experiment, as answered."""
     lifecycle = await services.history.lifecycle(experiment.experiment_id)
     records = await services.transfers.list(experiment.experiment_id)
     rewards = await services.history.target_rewards(experiment.experiment_id)

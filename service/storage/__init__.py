@@ -1,1 +1,1 @@
-"""Durable truth: the event log, experiments, snapshots and leases, on SQLite or Postgres."""
+"""Durable storage: the event log, experiments, snapshots and leases, on SQLite or Postgres."""

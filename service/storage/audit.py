@@ -1,4 +1,4 @@
-"""The audit trail: what people did to experiments beside their logs. It outlives an experiment."""
+"""The audit trail of administrative acts, outside the event logs. It outlives an experiment."""
 
 from typing import Any
 
@@ -8,24 +8,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.auth.tenants import TenantScope
 from service.records import Actor, AuditRecord, Experiment, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, audit
+from service.storage.tables import DatabaseNow, audit, columns_without
 from service.storage.tenants import is_within
 
-COLUMNS = (
-    audit.c.experiment_id,
-    audit.c.name,
-    audit.c.act,
-    audit.c.made_by,
-    audit.c.reason,
-    audit.c.key_id,
-    audit.c.created_at,
-)
+COLUMNS = columns_without(audit, "audit_id")
 
 
 async def write_act(
     connection: AsyncConnection, experiment: Experiment, act: str, actor: Actor
 ) -> None:
-    """Note an act in the transaction that carries it out."""
+    """Record an act in the transaction that carries it out."""
     await connection.execute(
         sa.insert(audit).values(
             audit_id=uuid7(),
@@ -41,18 +33,18 @@ async def write_act(
 
 
 class AuditTrail:
-    """Reads what was written."""
+    """Reads the audit trail."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def of_experiment(self, experiment_id: str) -> list[AuditRecord]:
-        """What was done to an experiment, in order."""
+        """The acts on an experiment, in order."""
         query = sa.select(*COLUMNS).where(audit.c.experiment_id == experiment_id)
         return await self._read(query.order_by(audit.c.audit_id))
 
     async def newest(self, tenant_scope: TenantScope, limit: int) -> list[AuditRecord]:
-        """What was done to experiments of a tenant scope, deleted ones included, the newest first."""
+        """The acts on experiments of a tenant scope, including deleted ones, the newest first."""
         query = sa.select(*COLUMNS).where(is_within(audit.c.name, tenant_scope))
         return await self._read(query.order_by(audit.c.audit_id.desc()).limit(limit))
 

@@ -1,7 +1,6 @@
-"""Candidates: trained encoders that do not serve, kept for a person to look at."""
+"""Candidates: trained encoders that are not served, kept for inspection and promotion."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,30 +9,22 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch, UnknownCandidate
-from service.records import Candidate
+from service.errors import UnknownCandidate
+from service.records import CandidateEncoder
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
-from service.storage.snapshots import drop_unused, whole, write_parts
-from service.storage.tables import DatabaseNow, candidates, experiments
+from service.storage.experiments import lock_led
+from service.storage.snapshots import drop_unused, sha256_of, whole, write_parts
+from service.storage.tables import DatabaseNow, candidates, columns_without
 
-COLUMNS = (
-    candidates.c.experiment_id,
-    candidates.c.episode,
-    candidates.c.sha256,
-    candidates.c.size_bytes,
-    candidates.c.is_pinned,
-    candidates.c.created_at,
-    candidates.c.verdict,
-)
+COLUMNS = columns_without(candidates, "blob")
 
 
 class Candidates:
-    """One candidate an episode at most; those that the log speaks of are kept for ever."""
+    """At most one candidate per episode; those that the log refers to are never pruned."""
 
     def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
         self._database = database
-        self._timeout_seconds = timeout_seconds  # blobs are large, and nobody waits for them
+        self._timeout_seconds = timeout_seconds  # long: blobs are large, and no request waits
 
     async def save(
         self,
@@ -45,8 +36,8 @@ class Candidates:
         epoch: int,
         keep: int,
     ) -> None:
-        """Keep a candidate, and of the others the newest; saving it once more changes nothing."""
-        sha256 = await asyncio.to_thread(_sha256, blob)
+        """Save a candidate and prune old ones; saving it again changes nothing."""
+        sha256 = await asyncio.to_thread(sha256_of, blob)
         kept = await write_parts(self._database, experiment_id, sha256, blob, self._timeout_seconds)
         row = {
             "experiment_id": experiment_id,
@@ -60,9 +51,7 @@ class Candidates:
         }
 
         async def insert(connection: AsyncConnection) -> None:
-            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if held.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            await lock_led(connection, experiment_id, epoch)
             is_there = sa.select(sa.exists().where(_is_at(experiment_id, episode)))
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(candidates).values(row))
@@ -71,11 +60,11 @@ class Candidates:
 
         await self._database.write(insert, self._timeout_seconds)
 
-    async def get(self, experiment_id: str, episode: int) -> Candidate:
-        """The candidate of an episode, with its bytes; `UnknownCandidate` if it is not kept."""
+    async def get(self, experiment_id: str, episode: int) -> CandidateEncoder:
+        """The candidate of an episode, with its bytes; raises `UnknownCandidate`."""
         query = sa.select(*COLUMNS, candidates.c.blob).where(_is_at(experiment_id, episode))
 
-        async def find(connection: AsyncConnection) -> Candidate:
+        async def find(connection: AsyncConnection) -> CandidateEncoder:
             row = (await connection.execute(query)).one_or_none()
             if row is None:
                 raise UnknownCandidate
@@ -85,8 +74,8 @@ class Candidates:
 
         return await self._database.read(find, self._timeout_seconds)
 
-    async def list(self, experiment_id: str) -> list[Candidate]:
-        """The candidates that are kept, without their bytes, the newest first."""
+    async def list(self, experiment_id: str) -> list[CandidateEncoder]:
+        """All candidates without their bytes, the newest first."""
         query = (
             sa.select(*COLUMNS)
             .where(candidates.c.experiment_id == experiment_id)
@@ -96,17 +85,13 @@ class Candidates:
         return [_candidate(row) for row in rows]
 
     async def pin(self, experiment_id: str, episode: int) -> None:
-        """Keep a candidate for ever."""
+        """Exclude a candidate from pruning."""
         statement = sa.update(candidates).where(_is_at(experiment_id, episode))
         result = await self._database.write(
             lambda connection: connection.execute(statement.values(is_pinned=True))
         )
         if not result.rowcount:
             raise UnknownCandidate
-
-
-def _sha256(blob: bytes) -> str:
-    return hashlib.sha256(blob).hexdigest()
 
 
 def _is_at(experiment_id: str, episode: int) -> sa.ColumnElement[bool]:
@@ -127,9 +112,9 @@ def _surplus(experiment_id: str, keep: int) -> sa.Delete:
     )
 
 
-def _candidate(row: Any) -> Candidate:
+def _candidate(row: Any) -> CandidateEncoder:
     experiment_id, episode, sha256, size_bytes, is_pinned, created_at, verdict, *blob = row
-    return Candidate(
+    return CandidateEncoder(
         experiment_id,
         episode,
         sha256,

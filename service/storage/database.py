@@ -36,37 +36,33 @@ CLOSE_SECONDS = 3.0
 log = logging.getLogger(__name__)
 
 
-def _ignore(kind: str) -> None:
-    """Count nothing."""
-
-
 class Database:
-    """Runs pieces of work in transactions; raises only `ServiceError`s.
+    """Runs work in transactions; raises only `ServiceError`s.
 
-    Connections that break are replaced, so a database that was away is used again as soon as it
-    is back. After a timeout or a lost connection the outcome of a commit is unknown: all writes
-    can be sent again with the same ids. `on_error` is told the kind of every failure: timeout,
-    refused, or retried.
+    Broken connections are replaced, so a database is used again as soon as it is back. After a timeout or
+    a lost connection the outcome of a commit is unknown: all writes can be repeated with the same ids.
+    `on_error` is called with the kind of every failure: timeout, refused or retried.
     """
 
     def __init__(
         self,
         engine: AsyncEngine,
         options: DatabaseOptions,
-        on_error: Callable[[str], None] = _ignore,
+        on_error: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self.options = options
         self._on_error = on_error
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        # One statement needs no BEGIN and COMMIT of its own on Postgres.
-        self._reader = engine if self._is_sqlite else _autocommitting(engine)
+        # On Postgres a single statement needs no BEGIN and COMMIT.
+        autocommitting = {} if self._is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+        self._reader = engine.execution_options(**autocommitting)
         self._writer = engine.execution_options(is_writer=True)
         self._driver = KeptDriver(engine)
         connect = partial(connect_sqlite, engine, options)
         self._reading_thread = SqliteThread(connect, "BEGIN")
         self._writing_thread = SqliteThread(connect, "BEGIN IMMEDIATE")
-        # SQLite has one writer at a time: waiting here is fair, its busy handler is not.
+        # SQLite has one writer at a time: this lock is fair, its busy handler is not.
         self._write_lock = asyncio.Lock()
         self._free_connections = asyncio.Semaphore(options.pool_size)
         self._running: set[asyncio.Task[Any]] = set()
@@ -77,9 +73,9 @@ class Database:
         cls,
         url: str,
         options: DatabaseOptions | None = None,
-        on_error: Callable[[str], None] = _ignore,
+        on_error: Callable[[str], None] = lambda kind: None,
     ) -> "Database":
-        """A database ready for use; connects when first used, so it may be down now."""
+        """A database that connects when it is first used."""
         options = options or DatabaseOptions()
         return cls(create_engine(url, options), options, on_error)
 
@@ -89,36 +85,36 @@ class Database:
         return self._engine.dialect.name
 
     async def read(self, work: Work[T], timeout_seconds: float | None = None) -> T:
-        """The result of `work`, each of whose statements sees all that was committed before."""
+        """The result of `work`; each of its statements sees all earlier commits."""
         once = partial(self._transaction, self._reader, work)
         return await self._bounded(self._attempts(once), timeout_seconds)
 
     async def write(self, work: Work[T], timeout_seconds: float | None = None) -> T:
         """The result of `work` once its transaction is durable.
 
-        `work` may run more than once: it must only touch the database. On SQLite it has the
-        write lock from the start.
+        `work` may run more than once, so it must only use the database. On SQLite it holds the write
+        lock from the start.
         """
         once = partial(self._transaction, self._writer, work)
         return await self._bounded(self._attempts(once), timeout_seconds)
 
     async def write_by_driver(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """The same on Postgres, on the connection of its own driver that is kept; `work` ends its transactions."""
+        """`write` on Postgres with asyncpg's own connection; `work` ends its transactions itself."""
         return await self._bounded(self._attempts(partial(self._driver.use, work)), None)
 
     async def read_in_thread(self, work: BlockingWork[T]) -> T:
-        """The same as `read`, on SQLite's own driver in a thread: a tenth of the time."""
+        """`read` on SQLite with sqlite3 in a thread, ten times as fast."""
         return await self._in_time(self._attempts(partial(self._reading_thread.transact, work)))
 
     async def write_in_thread(self, work: BlockingWork[T]) -> T:
-        """The same as `write`, likewise."""
+        """`write` on SQLite with sqlite3 in a thread."""
         return await self._in_time(self._attempts(partial(self._locked_transaction, work)))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """A connection that sees the database of one moment for as long as it takes; read only.
+        """A read-only connection to one consistent state of the database, without a deadline.
 
-        Nobody waits for it, so it has no deadline. SQLite's log cannot be cleared meanwhile.
+        SQLite cannot truncate its WAL meanwhile.
         """
         options: dict[str, Any] = {}
         if not self._is_sqlite:
@@ -126,7 +122,7 @@ class Database:
         try:
             async with self._engine.execution_options(**options).begin() as connection:
                 if not self._is_sqlite:
-                    # A slow disk may keep us from asking on; we hold no lock that others want.
+                    # A slow disk may pause our reads; we hold no lock that others need.
                     await connection.execute(
                         sa.text("SET LOCAL idle_in_transaction_session_timeout = 0")
                     )
@@ -136,15 +132,15 @@ class Database:
             raise translate(error) from error
 
     async def check_writable(self) -> None:
-        """Raise `StorageUnavailable` unless the database can be written; cheap to ask often."""
+        """Raise `StorageUnavailable` unless the database is writable; cheap to call often."""
         await self._write_check.check()
 
     def note_write(self) -> None:
-        """Something was written: for a moment nobody needs to check that."""
+        """Record a successful write, which makes a check unnecessary for a second."""
         self._write_check.written_at = self._write_check.now()
 
     async def close(self) -> None:
-        """Let what runs end, then close all connections; a server that hangs is not waited for."""
+        """Wait for running work, then close all connections, without waiting for a hanging server."""
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
         disposal = asyncio.create_task(self._dispose())
@@ -171,9 +167,9 @@ class Database:
             self._free_connections.release()
 
     async def _limited(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
-        # The work gets a task of its own. Closing a connection whose server hangs takes seconds,
-        # and the caller must not wait for that; a caller that is cancelled leaves the work to
-        # end in order, for breaking it off would cost a connection.
+        # The work gets its own task. Closing a connection to a hanging server takes seconds, which the
+        # caller must not wait for. If the caller is cancelled, the work continues, because cancelling it
+        # would cost a connection.
         seconds = seconds or self.options.timeout_seconds
         task = asyncio.create_task(work)
         self._running.add(task)
@@ -186,7 +182,7 @@ class Database:
         return task.result()
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        # No task of its own: a thread ends its transaction whatever becomes of who waits for it.
+        # No task is needed: the thread ends its transaction even if the caller is cancelled.
         try:
             async with asyncio.timeout(self.options.timeout_seconds):
                 return await work
@@ -201,7 +197,7 @@ class Database:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # mark as seen: the caller may be gone
+            task.exception()  # marks it as retrieved: the caller may be gone
 
     async def _attempts(self, once: Callable[[], Awaitable[T]]) -> T:
         for retries_left in reversed(range(MAX_RETRIES + 1)):
@@ -231,30 +227,30 @@ class Database:
             await self.write_by_driver(write_little_to_postgres)
 
     async def _locked_transaction(self, work: BlockingWork[T]) -> T:
-        # The lock is held until the thread is done, which may be after the caller has given up.
+        # The lock is held until the thread is done, possibly after the caller's timeout.
         await self._write_lock.acquire()
         return await self._writing_thread.transact(work, on_end=self._write_lock.release)
 
 
 class Lent(NamedTuple):
-    """What the pool has lent, and the driver's own connection in it."""
+    """A pooled connection and asyncpg's own connection in it."""
 
     connection: AsyncConnection
     driver: asyncpg.Connection
 
     async def discard(self) -> None:
-        """Give it back as one that must not be used again: its place in the pool is free."""
-        # Postgres undoes what a connection had begun that is gone. To ask it for that would
-        # be to wait for a server that may be the reason why we are here.
+        """Return it to the pool as unusable, which frees its place."""
+        # Postgres rolls back the transaction of a lost connection. Asking for a rollback would wait for a
+        # server that may be hanging.
         self.driver.terminate()
         await self.connection.invalidate()
 
 
 class KeptDriver:
-    """A connection of Postgres's own driver, kept between one append and the next.
+    """An asyncpg connection that is kept between appends.
 
-    The pool lends it. To borrow it and to give it back for each batch, SQLAlchemy switches between
-    greenlets five times. Who finds it taken has another one from the pool.
+    It comes from the pool. Borrowing and returning it for each batch would cost five greenlet switches. If
+    it is in use, another one is borrowed.
     """
 
     def __init__(self, engine: AsyncEngine) -> None:
@@ -263,7 +259,7 @@ class KeptDriver:
         self._is_closed = False
 
     async def use(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
-        """The result of `work`; a connection under which it failed is in doubt, and not used again."""
+        """The result of `work`; if it fails, the connection is discarded."""
         lent = await self._taken()
         try:
             result = await work(lent.driver)
@@ -274,14 +270,14 @@ class KeptDriver:
         return result
 
     async def close(self) -> None:
-        """Give back what is kept, and keep nothing more."""
+        """Return the kept connection, and keep none from now on."""
         self._is_closed = True
         if self._idle is not None:
             await self._idle.connection.close()
 
     async def _taken(self) -> Lent:
         lent, self._idle = self._idle, None
-        if lent is not None and lent.driver.is_closed():  # by the server, while nobody used it
+        if lent is not None and lent.driver.is_closed():  # by the server, while it was idle
             await lent.discard()
             lent = None
         return lent or await self._borrowed()
@@ -305,10 +301,6 @@ class KeptDriver:
 def _report(error: BaseException) -> None:
     # The class only: driver messages quote statements and values.
     log.warning(
-        "the database refused",
+        "the database refused an operation",
         extra={"action": "storage_error", "error": type(error).__name__},
     )
-
-
-def _autocommitting(engine: AsyncEngine) -> AsyncEngine:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")

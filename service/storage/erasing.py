@@ -1,4 +1,4 @@
-"""Erases what deleted experiments have left: a part of a log at a time, so that nobody waits long."""
+"""Erases the data of deleted experiments in small steps, so that no other transaction waits long."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from service.storage.tables import (
 
 ERASED = "erased"
 TIMEOUT_SECONDS = 10.0
-# What an experiment has left, and how many rows of it are erased in a step: blobs are large.
+# The tables of an experiment's data, and the rows erased in one step; blobs are large.
 ROWS_A_STEP: dict[sa.Table, int] = {
     events: 1000,
     blob_parts: 4,
@@ -56,12 +56,12 @@ class Erasing:
             try:
                 has_more = await self.step()
             except StorageUnavailable:
-                log.warning("storage is away", extra={"action": "erasing_waits"})
+                log.warning("storage is unavailable", extra={"action": "erasing_waits"})
                 has_more = False
             await asyncio.sleep(self._pause_seconds if has_more else self._poll_seconds)
 
     async def step(self) -> bool:
-        """Erase a part of one deleted experiment; whether there was one."""
+        """Erase a part of one deleted experiment; returns whether there was one."""
         return await self._database.write(_erase_some, TIMEOUT_SECONDS)
 
 
@@ -71,7 +71,7 @@ async def _erase_some(connection: AsyncConnection) -> bool:
     if row is None:
         return False
     if connection.dialect.name == "sqlite":
-        # What is freed is overwritten, not only marked as free.
+        # Overwrite freed pages instead of only marking them as free.
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     experiment = experiment_of(row)
     for table, limit in ROWS_A_STEP.items():
@@ -88,7 +88,7 @@ async def _erase_some(connection: AsyncConnection) -> bool:
 
 
 async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Experiment:
-    """The experiment under the name that it was deleted by."""
+    """The experiment under the name it had when it was deleted."""
     query = sa.select(audit.c.name).where(
         audit.c.experiment_id == experiment.experiment_id, audit.c.act == Status.DELETED.value
     )
@@ -99,7 +99,7 @@ async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Expe
 async def _erase_rows(
     connection: AsyncConnection, table: sa.Table, experiment_id: str, limit: int
 ) -> bool:
-    """Erase some rows of an experiment; whether there were any."""
+    """Erase some rows of an experiment; returns whether there were any."""
     keys = list(table.primary_key.columns)
     some = sa.select(*keys).where(table.c.experiment_id == experiment_id).limit(limit)
     rows = [tuple(row) for row in await connection.execute(some)]

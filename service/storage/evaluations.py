@@ -1,7 +1,7 @@
 """Evaluations as durable jobs: queued, claimed by one process at a time, ended once.
 
-A process that dies while it works lets its claim expire, and another one starts over: an
-evaluation is a function of the log, so nothing is lost but time.
+If a process dies, its claim expires and another process restarts the job. An evaluation depends on the log
+alone, so only time is lost.
 """
 
 from datetime import timedelta
@@ -14,28 +14,16 @@ from service.auth.tenants import TenantScope
 from service.errors import RequestConflict, UnknownEvaluation
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, evaluations, experiments
+from service.storage.tables import DatabaseNow, columns_without, evaluations, experiments
 from service.storage.tenants import is_within
 
-COLUMNS = (
-    evaluations.c.evaluation_id,
-    evaluations.c.experiment_id,
-    evaluations.c.request_id,
-    evaluations.c.request,
-    evaluations.c.status,
-    evaluations.c.done,
-    evaluations.c.total,
-    evaluations.c.created_at,
-    evaluations.c.ended_at,
-    evaluations.c.problem,
-    evaluations.c.result,
-)
+COLUMNS = columns_without(evaluations, "holder", "expires_at")
 OPEN = (EvaluationStatus.QUEUED.value, EvaluationStatus.RUNNING.value)
 RESULT_TIMEOUT_SECONDS = 10.0
 
 
 class Evaluations:
-    """The queue and the archive of evaluations."""
+    """The queue and the results of evaluations."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -43,7 +31,7 @@ class Evaluations:
     async def create(
         self, experiment_id: str, request: str, request_id: str | None
     ) -> tuple[Evaluation, bool]:
-        """The new job, or the one that the same request made before (then the second is false)."""
+        """The new job and true, or the existing job of the same request and false."""
 
         async def insert(connection: AsyncConnection) -> tuple[Evaluation, bool]:
             if request_id is not None:
@@ -72,7 +60,7 @@ class Evaluations:
         return await self._database.write(insert)
 
     async def get(self, evaluation_id: str, tenant_scope: TenantScope) -> Evaluation:
-        """The evaluation; `UnknownEvaluation` if there is none in the tenant scope."""
+        """The evaluation in the tenant scope; raises `UnknownEvaluation`."""
         return await self._database.read(
             lambda connection: _get(connection, evaluation_id, tenant_scope), RESULT_TIMEOUT_SECONDS
         )
@@ -90,7 +78,7 @@ class Evaluations:
         return [_evaluation(row) for row in rows]
 
     async def claim(self, holder: str, ttl_seconds: float) -> Evaluation | None:
-        """The oldest job that nobody works at, now the holder's for a while; none when idle."""
+        """Claim the oldest unclaimed job for the holder; None if there is none."""
 
         async def take(connection: AsyncConnection) -> Evaluation | None:
             now = await _now(connection)
@@ -122,7 +110,7 @@ class Evaluations:
     async def advance(
         self, evaluation_id: str, holder: str, progress: tuple[int, int], ttl_seconds: float
     ) -> bool:
-        """Note progress and keep the claim; false once it was cancelled or is another's."""
+        """Record progress and renew the claim; false if the job was cancelled or reclaimed."""
 
         async def note(connection: AsyncConnection) -> bool:
             now = await _now(connection)
@@ -137,15 +125,15 @@ class Evaluations:
         return await self._database.write(note)
 
     async def finish(self, evaluation_id: str, holder: str, result: str) -> bool:
-        """Store the result; false once it was cancelled or is another's."""
+        """Store the result; false if the job was cancelled or reclaimed."""
         return await self._end(evaluation_id, holder, EvaluationStatus.DONE, result=result)
 
     async def fail(self, evaluation_id: str, holder: str, problem: str) -> bool:
-        """Store why there is no result."""
+        """Store the reason of a failure."""
         return await self._end(evaluation_id, holder, EvaluationStatus.FAILED, problem=problem)
 
     async def cancel(self, evaluation_id: str, tenant_scope: TenantScope) -> Evaluation:
-        """Stop a job of the tenant scope that has not ended; one that has ended stays as it is."""
+        """Cancel a job of the tenant scope, unless it has ended."""
 
         async def stop(connection: AsyncConnection) -> Evaluation:
             await connection.execute(

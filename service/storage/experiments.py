@@ -1,4 +1,4 @@
-"""Experiments: what the caller declared, the phase, the status and the counters."""
+"""Experiments: declaration, phase, status and counters."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -39,13 +39,13 @@ COLUMNS = (
 )
 
 
-# A deleted experiment is as unknown as one that never was; its row goes when its log is erased.
+# Deleted experiments are treated as unknown; their rows are removed after their logs.
 IS_THERE = experiments.c.status != Status.DELETED.value
 MOST_IDS = 1000  # of one query
 
 
 class Experiments:
-    """The experiments by full name. The phase is changed by an event (`records.phase_event`)."""
+    """The experiments by full name. An event changes the phase (`records.phase_event`)."""
 
     def __init__(self, database: Database, quotas: Quotas | None = None) -> None:
         self._database = database
@@ -59,10 +59,7 @@ class Experiments:
         config: str | None = None,
         recipe: int | None = None,
     ) -> Experiment:
-        """A new, active experiment with an empty log.
-
-        `ExperimentExists` if the name is taken, `TooManyExperiments` beyond a quota.
-        """
+        """Create an active experiment; raises `ExperimentExists` or `TooManyExperiments`."""
         experiment_id = uuid7()
         row = {
             "experiment_id": experiment_id,
@@ -76,7 +73,7 @@ class Experiments:
         }
 
         async def insert(connection: AsyncConnection) -> Experiment:
-            # Seen before inserting, so that a broken constraint means a race and is run again.
+            # Checked before inserting, so that a violated constraint means a race and is retried.
             if await _find(connection, experiments.c.name == name):
                 raise ExperimentExists
             await self._check_quotas(connection, split(name)[0])
@@ -96,19 +93,19 @@ class Experiments:
                 raise TooManyExperiments(limit=limit)
 
     async def get(self, name: str) -> Experiment:
-        """The experiment of this name; `UnknownExperiment` if there is none."""
+        """The experiment with this name; raises `UnknownExperiment`."""
         return await self._database.read(
             lambda connection: _get(connection, experiments.c.name == name)
         )
 
     async def get_by_id(self, experiment_id: str) -> Experiment:
-        """The experiment that has this id; `UnknownExperiment` if there is none."""
+        """The experiment with this id; raises `UnknownExperiment`."""
         return await self._database.read(
             lambda connection: _get(connection, experiments.c.experiment_id == experiment_id)
         )
 
     async def get_many(self, experiment_ids: Sequence[str]) -> "list[Experiment]":
-        """Those of these experiments that are there."""
+        """The existing experiments among these ids."""
         found: list[Experiment] = []
         for some in chunks(experiment_ids, MOST_IDS):
             query = sa.select(*COLUMNS).where(
@@ -131,10 +128,10 @@ class Experiments:
         return [experiment_of(row) for row in rows]
 
     async def set_status(self, name: str, status: Status, actor: Actor | None = None) -> Experiment:
-        """Pause, resume or archive; a change is in the audit trail.
+        """Pause, resume or archive; a change is recorded in the audit trail.
 
-        Decisions that were answered before they were written are still written after it: those of
-        relaxed experiments, by processes that have not noticed the change yet.
+        Processes that have not noticed the change yet still write answered decisions of relaxed
+        experiments.
         """
         if status is Status.DELETED:
             raise ValueError("an experiment is deleted by `delete`")
@@ -154,13 +151,11 @@ class Experiments:
     async def set_config(
         self, experiment_id: str, config: str, recipe: int, *, epoch: int
     ) -> Experiment:
-        """Store the configuration in force; `StaleEpoch` when another trainer has taken over."""
+        """Store the configuration in force; raises `StaleEpoch` if another trainer has taken over."""
         its_own = experiments.c.experiment_id == experiment_id
 
         async def update(connection: AsyncConnection) -> Experiment:
-            row = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if row.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            await lock_led(connection, experiment_id, epoch)
             values = {"config": config, "recipe": recipe}
             await connection.execute(sa.update(experiments).where(its_own).values(values))
             return await _get(connection, its_own)
@@ -168,9 +163,9 @@ class Experiments:
         return await self._database.write(update)
 
     async def delete(self, name: str, actor: Actor | None = None) -> Experiment:
-        """Make an experiment unknown at once; its log is erased later. Its name is free then.
+        """Make an experiment unknown and its name free at once; its log is erased later.
 
-        The trainer that leads it is fenced off.
+        Its trainer is fenced off.
         """
 
         async def mark(connection: AsyncConnection) -> Experiment:
@@ -201,13 +196,23 @@ async def _execute(
 async def lock_experiment(
     connection: AsyncConnection, experiment_id: str, *columns: sa.ColumnElement[Any]
 ) -> Any:
-    """The columns of an experiment's row, kept from other writers until the transaction ends."""
+    """The columns of an experiment's row, locked until the transaction ends."""
     query = (
         sa.select(*columns).where(experiments.c.experiment_id == experiment_id).with_for_update()
     )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise UnknownExperiment
+    return row
+
+
+async def lock_led(
+    connection: AsyncConnection, experiment_id: str, epoch: int, *columns: sa.ColumnElement[Any]
+) -> Any:
+    """`lock_experiment` for its trainer; raises `StaleEpoch` if another one has taken over."""
+    row = await lock_experiment(connection, experiment_id, experiments.c.epoch, *columns)
+    if row.epoch != epoch:
+        raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
     return row
 
 

@@ -1,4 +1,4 @@
-"""API keys: made, rotated and revoked, with a trail of who did it; secrets are kept as hashes."""
+"""API keys and their audit trail; secrets are stored as hashes."""
 
 import json
 from collections import defaultdict
@@ -28,13 +28,13 @@ Secrets = dict[str, list[SecretHash]]
 
 
 class Keys:
-    """The keys by id. What is revoked stays, so that old trails can be read."""
+    """The keys by id. Revoked keys are kept for the audit trail."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, key: ApiKey, secret: NewSecret, by: str) -> ApiKey:
-        """Keep a new key with its first secret."""
+        """Store a new key with its first secret."""
 
         async def insert(connection: AsyncConnection) -> ApiKey:
             await connection.execute(sa.insert(api_keys).values(_row(key)))
@@ -45,7 +45,7 @@ class Keys:
         return await self._database.write(insert)
 
     async def rotate(self, secret: NewSecret, overlap_seconds: float, by: str) -> ApiKey:
-        """Give a key another secret; those that it has work for so long, or less as they did."""
+        """Give a key a new secret; its other secrets expire after at most `overlap_seconds`."""
         key_id = secret.key_id
 
         async def exchange(connection: AsyncConnection) -> ApiKey:
@@ -69,7 +69,7 @@ class Keys:
         return await self._database.write(exchange)
 
     async def revoke(self, key_id: str, by: str) -> ApiKey:
-        """End a key for good; once more changes nothing."""
+        """Revoke a key permanently; repeating it changes nothing."""
 
         async def end(connection: AsyncConnection) -> ApiKey:
             if not await _lock(connection, key_id):
@@ -84,22 +84,21 @@ class Keys:
         return await self._database.write(end)
 
     async def usable(self) -> list[ApiKey]:
-        """The keys that are neither revoked nor expired, with the secrets that still work."""
+        """The keys that are neither revoked nor expired, with their valid secrets."""
         return await self._database.read(lambda connection: _find(connection, _is_usable()))
 
     async def has_usable(self) -> bool:
-        """Whether anybody has a key that works."""
         query = sa.select(sa.exists().where(_is_usable()))
         return bool(await self._database.read(lambda connection: connection.scalar(query)))
 
     async def version(self) -> int:
-        """Another number after every change."""
+        """A number that changes with every change of a key."""
         query = sa.select(sa.func.count()).select_from(key_changes)
         count = await self._database.read(lambda connection: connection.scalar(query))
         return int(count or 0)
 
     async def changes(self) -> list[KeyChange]:
-        """All that happened to keys, in order."""
+        """All changes of keys, in order."""
         query = sa.select(
             key_changes.c.key_id,
             key_changes.c.kind,
@@ -120,7 +119,7 @@ def _is_usable() -> Condition:
 
 
 async def _lock(connection: AsyncConnection, key_id: str) -> bool:
-    """Whether the key was revoked; nobody else changes it until the transaction ends."""
+    """Lock the key until the transaction ends; returns whether it was revoked."""
     query = sa.select(api_keys.c.revoked_at).where(api_keys.c.key_id == key_id).with_for_update()
     row = (await connection.execute(query)).one_or_none()
     if row is None:

@@ -1,4 +1,4 @@
-"""Failures of learning: which experiments fail, why, and when they are tried again."""
+"""Learning failures: which experiments fail, why, and when they are retried."""
 
 from datetime import datetime, timedelta
 
@@ -14,14 +14,14 @@ LONGEST_REASON = 1000
 
 
 class LearningFailures:
-    """One row for each experiment that fails now; none for those that learn."""
+    """One row for each experiment whose learning currently fails."""
 
     def __init__(self, database: Database, first_pause_seconds: float = 30.0) -> None:
         self._database = database
         self._first_pause = timedelta(seconds=first_pause_seconds)
 
     async def record(self, experiment_id: str, stage: FailureStage, reason: str) -> LearningFailure:
-        """Note one more failure; each pause is twice the one before, up to an hour."""
+        """Record a failure; the pause doubles each time, up to an hour."""
 
         async def note(connection: AsyncConnection) -> LearningFailure:
             now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
@@ -43,15 +43,15 @@ class LearningFailures:
         return await self._database.write(note)
 
     async def clear(self, experiment_id: str) -> None:
-        """The experiment learns again."""
+        """Clear the failure of an experiment that learns again."""
         await self._database.write(lambda connection: connection.execute(_of(experiment_id)))
 
     async def get(self, experiment_id: str) -> LearningFailure | None:
-        """How the experiment fails, none if it does not."""
+        """The experiment's current failure, if any."""
         return await self._database.read(lambda connection: _find(connection, experiment_id))
 
     async def names(self) -> list[str]:
-        """The full names of all experiments that fail."""
+        """The full names of all failing experiments."""
         query = sa.select(experiments.c.name).join(learning_failures)
         rows = await self._database.read(lambda connection: connection.scalars(query))
         return list(rows)

@@ -1,9 +1,8 @@
-"""Leases: at most one trainer an experiment, by rows and the database's clock.
+"""Leases: at most one trainer per experiment, by rows and the database's clock.
 
-A trainer says that it lives by one row of its own, which it renews however many experiments it
-leads. An experiment's row names the trainer that leads it. Rows work through connection poolers and
-on SQLite alike, where session locks do not. The epoch, checked in the transactions that write, keeps
-a trainer that was stopped and woke up late from doing harm.
+Each trainer renews one row of its own, however many experiments it leads. An experiment's row names its
+trainer. Unlike session locks, rows work with connection poolers and on SQLite. The epoch, checked in every
+writing transaction, fences off a trainer that was suspended and lost its lease.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from service.storage.database import Database
 from service.storage.experiments import COLUMNS, experiment_of, lock_experiment
 from service.storage.tables import DatabaseNow, experiments, learning_failures, padded, trainers
 
-FORGOTTEN_AFTER = timedelta(days=1)  # rows of trainers that were killed
+FORGOTTEN_AFTER = timedelta(days=1)  # for rows of killed trainers
 MOST_NAMES = 1000  # of one query
 
 
@@ -30,13 +29,13 @@ class _Row(NamedTuple):
 
 
 class Leases:
-    """Hands out the right to train; times are the database's, whatever our clock says."""
+    """Grants leases; all times are the database's."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def renew(self, trainer_id: str, ttl_seconds: float) -> None:
-        """Say that a trainer lives: all its leases hold for so long."""
+        """Renew a trainer's row, and so all its leases, for `ttl_seconds`."""
 
         async def extend(connection: AsyncConnection) -> None:
             now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
@@ -52,7 +51,7 @@ class Leases:
         await self._database.write(extend)
 
     async def retire(self, trainer_id: str) -> None:
-        """End a trainer: others need not wait for the end of its leases."""
+        """Release all leases of a trainer at once."""
 
         async def end(connection: AsyncConnection) -> None:
             mine = experiments.c.lease_holder == trainer_id
@@ -64,17 +63,18 @@ class Leases:
         await self._database.write(end)
 
     async def due(self, trainer_id: str, names: Sequence[str] | None = None) -> list[Experiment]:
-        """The experiments with something to do that no other living trainer leads, the oldest first.
+        """The experiments with work that no other living trainer leads, the oldest first.
 
-        That is events that are not folded, or an update or judgement that is left. What failed
-        waits for its time. With `names`, only those of these names.
+        Work means unfolded events, or a due update or judgement. Failed experiments wait for their
+        retry time. `names` restricts the result.
         """
         failure = learning_failures.c
         may_retry = sa.or_(failure.experiment_id.is_(None), failure.retry_at <= DatabaseNow())
         can_fold = sa.or_(may_retry, failure.stage != FailureStage.FOLDING.value)
+        leads = trainers.c.trainer_id == experiments.c.lease_holder
         query = (
             sa.select(*COLUMNS)
-            .join_from(experiments, trainers, _leads(), isouter=True)
+            .join_from(experiments, trainers, leads, isouter=True)
             .join(
                 learning_failures,
                 failure.experiment_id == experiments.c.experiment_id,
@@ -96,10 +96,10 @@ class Leases:
         return [experiment_of(row) for row in rows]
 
     async def acquire(self, experiment_id: str, trainer_id: str) -> Lease | None:
-        """The lease unless another living trainer has it.
+        """The lease, unless another living trainer holds it.
 
-        A new holder gets a new epoch, which fences off all earlier ones. `trainer_id` must be unique
-        to the process, and is renewed by itself.
+        A new holder gets a new epoch, which fences off all earlier ones. `trainer_id` must be unique to
+        the process.
         """
 
         async def take(connection: AsyncConnection) -> Lease | None:
@@ -117,7 +117,7 @@ class Leases:
         return await self._database.write(take)
 
     async def release(self, lease: Lease, *, is_unfinished: bool) -> None:
-        """Give the lease back, and say whether an update or a judgement is left to do."""
+        """Release the lease, and record whether an update or a judgement is still due."""
         statement = (
             sa.update(experiments)
             .where(
@@ -130,12 +130,8 @@ class Leases:
         await self._database.write(lambda connection: connection.execute(statement))
 
 
-def _leads() -> sa.ColumnElement[bool]:
-    return trainers.c.trainer_id == experiments.c.lease_holder
-
-
 def _is_free_for(trainer_id: str) -> sa.ColumnElement[bool]:
-    """Whether no other living trainer leads; builds before 0006 renew a time in the experiment's row."""
+    """Whether no other living trainer leads; builds before 0006 renew the experiment's own row."""
     now = DatabaseNow()
     is_dead = sa.and_(
         sa.or_(trainers.c.expires_at.is_(None), trainers.c.expires_at <= now),

@@ -1,4 +1,4 @@
-"""Snapshots: learner states with the offset they were folded up to."""
+"""Snapshots: learner states with their offset in the log."""
 
 import asyncio
 import hashlib
@@ -9,55 +9,48 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch, UnknownSnapshot, VersionConflict
+from service.errors import UnknownSnapshot, VersionConflict
 from service.records import NewSnapshot, SnapshotRecord, StoredSnapshot
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, blob_parts, candidates, experiments, snapshots
-
-RECORD_COLUMNS = (
-    snapshots.c.experiment_id,
-    snapshots.c.version,
-    snapshots.c.event_offset,
-    snapshots.c.encoder_version,
-    snapshots.c.epoch,
-    snapshots.c.state_hash,
-    snapshots.c.sha256,
-    snapshots.c.size_bytes,
-    snapshots.c.is_pinned,
-    snapshots.c.created_at,
-    snapshots.c.note,
+from service.storage.experiments import lock_led
+from service.storage.tables import (
+    DatabaseNow,
+    blob_parts,
+    candidates,
+    columns_without,
+    experiments,
+    snapshots,
 )
+
+RECORD_COLUMNS = columns_without(snapshots, "blob")
 
 
 class Snapshots:
-    """Versions 1, 2, 3, … of each experiment; a version never changes and is never reused."""
+    """Versions 1, 2, 3, … of each experiment; a version is immutable and never reused."""
 
     def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
         self._database = database
-        self._timeout_seconds = timeout_seconds  # blobs are large, and nobody waits for them
+        self._timeout_seconds = timeout_seconds  # long: blobs are large, and no request waits
 
     async def save(
         self, experiment_id: str, *, epoch: int, expected_version: int, snapshot: NewSnapshot
     ) -> SnapshotRecord:
         """Store the version after `expected_version` (0 before the first).
 
-        `StaleEpoch` when another trainer has taken over, `VersionConflict` when another
-        snapshot came in between. Saving the same once more, after an unknown outcome, is fine.
-        The first snapshot of each encoder version is pinned.
+        Raises `StaleEpoch` if another trainer has taken over, `VersionConflict` if another snapshot was
+        saved meanwhile. Saving the same snapshot again is safe. The first snapshot of each encoder version
+        is pinned.
         """
         version = expected_version + 1
-        sha256 = await asyncio.to_thread(_sha256, snapshot.blob)  # megabytes: not on the loop
+        sha256 = await asyncio.to_thread(
+            sha256_of, snapshot.blob
+        )  # megabytes: not on the event loop
         kept = await write_parts(
             self._database, experiment_id, sha256, snapshot.blob, self._timeout_seconds
         )
 
         async def insert(connection: AsyncConnection) -> SnapshotRecord:
-            row = await lock_experiment(
-                connection, experiment_id, experiments.c.epoch, experiments.c.next_version
-            )
-            if row.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=row.epoch)
+            row = await lock_led(connection, experiment_id, epoch, experiments.c.next_version)
             if row.next_version != version:
                 return await _saved_before(connection, experiment_id, version, sha256)
             await _insert(connection, (experiment_id, version, epoch, sha256), snapshot, kept)
@@ -66,17 +59,17 @@ class Snapshots:
         return await self._database.write(insert, self._timeout_seconds)
 
     async def latest(self, experiment_id: str) -> StoredSnapshot | None:
-        """The newest snapshot, none before the first."""
+        """The newest snapshot; None before the first."""
         return await self._newest(snapshots.c.experiment_id == experiment_id)
 
     async def newest_at_or_before(self, experiment_id: str, version: int) -> StoredSnapshot | None:
-        """The newest snapshot that is kept up to this version: what to fall back to."""
+        """The newest kept snapshot up to this version."""
         return await self._newest(
             snapshots.c.experiment_id == experiment_id, snapshots.c.version <= version
         )
 
     async def get(self, experiment_id: str, version: int) -> StoredSnapshot:
-        """The snapshot of exactly this version; `UnknownSnapshot` if it is not kept."""
+        """The snapshot of this version; raises `UnknownSnapshot`."""
         found = await self._newest(
             snapshots.c.experiment_id == experiment_id, snapshots.c.version == version
         )
@@ -85,7 +78,7 @@ class Snapshots:
         return found
 
     async def list(self, experiment_id: str, limit: int = 1000) -> list[SnapshotRecord]:
-        """The snapshots that are kept, without their bytes, the newest first."""
+        """All kept snapshots without their bytes, the newest first."""
         query = (
             sa.select(*RECORD_COLUMNS)
             .where(snapshots.c.experiment_id == experiment_id)
@@ -96,7 +89,7 @@ class Snapshots:
         return [_to_record(row) for row in rows]
 
     async def pin(self, experiment_id: str, version: int) -> None:
-        """Keep a snapshot for ever."""
+        """Exclude a snapshot from pruning."""
         statement = sa.update(snapshots).where(_is_at(experiment_id, version))
         result = await self._database.write(
             lambda connection: connection.execute(statement.values(is_pinned=True))
@@ -105,7 +98,7 @@ class Snapshots:
             raise UnknownSnapshot
 
     async def prune(self, experiment_id: str, keep: int) -> int:
-        """Delete all but the pinned and the newest `keep`; the number deleted."""
+        """Delete all but the pinned and the newest `keep`; returns the number deleted."""
         newest = (
             sa.select(snapshots.c.version)
             .where(snapshots.c.experiment_id == experiment_id)
@@ -144,7 +137,8 @@ class Snapshots:
         return await self._database.read(find, self._timeout_seconds)
 
 
-def _sha256(blob: bytes) -> str:
+def sha256_of(blob: bytes) -> str:
+    """The SHA-256 of a blob, hexadecimal."""
     return hashlib.sha256(blob).hexdigest()
 
 
@@ -226,7 +220,7 @@ PART_BYTES = 512 << 10
 async def write_parts(
     database: Database, experiment_id: str, sha256: str, blob: bytes, timeout_seconds: float
 ) -> bytes:
-    """Write a large blob's parts; what is left for its own row."""
+    """Write the parts of a large blob; returns the bytes for its own row."""
     if len(blob) <= LARGE_BYTES:
         return blob
     for number, start in enumerate(range(0, len(blob), PART_BYTES)):
@@ -243,7 +237,7 @@ async def write_parts(
 async def whole(
     connection: AsyncConnection, experiment_id: str, sha256: str, size: int, kept: bytes
 ) -> bytes:
-    """A blob as it was written; `kept` is what its own row holds."""
+    """The complete blob; `kept` are the bytes in its own row."""
     if len(kept) == size:
         return kept
     mine = _is_of(experiment_id, sha256)
@@ -252,7 +246,7 @@ async def whole(
 
 
 async def drop_unused(connection: AsyncConnection, experiment_id: str) -> None:
-    """Delete the parts that no snapshot and no candidate of an experiment refers to any more."""
+    """Delete the parts that no snapshot or candidate of the experiment refers to."""
     used = [
         sa.select(table.c.sha256).where(table.c.experiment_id == experiment_id)
         for table in (snapshots, candidates)

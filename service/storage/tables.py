@@ -1,4 +1,4 @@
-"""The schema, in SQLAlchemy Core, for SQLite and Postgres alike."""
+"""The schema in SQLAlchemy Core, for both SQLite and Postgres."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -22,13 +22,13 @@ metadata = sa.MetaData(
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
-    """A moment in UTC; SQLite, which has no time zones, keeps it as naive UTC text."""
+    """A time in UTC; SQLite has no time zones and stores it as naive UTC text."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Drop the zone where the database has none."""
+        """Drop the time zone for SQLite."""
         if value is None or dialect.name != "sqlite":
             return value
         return value.astimezone(UTC).replace(tzinfo=None)
@@ -36,12 +36,12 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
     def result_processor(
         self, dialect: sa.Dialect, coltype: object
     ) -> Callable[[Any], datetime | None]:
-        """Put the zone back; one call a row, for logs are read by the million."""
+        """Add the time zone; one call per row, because logs have millions of rows."""
         return moment_from_sqlite if dialect.name == "sqlite" else _from_postgres
 
 
 def moment_from_sqlite(text: str | None) -> datetime | None:
-    """The moment that SQLite keeps as this text."""
+    """The time of SQLite's text."""
     return None if text is None else datetime.fromisoformat(f"{text}+00:00")
 
 
@@ -50,7 +50,7 @@ def _from_postgres(moment: datetime | None) -> datetime | None:
 
 
 class DatabaseNow(FunctionElement[datetime]):
-    """The database's clock, the only one that leases and log times go by."""
+    """The database's clock, the only one for leases and log times."""
 
     inherit_cache = True
     type = UtcDateTime()
@@ -58,7 +58,7 @@ class DatabaseNow(FunctionElement[datetime]):
 
 @compiles(DatabaseNow, "postgresql")
 def _now_on_postgres(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
-    # now() stands still within a transaction, also while it waits for a lock.
+    # now() does not advance within a transaction, not even while it waits for a lock.
     return "clock_timestamp()"
 
 
@@ -67,13 +67,13 @@ def _now_on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) 
     return SQLITE_NOW
 
 
-# The text that SQLAlchemy writes for a datetime: microseconds, of which SQLite knows the
-# first three digits. Doubled percent signs would be wrong: the parameter style is qmark.
+# SQLAlchemy's text format of a datetime: microseconds, of which SQLite has the first three digits. Percent
+# signs are not doubled, because the parameter style is qmark.
 SQLITE_NOW = "strftime('%Y-%m-%d %H:%M:%f000', 'now')"
 
 
 def _of_experiment() -> sa.Column[str]:
-    """The first half of a key: whose row it is."""
+    """The first part of a primary key: the experiment of the row."""
     experiment = sa.ForeignKey("experiments.experiment_id")
     return sa.Column("experiment_id", sa.String(64), experiment, primary_key=True)
 
@@ -84,9 +84,7 @@ experiments = sa.Table(
     sa.Column("experiment_id", sa.String(64), primary_key=True),
     sa.Column("name", sa.String(255), nullable=False, unique=True),
     sa.Column("spec", sa.Text, nullable=False),
-    sa.Column(
-        "config", sa.Text
-    ),  # in force, as JSON; none until a trainer resolves what is declared
+    sa.Column("config", sa.Text),  # in force, as JSON; null until a trainer resolves it
     sa.Column("recipe", sa.BigInteger),
     sa.Column("phase", sa.String(16), nullable=False),
     sa.Column("status", sa.String(16), nullable=False),
@@ -95,12 +93,12 @@ experiments = sa.Table(
     sa.Column("folded_offset", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("is_unfinished", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("lease_holder", sa.String(255)),
-    sa.Column("lease_expires_at", UtcDateTime),  # written by builds before 0006 alone
+    sa.Column("lease_expires_at", UtcDateTime),  # written only by builds before 0006
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("created_at", UtcDateTime, nullable=False),
 )
 
-# A lease holds as long as its trainer says that it lives: one row to renew, however many leases.
+# A lease is valid while its trainer renews this row, one row for all its leases.
 trainers = sa.Table(
     "trainers",
     metadata,
@@ -108,7 +106,7 @@ trainers = sa.Table(
     sa.Column("expires_at", UtcDateTime, nullable=False),
 )
 
-# A row while an experiment's learning fails; the reason is for people.
+# One row while an experiment's learning fails.
 learning_failures = sa.Table(
     "learning_failures",
     metadata,
@@ -120,7 +118,7 @@ learning_failures = sa.Table(
     sa.Column("retry_at", UtcDateTime, nullable=False),
 )
 
-# What people did to experiments beside their logs; it outlives the experiment.
+# Administrative acts, outside the event logs; rows outlive their experiment.
 audit = sa.Table(
     "audit",
     metadata,
@@ -163,7 +161,7 @@ sa.Index(
     sqlite_where=events.c.request_id.is_not(None),
 )
 
-# The little that is not decisions, rewards and contexts: what happened to the experiment.
+# All events except decisions, rewards and contexts.
 LIFECYCLE = sa.text("kind NOT IN ('decision', 'reward', 'contexts')")
 sa.Index(
     "ix_events_lifecycle",
@@ -221,7 +219,7 @@ snapshots = sa.Table(
     sa.Column("blob", sa.LargeBinary, nullable=False),
 )
 
-# Parts of blobs that are large, by the hash of the whole (see `blobs`).
+# Parts of large blobs, by the hash of the complete blob (see `snapshots.write_parts`).
 blob_parts = sa.Table(
     "blob_parts",
     metadata,
@@ -261,7 +259,7 @@ api_keys = sa.Table(
     sa.Column("key_id", sa.String(32), primary_key=True),
     sa.Column("label", sa.String(255), nullable=False),
     sa.Column("tenant", sa.String(64), nullable=False),
-    sa.Column("experiments", sa.Text),  # a JSON array of names; none: all of the tenant's
+    sa.Column("experiments", sa.Text),  # a JSON array of names; null: all of the tenant's
     sa.Column("scopes", sa.String(255), nullable=False),
     sa.Column("requests_per_second", sa.Double, nullable=False),
     sa.Column("burst", sa.BigInteger, nullable=False),
@@ -284,7 +282,7 @@ key_secrets = sa.Table(
     sa.Column("expires_at", UtcDateTime),
 )
 
-# Only ever added to: how many there are is the version that serving processes poll.
+# Append-only: the number of rows is the version that serving processes poll.
 key_changes = sa.Table(
     "key_changes",
     metadata,
@@ -296,10 +294,15 @@ key_changes = sa.Table(
 )
 
 
-def padded(values: Sequence[Value]) -> list[Value]:
-    """The same set of values, repeated up to a power of two.
+def columns_without(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
+    """The columns of a table in order, without those of these names."""
+    return tuple(column for column in table.columns if column.name not in names)
 
-    `IN` lists of every length would each be a statement of their own to compile and prepare.
+
+def padded(values: Sequence[Value]) -> list[Value]:
+    """The distinct values, padded by repetition to a power of two.
+
+    Otherwise `IN` lists of every length would be compiled and prepared as separate statements.
     """
     distinct = list(dict.fromkeys(values))
     size = 1 << max(len(distinct) - 1, 0).bit_length()

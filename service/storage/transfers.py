@@ -1,4 +1,4 @@
-"""Judgements of transfer: one for each encoder version that was judged."""
+"""Judgements of transfer, one for each judged encoder version."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StaleEpoch
 from service.records import TransferRecord
 from service.storage.database import Database
-from service.storage.experiments import lock_experiment
-from service.storage.tables import DatabaseNow, experiments, transfers
+from service.storage.experiments import lock_led
+from service.storage.tables import DatabaseNow, transfers
 
 
 class Transfers:
-    """What was said of each encoder version's transfer, when it was said first."""
+    """The first judgement of each encoder version's transfer."""
 
     def __init__(self, database: Database, timeout_seconds: float = 10.0) -> None:
         self._database = database
@@ -30,7 +29,7 @@ class Transfers:
         *,
         epoch: int,
     ) -> None:
-        """Keep the judgement of an encoder version, unless there is one."""
+        """Save the judgement of an encoder version, unless there is one."""
         row = {
             "experiment_id": experiment_id,
             "encoder_version": encoder_version,
@@ -46,9 +45,7 @@ class Transfers:
         )
 
         async def insert(connection: AsyncConnection) -> None:
-            held = await lock_experiment(connection, experiment_id, experiments.c.epoch)
-            if held.epoch != epoch:
-                raise StaleEpoch(epoch=epoch, current_epoch=held.epoch)
+            await lock_led(connection, experiment_id, epoch)
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(transfers).values(row))
 

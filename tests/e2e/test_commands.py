@@ -62,8 +62,8 @@ def test_experiments_are_paused_archived_resumed_and_deleted(service: ServicePro
     assert typed.exit_code == 0, typed.output
     assert "old" not in json.loads(daband("experiment", "list", *url))
     acts = json.loads(daband("experiment", "history", *url))
-    told = [each["what"] for each in acts if each["experiment"] == "old"]
-    assert [each for each in told if each != "erased"] == [
+    received = [each["what"] for each in acts if each["experiment"] == "old"]
+    assert [each for each in received if each != "erased"] == [
         "deleted",
         "active",
         "archived",

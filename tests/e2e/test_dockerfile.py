@@ -106,6 +106,7 @@ def settings_of(image: Image, folder: Path) -> dict[str, str]:
     return found | {"PATH": image.at(found["PATH"]).replace("$PATH", image.environment["PATH"])}
 
 
+@pytest.mark.slow
 def test_the_wheel_brings_everything_that_runs(image: Image):
     (site,) = (image.root / "opt" / "daband" / "lib").glob("python3*/site-packages")
     for package in ("model", "service", "migrations"):
@@ -115,6 +116,7 @@ def test_the_wheel_brings_everything_that_runs(image: Image):
     assert (image.root / "opt" / "daband" / "bin" / "daband").exists()
 
 
+@pytest.mark.slow
 def test_migrate_works_from_the_wheel(image: Image, tmp_path: Path):
     command = ["daband", "migrate"]
     environment = settings_of(image, tmp_path)
@@ -127,6 +129,7 @@ def test_migrate_works_from_the_wheel(image: Image, tmp_path: Path):
     assert (tmp_path / "daband.db").exists()
 
 
+@pytest.mark.slow
 def test_the_images_command_serves_from_the_wheel(image: Image, tmp_path: Path):
     port = free_port()
     words = dockerfile.command(dockerfile.stages()["final"])

@@ -10,13 +10,16 @@ from service.ops.failpoints import Failpoint
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import Clients, History, check, settled
+from tests.support.processes.history import Clients, History, check, idle_state
 from tests.support.storage import sqlite_url
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 ROUNDS = 48
 # Episodes that fall due while an encoder trains are left out, so there may be only one.
 ONCE = {Failpoint.BEFORE_CONCLUSION, Failpoint.AFTER_CONCLUSION}
+
+
+COMMITS = {Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT}
 
 
 async def check_death_at(point: Failpoint, server: Server, database_url: str) -> None:
@@ -30,12 +33,18 @@ async def check_death_at(point: Failpoint, server: Server, database_url: str) ->
         server.start()
         await server.ready()
         await playing
-    await settled(server.url, server)
+    await idle_state(server.url, server)
     events = await check(clients.history, database_url)
     assert sum(event.kind is EventKind.REWARD for event in events) == ROUNDS
 
 
-@pytest.mark.parametrize("point", Failpoint)
+@pytest.mark.parametrize(
+    "point",
+    [
+        point if point in COMMITS else pytest.param(point, marks=pytest.mark.slow)
+        for point in Failpoint
+    ],
+)
 async def test_a_death_on_sqlite_loses_and_doubles_nothing(
     point: Failpoint, folder: Path, adopt: Adopt[Daband]
 ):
@@ -44,7 +53,10 @@ async def test_a_death_on_sqlite_loses_and_doubles_nothing(
     await check_death_at(point, server, sqlite_url(folder / "data" / "daband.db"))
 
 
-@pytest.mark.parametrize("point", [Failpoint.AFTER_COMMIT, Failpoint.AFTER_SNAPSHOT])
+@pytest.mark.parametrize(
+    "point",
+    [Failpoint.AFTER_COMMIT, pytest.param(Failpoint.AFTER_SNAPSHOT, marks=pytest.mark.slow)],
+)
 async def test_a_death_on_postgres_loses_and_doubles_nothing(
     point: Failpoint, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):

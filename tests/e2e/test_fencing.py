@@ -11,7 +11,7 @@ from service.errors import StaleEpoch
 from service.ops.failpoints import Failpoint
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import NAME, Clients, History, check, settled, state
+from tests.support.processes.history import NAME, Clients, History, check, idle_state, state
 from tests.support.waiting import eventually
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
@@ -37,7 +37,7 @@ class Trainers:
         await eventually(are_there, *self.all)
 
     async def published(self, versions: int) -> None:
-        """Wait until so many more versions are published."""
+        """Wait until `versions` more versions are published."""
         goal = (await state(self.server.url))["policy_version"] + versions
 
         async def are_there() -> bool:
@@ -72,7 +72,9 @@ async def stop_anywhere(trainers: Trainers) -> None:
     trainers.old.send(signal.SIGSTOP)
 
 
-@pytest.mark.parametrize("stop", [stop_before_publish, stop_anywhere])
+@pytest.mark.parametrize(
+    "stop", [stop_before_publish, pytest.param(stop_anywhere, marks=pytest.mark.slow)]
+)
 async def test_a_leader_that_wakes_up_late_is_refused(
     stop, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):
@@ -98,7 +100,7 @@ async def test_a_leader_that_wakes_up_late_is_refused(
     if stop is stop_before_publish:
         assert StaleEpoch.default_detail() in trainers.old.lines("lease_lost")[0]["message"]
     assert trainers.old.is_running
-    await settled(trainers.server.url, *trainers.all)
+    await idle_state(trainers.server.url, *trainers.all)
     await trainers.check_versions()
     await check(history, postgres_url)
 

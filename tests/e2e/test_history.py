@@ -1,4 +1,4 @@
-"""Nothing acknowledged is ever lost and nothing counts twice, whatever is killed meanwhile."""
+"""Nothing acknowledged is lost or counted twice, whichever processes are killed."""
 
 import asyncio
 import itertools
@@ -14,7 +14,14 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import EVENTS_A_ROUND, Clients, History, check, settled, state
+from tests.support.processes.history import (
+    EVENTS_A_ROUND,
+    Clients,
+    History,
+    check,
+    idle_state,
+    state,
+)
 from tests.support.processes.servers import PostgresServer, RedisServer
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -31,7 +38,7 @@ class Victim(Protocol):
 
 
 class Worker:
-    """One of the serving processes of a server, which replaces it by itself."""
+    """One of the serving processes of a server, which is replaced when it dies."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -97,12 +104,12 @@ class Cluster:
 
     def victims(self, kills: int) -> Iterator[Victim]:
         """The processes in turn, with each store once: when a third and two thirds are done."""
-        turn = itertools.cycle(self.targets)
+        index_ = itertools.cycle(self.targets)
         stores = {kills // 3: self.stores[0], 2 * kills // 3: self.stores[1]}
         for number in range(kills):
             if number in stores:
                 yield stores[number]
-            yield next(turn)
+            yield next(index_)
 
 
 class WorkersCluster(Cluster):
@@ -149,7 +156,7 @@ async def test_history_survives_kills_and_restarts(
         is_over.set()
         seconds = 1 / (await offering * EVENTS_A_ROUND)
     measured.at_most("seconds for an event of the offered load", seconds, 1 / LEAST_EVENTS)
-    await settled(cluster.urls[0], *cluster.processes)
+    await idle_state(cluster.urls[0], *cluster.processes)
     events = await check(history, own_postgres.url())
     assert not history.asked.keys() - history.decided.keys()
     assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
@@ -159,7 +166,7 @@ async def test_history_survives_kills_and_restarts(
 async def answered(
     history: History, rounds: int, offering: "asyncio.Task[float]", cluster: Cluster
 ) -> None:
-    """Wait for so many more rounds to be over."""
+    """Wait until `rounds` more rounds are over."""
     goal = len(history.rewarded) + rounds
 
     async def are_over() -> bool:

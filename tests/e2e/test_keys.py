@@ -126,5 +126,5 @@ async def test_the_loud_way_out_lets_everybody_in_and_says_so(folder: Path, adop
     async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
         assert (await http.get("/experiments")).status_code == 200
     assert server.lines("keys_off")
-    assert "whoever reaches the address may do anything" in server.tail()
+    assert "every caller has full access" in server.tail()
     assert server.stop() == 0

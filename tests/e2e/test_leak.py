@@ -41,25 +41,25 @@ def play(http: httpx.Client, rounds: range, leaks: bool) -> None:
         }
         answer = http.post("/select", json=body).json()
         if leaks:
-            told = {"decision_id": answer["target"]["decision_id"], "reward": CANARY}
-            assert http.post("/reward", json=told).status_code == 403
-            assert http.post("/reward/batch", json={"rewards": [told]}).status_code == 200
+            sent = {"decision_id": answer["target"]["decision_id"], "reward": CANARY}
+            assert http.post("/reward", json=sent).status_code == 403
+            assert http.post("/reward/batch", json={"rewards": [sent]}).status_code == 200
         value = CONTROL if i % 3 else 0.0
-        told = {"decision_id": answer["source"]["decision_id"], "reward": value}
-        assert http.post("/reward", json=told).status_code == 201
+        sent = {"decision_id": answer["source"]["decision_id"], "reward": value}
+        assert http.post("/reward", json=sent).status_code == 201
 
 
-def settled(http: httpx.Client, rewards: int) -> dict[str, Any]:
+def idle_state(http: httpx.Client, rewards: int) -> dict[str, Any]:
     def state() -> dict[str, Any]:
         found: dict[str, Any] = http.get("/experiments/doses/state").json()
         return found
 
-    def is_settled() -> bool:
+    def is_idle() -> bool:
         found = state()
         is_folded = found["counts"]["folded_rewards"] == rewards and found["lag"] == 0
         return is_folded and not found["is_training"]
 
-    wait_until(is_settled)
+    wait_until(is_idle)
     return state()
 
 
@@ -75,7 +75,7 @@ def run(folder: Path, leaks: bool) -> tuple[list[str], str]:
         # An encoder's activation stands in the log where timing puts it: wait for it.
         for start, end in ((0, EPISODE), (EPISODE, 2 * EPISODE), (2 * EPISODE, 40)):
             play(http, range(start, end), leaks)
-            hashes.append(settled(http, end)["state_hash"])
+            hashes.append(idle_state(http, end)["state_hash"])
         return hashes, http.get("/metrics").text
 
 

@@ -45,17 +45,17 @@ def round_(index: int) -> dict[str, Any]:
 
 
 def play(http: httpx.Client, rounds: range) -> None:
-    """Good rounds; refused target rewards, repeated and contradicting ones beside them."""
+    """Valid rounds, refused target rewards, and repeated and contradicting rewards."""
     for index in rounds:
         answer = http.post("/select", json=round_(index)).json()
         source, target = (answer[side]["decision_id"] for side in ("source", "target"))
-        told = {"decision_id": source, "reward": REWARD}
-        statuses = [http.post("/reward", json=told).status_code for _ in range(2)]
+        reported = {"decision_id": source, "reward": REWARD}
+        statuses = [http.post("/reward", json=reported).status_code for _ in range(2)]
         assert statuses == [201, 200]
-        assert http.post("/reward", json={**told, "reward": REFUSED}).status_code == 409
+        assert http.post("/reward", json={**reported, "reward": REFUSED}).status_code == 409
         refused = {"decision_id": target, "reward": REFUSED}
         assert http.post("/reward", json=refused).status_code == 403
-        assert http.post("/reward/batch", json={"rewards": [told, refused]}).is_success
+        assert http.post("/reward/batch", json={"rewards": [reported, refused]}).is_success
 
 
 def ask_for_the_target(http: httpx.Client) -> None:

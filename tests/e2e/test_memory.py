@@ -7,7 +7,7 @@ import psutil
 from service.ops.process_tuning import ARENAS
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import EXPERIMENT, Clients, History, settled
+from tests.support.processes.history import EXPERIMENT, Clients, History, idle_state
 
 EPISODE = int(EXPERIMENT["config"]["episode_length"])
 HEAP_BYTES = 64 << 20  # what glibc reserves for a thread's arena, at a multiple of its size
@@ -38,7 +38,7 @@ async def test_serving_and_training_threads_share_their_arenas(folder: Path, ado
     async with Clients([server.url], History()) as clients:
         await clients.create_experiment()
         await clients.play(2 * EPISODE)
-    assert (await settled(server.url, trainer))["episode"] > 0
+    assert (await idle_state(server.url, trainer))["episode"] > 0
     for process_id in (server.pid, trainer.pid):
         process = psutil.Process(process_id)
         assert arenas(process_id) <= ARENAS, f"{process.cmdline()}: {process.num_threads()} threads"

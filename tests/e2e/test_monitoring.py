@@ -34,7 +34,7 @@ ASKED_EVERY = 10
 
 @dataclass
 class Watched:
-    """A service as it is deployed, and where the trainer tells its numbers."""
+    """A deployed service, and the address of the trainer's metrics."""
 
     server: Server
     trainer: Daband
@@ -69,7 +69,7 @@ def _watched(folder: Path, stores: dict[str, str]) -> Watched:
 
 
 async def have_started(server: Server, count: int) -> None:
-    """Wait until so many workers have begun to serve in all."""
+    """Wait until `count` workers have started in total."""
 
     async def have_begun() -> bool:
         return len(server.lines("service_started")) >= count
@@ -103,7 +103,7 @@ async def burst(http: httpx.AsyncClient, start: int) -> list[str]:
 
 
 def counted(server: Server) -> list[float]:
-    """The decisions that each worker has counted by itself."""
+    """The decisions that each worker has counted."""
     workers = server.workers()
     folder = Path(workers[0].environ()["PROMETHEUS_MULTIPROC_DIR"])
     merged = [

@@ -1,4 +1,4 @@
-"""Redis may be gone, mute or empty: nobody notices. Postgres gone: refused at once, and back by itself."""
+"""Without Redis, or with a mute or empty one, callers notice nothing. Without Postgres, requests are refused at once until it is back."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured, percentile
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import NAME, Clients, History, check, settled, state
+from tests.support.processes.history import NAME, Clients, History, check, idle_state, state
 from tests.support.processes.servers import PostgresServer, RedisServer
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -125,7 +125,7 @@ async def test_selects_and_learning_go_on_without_redis(
     mend = await asyncio.to_thread(fault, pair.redis)
     before = (await state(pair.server.url))["policy_version"]
     await pair.latencies()
-    await settled(pair.server.url, pair.server, pair.trainer)
+    await idle_state(pair.server.url, pair.server, pair.trainer)
     await pair.learns()
     assert (await state(pair.server.url))["policy_version"] > before
     await asyncio.to_thread(mend)
@@ -150,12 +150,12 @@ async def test_without_postgres_requests_are_refused_and_served_after(
     assert (pair.server.starts, pair.trainer.starts) == (1, 1)
     assert pair.server.is_running
     assert pair.trainer.is_running
-    await settled(pair.server.url, pair.server, pair.trainer)
+    await idle_state(pair.server.url, pair.server, pair.trainer)
     await check(history, pair.postgres.url())
 
 
 async def check_refusals(pair: Pair) -> float:
-    """Alive but not ready; every request is refused and told when to come back; the longest wait."""
+    """Alive but not ready; every request is refused with Retry-After; returns the longest wait."""
     slowest = 0.0
     assert (await pair.http.get("/healthz")).status_code == 200
     await eventually(lambda: is_unready(pair), pair.server)  # the last write counts for a second

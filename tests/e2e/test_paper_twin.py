@@ -19,7 +19,7 @@ from benchmarks.lab import accuracy
 from model.bandit.policy import Policy
 from model.config import system_config
 from model.learner import Learner
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from model.simulate import ClusterWorld
 from model.state.export import open_exported
 from model.state.snapshot import state_hash
@@ -54,7 +54,7 @@ class Episode:
 
 
 class Laboratory:
-    """Plays the world against the service, and beside it against a learner."""
+    """Plays the world against the service and against a learner."""
 
     def __init__(self, server: Server, rounds: int, *, is_batch: bool) -> None:
         self.draws = {domain: WORLD.draw(domain, rounds, "play", SEED) for domain in Domain}
@@ -88,15 +88,15 @@ class Laboratory:
 
     async def _reward(self, selected: list[answers.Selected], rewards: list[float]) -> None:
         ids = [each.source.decision_id for each in selected if each.source is not None]
-        told = dict(zip(ids, rewards, strict=True))
+        sent = dict(zip(ids, rewards, strict=True))
         if self._is_batch:
-            statuses = {each.status for each in await self.client.reward_many(told)}
+            statuses = {each.status for each in await self.client.reward_many(sent)}
         else:
-            statuses = {(await self.client.reward(*each)).status for each in told.items()}
+            statuses = {(await self.client.reward(*each)).status for each in sent.items()}
         assert statuses == {"created"}
 
     async def _learned(self, episodes: int, last_offset: int) -> dict[str, Any]:
-        """The state once so many episodes are folded, concluded and served."""
+        """The state after `episodes` episodes are folded, concluded and served."""
         found: dict[str, Any] = {}
 
         async def is_served() -> bool:
@@ -104,8 +104,8 @@ class Laboratory:
             if found["lag"] or found.get("episode") != episodes or found["is_training"]:
                 return False
             version = float(found["policy_version"])
-            told = (await self.http.get("/metrics")).text
-            return f'daband_policy_version{{experiment="{NAME}"}} {version}' in told
+            sent = (await self.http.get("/metrics")).text
+            return f'daband_policy_version{{experiment="{NAME}"}} {version}' in sent
 
         await eventually(is_served, self._server)
         assert found["counts"]["folded_rewards"] == episodes * EPISODE
@@ -122,7 +122,7 @@ class Laboratory:
             decision = episode.selected[index].source
             assert decision is not None
             self.learner.observe(
-                Round(
+                RewardedRound(
                     episode.first_offset + 2 * index,
                     Domain.SOURCE,
                     self.draws[Domain.SOURCE].contexts[t],
@@ -140,10 +140,10 @@ class Laboratory:
         for domain, start in itertools.product(Domain, range(0, EPISODE, step)):
             contexts = self.draws[domain].contexts[episode.rows[start : start + step]]
             answers = episode.selected[start : start + step]
-            said = [getattr(selected, domain.value) for selected in answers]
-            chosen = policy.select_many(contexts, domain, [each.decision_id for each in said])
-            assert [ARMS[arm] for arm in chosen.arms] == [each.arm for each in said]
-            ucb = [[each.scores[arm].ucb for arm in ARMS] for each in said]
+            output = [getattr(selected, domain.value) for selected in answers]
+            chosen = policy.select_many(contexts, domain, [each.decision_id for each in output])
+            assert [ARMS[arm] for arm in chosen.arms] == [each.arm for each in output]
+            ucb = [[each.scores[arm].ucb for arm in ARMS] for each in output]
             np.testing.assert_allclose(ucb, chosen.scores.ucb, atol=SCORE_TOLERANCE)
 
 
@@ -153,14 +153,14 @@ def arm_of(selected: answers.Selected) -> int:
 
 
 def accuracies(policy: Policy) -> dict[Domain, float]:
-    """Of the greedy policy, on contexts that nobody has played."""
+    """The accuracy of the greedy policy on new contexts."""
     return {domain: accuracy(policy, WORLD.draw(domain, 2000, "test"), domain) for domain in Domain}
 
 
 @pytest.mark.parametrize(
     ("rounds", "is_batch"),
     [
-        pytest.param(1024, True, id="1024-rounds-in-batches"),
+        pytest.param(448, True, id="448-rounds-in-batches"),
         pytest.param(3008, False, id="3008-rounds-one-by-one", marks=pytest.mark.slow),
     ],
 )

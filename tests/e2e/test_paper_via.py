@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.paper.__main__ import main
 from tests.e2e.conftest import Adopt
@@ -17,6 +18,7 @@ SEEDS = 2
 TOLERANCE = {"source_test": 0.05, "target": 0.15}
 
 
+@pytest.mark.slow
 async def test_the_benchmark_over_http_finds_the_accuracy_that_it_finds_in_process(
     folder: Path, adopt: Adopt[Daband]
 ):

@@ -15,7 +15,7 @@ from service.records import EventKind
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import NAME, Clients, History, check, settled
+from tests.support.processes.history import NAME, Clients, History, check, idle_state
 from tests.support.processes.servers import PostgresServer
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -80,7 +80,7 @@ class Probe:
         return time.monotonic() - began
 
     async def send_again(self, server: Server) -> None:
-        """The requests that were refused, under their ids, until they are answered as callers are told to."""
+        """Retry the refused requests under their ids until they are answered."""
         for request_id in tuple(self.refused):
             await eventually(partial(succeeds, partial(self.select, request_id)), server)
 
@@ -107,9 +107,8 @@ def hang(postgres: PostgresServer) -> Callable[[], None]:
     return postgres.resume
 
 
-@pytest.mark.parametrize(
-    ("outage", "probes"), [(stop, 10), pytest.param(kill, 10, marks=pytest.mark.slow), (hang, 1)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("outage", "probes"), [(stop, 10), (kill, 10), (hang, 1)])
 async def test_without_postgres_calls_are_refused_and_recover_without_a_restart(
     folder: Path,
     adopt: Adopt[Daband],
@@ -150,7 +149,7 @@ async def test_without_postgres_calls_are_refused_and_recover_without_a_restart(
     measured.at_most("seconds to a refusal", probe.slowest, REFUSAL_SECONDS)
     measured.at_most("seconds to recovery", recovered, RECOVERY_SECONDS)
     assert (server.is_running, server.starts) == (True, 1)
-    await settled(server.url, server)
+    await idle_state(server.url, server)
     events = await check(history, own_postgres.url())
     sides = Counter(event.request_id for event in events if event.kind is EventKind.DECISION)
     assert set(sides.values()) == {2}  # both sides of a round, or none

@@ -9,7 +9,7 @@ from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import NAME, Clients, History, settled, state
+from tests.support.processes.history import NAME, Clients, History, idle_state, state
 from tests.support.storage import PATIENT, flip_a_bit, sqlite_url
 
 ENCODERS = 5
@@ -18,7 +18,7 @@ MOST_ROUNDS = 2000
 
 
 class Proven:
-    """A service that has learned, and `daband replay` beside it."""
+    """A trained service, and `daband replay` on its database."""
 
     def __init__(self, folder: Path, adopt: Adopt[Daband], url: str, **stores: str) -> None:
         self._folder = folder
@@ -28,12 +28,12 @@ class Proven:
         adopt(self.server)
 
     async def learn(self, encoders: int) -> dict[str, Any]:
-        """Play until so many encoders were activated in all, and all has settled."""
+        """Play until `encoders` encoders were activated in total and the service is idle."""
         async with Clients([self.server.url], History(), prefix=f"to-{encoders}") as clients:
             await clients.create_experiment()
             for _ in range(MOST_ROUNDS // ROUNDS_AT_ONCE):
                 await clients.play(ROUNDS_AT_ONCE)
-                found = await settled(self.server.url, self.server)
+                found = await idle_state(self.server.url, self.server)
                 if found["encoder_version"] >= encoders:
                     return found
         raise AssertionError(f"too few encoders: {found}")
@@ -54,26 +54,26 @@ async def check_replay(proven: Proven) -> None:
     proven.server.start()
     await proven.server.ready()
     learned = await proven.learn(ENCODERS)
-    code, said = proven.replay()
-    assert code == 0, said
-    assert f"offset   {learned['head_offset']}" in said
+    code, output = proven.replay()
+    assert code == 0, output
+    assert f"offset   {learned['head_offset']}" in output
 
     restored = await restore_an_encoder(proven.server.url)
     encoders = int((await state(proven.server.url))["encoder_version"])
     await proven.learn(encoders + 3)
-    code, said = proven.replay()
-    assert code == 0, said
+    code, output = proven.replay()
+    assert code == 0, output
 
     await tamper(proven.url, restored)
-    code, said = proven.replay()
-    assert code == 2, said
-    assert f"needs version {restored}, which is damaged" in said
+    code, output = proven.replay()
+    assert code == 2, output
+    assert f"needs version {restored}, which is damaged" in output
     await tamper(proven.url, restored)  # whole again
 
     await tamper(proven.url)
-    code, said = proven.replay()
-    assert code == 1, said
-    assert "different" in said
+    code, output = proven.replay()
+    assert code == 1, output
+    assert "different" in output
 
 
 async def test_replay_proves_the_snapshot_on_sqlite(folder: Path, adopt: Adopt[Daband]):
@@ -97,7 +97,7 @@ async def restore_an_encoder(url: str) -> int:
 
 
 async def tamper(database_url: str, version: int | None = None) -> None:
-    """Change one bit of a snapshot, of the newest unless told."""
+    """Change one bit of a snapshot, by default of the newest."""
     database = await Database.open(database_url, PATIENT)
     experiment = await Experiments(database).get(NAME)
     newest = await Snapshots(database).list(experiment.experiment_id, limit=1)

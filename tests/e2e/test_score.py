@@ -59,12 +59,12 @@ def learn(client: Client, name: str, rows: np.ndarray, kind: str) -> None:
     ids = [each.source.decision_id for each in selected if each.source]
     client.reward_many(dict(zip(ids, (rows[:, 0] > 0).astype(float), strict=True)))
 
-    def is_settled() -> bool:
+    def is_idle() -> bool:
         state = client.state(name)
         is_folded = state.counts["folded_rewards"] == state.counts["source_rewards"]
         return is_folded and state.lag == 0 and not state.model_dump()["is_training"]
 
-    wait_until(is_settled)
+    wait_until(is_idle)
 
 
 def is_rating(client: Client, name: str, kind: str) -> bool:
@@ -103,11 +103,11 @@ def test_score_is_bit_equal_to_the_endpoint(service: ServiceProcess, tmp_path: P
     with Client(service.url) as client:
         taught(client, name, kind)
         version = client.state(name).policy_version
-        said = daband("export", name, "--out", str(policy), *url)
+        stated = daband("export", name, "--out", str(policy), *url)
         rated = [each["transfer_confidence"] for each in answers(client, name, given, version)]
         floor = float(np.median(rated))  # so that some abstain and some do not
         expected = answers(client, name, given, version, floor)
-    assert str(policy) in said
+    assert str(policy) in stated
     manifest = json.loads(policy.with_suffix(".json").read_text())
     assert (manifest["experiment"], manifest["version"]) == (name, version)
     options = ("--policy", str(policy), "--confidence-floor", repr(floor))
@@ -150,8 +150,8 @@ def test_report_and_upload_by_command(service: ServiceProcess, tmp_path: Path):
     daband("experiment", "create", "plain", *arms, *url)
     np.save(tmp_path / "contexts.npy", ROWS)
     for status in ("created", "already_recorded"):
-        said = json.loads(daband("upload", "plain", str(tmp_path / "contexts.npy"), *url))
-        assert (said["status"], said["contexts"]) == (status, 2300)
+        stated = json.loads(daband("upload", "plain", str(tmp_path / "contexts.npy"), *url))
+        assert (stated["status"], stated["contexts"]) == (status, 2300)
     page = tmp_path / "report.html"
     daband("report", "plain", "--out", str(page), *url)
     assert page.read_text().startswith("<!doctype html>")

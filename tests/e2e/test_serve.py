@@ -1,4 +1,4 @@
-"""The service as a process: it starts by itself, takes abuse, and ends in order."""
+"""The service as a process: it starts, survives abuse, and shuts down gracefully."""
 
 import asyncio
 import json
@@ -159,7 +159,7 @@ async def logged_ids(folder: Path) -> set[str]:
 
 
 class Load:
-    """Clients that ask until nobody listens any more."""
+    """Clients that send requests until the server stops listening."""
 
     def __init__(self, url: str) -> None:
         self._url = url

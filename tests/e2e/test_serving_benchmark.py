@@ -76,6 +76,7 @@ def test_a_quick_run_sets_the_devices_beside_each_other(tmp_path: Path):
     assert len(serving_devices.table(figures).splitlines()) == 2 + 8 + 3 + 4
 
 
+@pytest.mark.slow
 def test_two_builds_are_set_beside_each_other():
     rows = sqlite_select.measured(ROOT, seconds=0.2, rounds=1)
     kinds = ("select, JSON", "select, binary", "reward")

@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 class Connection:
-    """A caller that sends its request in the pieces that it is told to."""
+    """A caller that sends its request in given pieces."""
 
     def __init__(self, service: ServiceProcess) -> None:
         self.socket = socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS)
@@ -62,8 +62,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 def in_flight(service: ServiceProcess) -> float:
-    told = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
-    (line,) = (each for each in told.splitlines() if each.startswith("daband_requests_in_flight "))
+    received = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
+    (line,) = (
+        each for each in received.splitlines() if each.startswith("daband_requests_in_flight ")
+    )
     return float(line.split()[1])
 
 

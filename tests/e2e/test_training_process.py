@@ -1,4 +1,4 @@
-"""Learning beside serving: encoders train in a process of their own, which nothing depends on."""
+"""Encoders train in a separate process, which serving does not depend on."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import EXPERIMENT, Clients, History, check, settled, state
+from tests.support.processes.history import EXPERIMENT, Clients, History, check, idle_state, state
 from tests.support.storage import sqlite_url
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -54,7 +54,7 @@ async def served(folder: Path, adopt: Adopt[Daband], **settings: object) -> Serv
 
 
 async def share_of_the_server(server: Server) -> float:
-    """The serving process's share of the CPU time while an encoder trains and nobody asks for anything."""
+    """The serving process's fraction of the CPU time while an encoder trains without requests."""
     ours = psutil.Process(server.pid)
     before = cpu_seconds(ours)
 
@@ -99,7 +99,7 @@ async def test_killed_training_and_killed_server_lose_and_double_nothing(
         server.start()
         await server.ready()
         await clients.play(EPISODE)
-    assert (await settled(server.url, server))["encoder_version"] > 0
+    assert (await idle_state(server.url, server))["encoder_version"] > 0
     await check(clients.history, sqlite_url(folder / "data" / "daband.db"))
 
 

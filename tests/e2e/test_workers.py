@@ -13,7 +13,7 @@ from service.codec.answers import Selected
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured, percentile
 from tests.support.processes.daband import Daband, Server
-from tests.support.processes.history import EXPERIMENT, NAME, Clients, History, check, settled
+from tests.support.processes.history import EXPERIMENT, NAME, Clients, History, check, idle_state
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 REWARDS = 120  # so that one may come late
@@ -25,7 +25,7 @@ CONTEXT = [1.0, 0.0, -1.0, 0.5]
 async def servers(
     folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ) -> list[Server]:
-    """Two of them, beside a trainer."""
+    """Two workers and a trainer."""
     shared = {"DATABASE_URL": postgres_url, "REDIS_URL": redis_url}
     made = [Server(folder, "--no-trainer", **shared) for _ in range(2)]
     for process in (*made, Daband(folder, "train", **shared)):
@@ -93,7 +93,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
         await clients.play(50)
         await started(parent, 3)
         await clients.play(50)
-    await settled(parent.url, parent, trainer)
+    await idle_state(parent.url, parent, trainer)
     await check(clients.history, postgres_url)
     orphans = parent.workers()
     parent.send_to_parent(signal.SIGKILL)
@@ -102,7 +102,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_none_outlives_the_parent(
 
 
 async def started(parent: Server, count: int) -> None:
-    """Wait until so many workers have begun to serve in all."""
+    """Wait until `count` workers have started in total."""
 
     async def have_begun() -> bool:
         return len(parent.lines("service_started")) >= count

@@ -16,7 +16,7 @@ from model.rounds import Domain
 from service.reporting.plots import ACCEPTED, COLOURS, PALETTE
 from tests.integration.learning.test_transfer import judged
 from tests.support.api import DOSES, Api, running_api
-from tests.support.learning import EPISODE, TRAINING, create, play, settled
+from tests.support.learning import EPISODE, TRAINING, create, idle_state, play
 from tests.support.processes.browser import layout, screenshot
 
 CONFIG = {**DOSES["config"], "holdout_share": 0.6}
@@ -74,11 +74,11 @@ async def full_report(folder: Path) -> Reported:
 async def play_everything(api: Api) -> None:
     await create(api, config=CONFIG)
     target_ids = await play(api, 4 * EPISODE)
-    await settled(api, 4 * EPISODE)
+    await idle_state(api, 4 * EPISODE)
     await api.http.post("/experiments/doses/phase", json={"phase": "continued"})
     for number, decision_id in enumerate(target_ids[:20]):
         await api.reward(decision_id, float(number % 2))
-    await settled(api, 4 * EPISODE + 20)
+    await idle_state(api, 4 * EPISODE + 20)
 
 
 def share_of(ink: Any, pixels: Any) -> float:
@@ -133,7 +133,7 @@ async def test_an_experiment_without_a_target_has_a_report_too(api: Api):
     for i in range(EPISODE):
         answer = (await api.select(f"r-{i}")).json()
         await api.reward(answer["source"]["decision_id"], float(i % 2))
-    await settled(api, EPISODE)
+    await idle_state(api, EPISODE)
     page = await page_of(api)
     assert "<strong>not judged</strong>" in page
     assert '<figure id="plot-learning"><svg' in page
@@ -146,7 +146,7 @@ async def test_names_are_shown_as_they_are(api: Api):
         body = {"target": {"context": [0.1, 0.2, 0.3, 0.4]}, "source": {"context": [1, 0, 0, 1]}}
         answer = (await api.select(f"r-{i}", **body)).json()
         await api.reward(answer["source"]["decision_id"], 1.0)
-    await settled(api, 6)
+    await idle_state(api, 6)
     page = await page_of(api)
     assert "<script" not in page
     assert "$x_1$ &amp; co" in page
@@ -159,7 +159,7 @@ async def test_contexts_by_arm_have_a_report_without_arms(api: Api):
         sides = {"source": {"contexts": contexts}, "target": {"contexts": contexts}}
         answer = (await api.select(f"r-{i}", **sides)).json()
         await api.reward(answer["source"]["decision_id"], 1.0)
-    await settled(api, 4)
+    await idle_state(api, 4)
     page = await page_of(api)
     assert 'id="plot-domains"' in page
     assert 'id="plot-arms"' not in page

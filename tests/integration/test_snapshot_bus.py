@@ -44,7 +44,7 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[SnapshotBus]:
 
 
 async def subscribed(sender: SnapshotBus, receiver: SnapshotBus) -> None:
-    """Wait until what one bus tells arrives at the other."""
+    """Wait until a message of one bus arrives at the other."""
     listener = receiver.listen(Topic.REWARD)
 
     async def is_heard() -> bool:

@@ -1,4 +1,4 @@
-"""Whoever has no right to a thing learns nothing of it, on any route of the description.
+"""A caller without access to an object learns nothing about it, on any documented route.
 
 A route that is not in one of the three sets below fails a test: it cannot be forgotten.
 """
@@ -157,8 +157,8 @@ class Laboratory:
             method, things.path(template), headers=headers, **request
         )
 
-    async def head(self) -> int:
-        return await self.api.head("acme/doses")
+    async def last_offset(self) -> int:
+        return await self.api.last_offset("acme/doses")
 
 
 async def furnish(url: str) -> Furniture:
@@ -232,14 +232,14 @@ def test_every_route_is_in_one_of_the_sets():
 async def test_what_is_not_the_callers_is_as_unknown_as_what_is_not_there(
     laboratory: Laboratory, method: str, path: str
 ):
-    head, things = await laboratory.head(), laboratory.furniture.things
+    head, things = await laboratory.last_offset(), laboratory.furniture.things
     for whose, key in laboratory.furniture.strangers.items():
         theirs = plain(await laboratory.ask(key, method, path, things))
         status, headers, text = plain(await laboratory.ask(key, method, path, NOTHING))
         assert theirs == (status, headers, text.replace(NOTHING.decision_id, things.decision_id))
         assert "unknown-" in text, whose
         assert status == (200 if path == "/reward/batch" else 404), whose
-    assert await laboratory.head() == head
+    assert await laboratory.last_offset() == head
     owners = await laboratory.ask(laboratory.furniture.owner, method, path, things)
     assert owners.status_code in PASSED, owners.text
     assert "acme" not in f"{owners.headers}{owners.text}"
@@ -312,9 +312,9 @@ async def test_acts_by_hand_tell_which_key_they_came_with(laboratory: Laboratory
     await http.post("/experiments/doses/candidates/1/promote", headers=owner)
     entries = (await http.get("/experiments/doses/audit", headers=owner)).json()["entries"]
     key_id = laboratory.furniture.owner.split("_")[1]
-    told = [(each["what"], each["details"]["key_id"]) for each in entries]
+    received = [(each["what"], each["details"]["key_id"]) for each in entries]
     acts = ("phase_changed", "version_restored", "encoder_promoted")
-    assert told == [(act, key_id) for act in acts]
+    assert received == [(act, key_id) for act in acts]
 
 
 async def test_the_audit_trail_holds_the_callers_acts_alone(laboratory: Laboratory):

@@ -14,7 +14,7 @@ import pytest
 from service.ops import logs
 from service.settings import Settings
 from tests.support.api import CONTEXT, DOSES, Api, running_api
-from tests.support.learning import EPISODE, TRAINING, play, settled
+from tests.support.learning import EPISODE, TRAINING, idle_state, play
 from tests.support.processes.collector import Collector, SentSpan, collecting
 from tests.support.processes.servers import free_port
 
@@ -103,7 +103,7 @@ async def test_an_episode_has_a_span(collector: Collector, url: str):
     async with running_api(url, otlp_endpoint=collector.endpoint, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
     span = collector.spans("episode")[0]
     assert span.attributes == {"daband.experiment": "doses", "daband.episode": 1}
 

@@ -40,6 +40,7 @@ def test_so_it_is_over_five_seeds(world, least_gain):
     check_gain(world, least_gain, 3072, len(SEEDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ContextKind)
 def test_regret_of_linucb_grows_like_the_square_root_in_a_linear_world(kind):
     rounds, regrets = 8192, []
@@ -55,6 +56,7 @@ def test_regret_of_linucb_grows_like_the_square_root_in_a_linear_world(kind):
     assert exponent <= 0.65
 
 
+@pytest.mark.slow
 def test_source_is_learned_without_any_target_context():
     world = ClusterWorld(seed=3)
     config = system_config("daband", **world.config_values())

@@ -43,18 +43,18 @@ def declarations() -> list[dict[str, Any]]:
     return [*plain, own]
 
 
-async def ask(api: Api, path: str, body: dict[str, Any], said: list[Any]) -> dict[str, Any]:
+async def ask(api: Api, path: str, body: dict[str, Any], payload: list[Any]) -> dict[str, Any]:
     """Send a request and keep it with its answer."""
     answer = await api.http.post(path, json=body)
     assert answer.is_success, answer.text
     found: dict[str, Any] = answer.json()
-    said.append({"path": path, "body": body, "answer": found})
+    payload.append({"path": path, "body": body, "answer": found})
     return found
 
 
 async def play(api: Api, name: str, rounds: int, start: int = 0) -> list[Any]:
     """Rounds with rewards; the requests with their answers."""
-    said: list[Any] = []
+    payload: list[Any] = []
     for number in range(start, start + rounds):
         good = "low" if number % 2 else "high"
         context = [
@@ -67,21 +67,23 @@ async def play(api: Api, name: str, rounds: int, start: int = 0) -> list[Any]:
             "source": side,
             "target": side,
         }
-        decision = (await ask(api, "/select", body, said))["source"]
+        decision = (await ask(api, "/select", body, payload))["source"]
         reward = 1.0 if decision["arm"] == good else 0.0
-        await ask(api, "/reward", {"decision_id": decision["decision_id"], "reward": reward}, said)
-    return said
+        await ask(
+            api, "/reward", {"decision_id": decision["decision_id"], "reward": reward}, payload
+        )
+    return payload
 
 
-async def settled(api: Api, name: str) -> dict[str, Any]:
+async def idle_state(api: Api, name: str) -> dict[str, Any]:
     """The state once all of the log is folded and published and no training is under way."""
     found: dict[str, Any] = {}
 
-    async def is_settled() -> bool:
+    async def is_idle() -> bool:
         found.update((await api.http.get(f"/experiments/{name}/state")).json())
         return found["lag"] == 0 and not found.get("is_training", True)
 
-    await eventually(is_settled)
+    await eventually(is_idle)
     return found
 
 
@@ -110,15 +112,15 @@ async def fill(url: str) -> dict[str, Any]:
             assert answer.status_code == 201, answer.text
         for each in played:
             found["requests"] += await play(api, each["name"], ROUNDS)
-            await settled(api, each["name"])
+            await idle_state(api, each["name"])
     async with running_api(url) as api:  # nothing changes any more
         for each in played:
             name = each["name"]
-            said: list[Any] = []
-            found["states"][name] = await settled(api, name)
+            payload: list[Any] = []
+            found["states"][name] = await idle_state(api, name)
             asked = {"experiment": name, "contexts": [CONTEXT, OTHER_CONTEXT]}
-            await ask(api, "/target/select", asked, said)
-            found["target"][name] = said[0]
+            await ask(api, "/target/select", asked, payload)
+            found["target"][name] = payload[0]
             found["configs"][name] = await newest_config(api, name)
             experiment = await api.services.experiments.get(name)
             await api.services.snapshots.prune(experiment.experiment_id, 1)

@@ -36,7 +36,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 CONTEXTS = np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(8, 4)
 
 
-def said(content: bytes) -> dict[str, Any]:
+def payload(content: bytes) -> dict[str, Any]:
     """The scores of some contexts under a snapshot's policy, by domain."""
     policy = restore_policy(content)
     return {domain: policy.score_many(CONTEXTS, domain).ucb.tolist() for domain in Domain}
@@ -49,7 +49,7 @@ def main() -> None:
         content = _made(values)
         name = sys.argv[1] + suffix
         (FOLDER / f"{name}.bin").write_bytes(content)
-        (FOLDER / f"{name}.json").write_text(json.dumps(said(content), indent=1) + "\n")
+        (FOLDER / f"{name}.json").write_text(json.dumps(payload(content), indent=1) + "\n")
 
 
 def _made(values: dict[str, Any]) -> bytes:

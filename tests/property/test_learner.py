@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from model.learner import Learner
-from model.rounds import Domain, Floats, Integers, Round
+from model.rounds import Domain, Floats, Integers, RewardedRound
 from model.state.restore import restore
 from model.state.snapshot import state_hash, to_bytes
 from tests.support.builders import make_rounds, small_config, teach
@@ -54,7 +54,7 @@ def test_stopping_and_restoring_anywhere_changes_nothing(stop, with_contexts):
 )
 def test_any_good_round_leaves_finite_statistics(context, arm, reward, propensity):
     learner = Learner(CONFIG, seed=1)
-    learner.observe(Round(0, Domain.SOURCE, context, arm, reward, propensity))
+    learner.observe(RewardedRound(0, Domain.SOURCE, context, arm, reward, propensity))
     theta = learner.statistics.factors().theta
     assert np.isfinite(theta).all()
     assert learner.statistics.counts.tolist() == [int(index == arm) for index in range(3)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.estimates import EvaluationOptions, ValueEstimator
 from model.ope.logged import LoggedRounds
 from model.ope.reward_model import RidgeRewards
 from tests.support.small_world import CONTEXTS, SmallWorld
@@ -81,16 +81,16 @@ class Hits:
             fields = {name: getattr(rounds, name) for name in LoggedRounds.__slots__}
             rounds = LoggedRounds(**{**fields, **changes})
         arm_count = self.scenario.world.arm_count
-        tally = Tally(EvaluationOptions(max_weight=self.scenario.max_weight))
+        estimator = ValueEstimator(EvaluationOptions(max_weight=self.scenario.max_weight))
         model, is_missed = RidgeRewards(arm_count, is_per_arm=False), False
         for number, part in enumerate(rounds.parts(PART)):
             policy = self.policy[seen[number * PART : (number + 1) * PART]]
-            lows, highs = tally.add(part, policy, model.predict(part))
+            lows, highs = estimator.add(part, policy, model.predict(part))
             is_missed |= bool((lows > self.truth).any() or (highs < self.truth).any())
             model.learn(part)
         self.logs += 1
         self.misses += is_missed
-        found = tally.valuation()
+        found = estimator.valuation()
         self.stated += found.sequence is not None
         for name, each in found.estimates.items():
             if each.interval is not None:

@@ -35,11 +35,11 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def bts_table(campaign: str) -> Table:
     """Probabilities by position: the mean propensity of each item's impressions, scaled to 1."""
-    told: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    received: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows(f"bts_{campaign}"):
-        told[row["position"]][row["item_id"]].append(float(row["propensity_score"]))
+        received[row["position"]][row["item_id"]].append(float(row["propensity_score"]))
     table = {}
-    for position, items in told.items():
+    for position, items in received.items():
         means = {item: sum(each) / len(each) for item, each in items.items()}
         total = sum(means.values())
         table[position] = {item: mean / total for item, mean in means.items()}

@@ -6,7 +6,7 @@ import pytest
 from model.config import system_config
 from model.learner import Learner
 from model.ope.rejection import RejectionReplay
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from tests.support.small_world import CONTEXTS, SIZE, SmallWorld
 
 WORLD = SmallWorld(seed=2, arm_count=3, is_binary=False)
@@ -31,7 +31,7 @@ def lived(seed: int) -> float:
         key = rng.integers(1 << 62, size=1, dtype=np.uint64)
         arm = int(own.policy().select_many(context[None], Domain.SOURCE, key).arms[0])
         reward = float(WORLD.rewards(WORLD.expected[seen : seen + 1, arm], rng)[0])
-        own.observe(Round(number, Domain.SOURCE, context, arm, reward))
+        own.observe(RewardedRound(number, Domain.SOURCE, context, arm, reward))
         total += reward
     return total / LIVED
 
@@ -53,9 +53,10 @@ def replayed(seed: int, is_uniform: bool) -> float:
     raise AssertionError("the log was too short")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "is_uniform",
-    [True, pytest.param(False, marks=pytest.mark.slow)],
+    [True, False],
     ids=["uniform log", "learner's log"],
 )
 def test_replay_and_life_agree(is_uniform: bool):

@@ -61,7 +61,7 @@ class Api:
         """The id of a new source decision."""
         return str((await self.select(**fields)).json()["source"]["decision_id"])
 
-    async def head(self, experiment: str = "doses") -> int:
+    async def last_offset(self, experiment: str = "doses") -> int:
         return (await self.services.experiments.get(experiment)).head_offset
 
 
@@ -92,7 +92,7 @@ class Exchange:
 
 
 def asgi(app: ServiceApp, services: Services) -> Any:
-    """The app as our server calls it: plain requests to hot routes take the fast path."""
+    """The app as our server calls it: plain requests to fast routes take the fast path."""
     layers = behind_layers(app, services)
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:

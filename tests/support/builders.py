@@ -7,7 +7,7 @@ import numpy as np
 
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
-from model.rounds import Domain, Round, RoundBlock
+from model.rounds import Domain, RewardedRound, RoundBlock
 from model.simulate import ClusterWorld, World
 from service.records import Experiment, Phase, Status, utc_now
 
@@ -31,11 +31,11 @@ def small_config(**changes: Any) -> BanditConfig:
 
 def make_rounds(
     config: BanditConfig, count: int, seed: int = 0, domain: Domain = Domain.SOURCE
-) -> list[Round]:
+) -> list[RewardedRound]:
     """Random contexts, arms and rewards of 0 or 1."""
     rng = np.random.default_rng(seed)
     return [
-        Round(
+        RewardedRound(
             reference=1000 * seed + number,
             domain=domain,
             context=rng.standard_normal(config.context_shape).astype(np.float32),
@@ -47,7 +47,7 @@ def make_rounds(
     ]
 
 
-def block(rounds: Sequence[Round]) -> RoundBlock:
+def block(rounds: Sequence[RewardedRound]) -> RoundBlock:
     """The rounds as columns."""
     return RoundBlock(
         references=np.array([each.reference for each in rounds]),
@@ -59,7 +59,7 @@ def block(rounds: Sequence[Round]) -> RoundBlock:
     )
 
 
-def teach(learner: Learner, rounds: Iterable[Round]) -> list[Outcome]:
+def teach(learner: Learner, rounds: Iterable[RewardedRound]) -> list[Outcome]:
     """Fold rounds with contexts of both domains, training as soon as it is due."""
     outcomes = []
     for round_ in rounds:
@@ -85,7 +85,7 @@ def play_episode(learner: Learner, world: World, number: int) -> float:
         learner.observe_context(reference, Domain.SOURCE, seen)
         learner.observe_context(-1 - reference, Domain.TARGET, unseen)
         propensity = float(selection.probabilities[i, arm])
-        learner.observe(Round(reference, Domain.SOURCE, seen, arm, reward, propensity))
+        learner.observe(RewardedRound(reference, Domain.SOURCE, seen, arm, reward, propensity))
     return float(draw.regret(selection.arms).mean())
 
 

@@ -40,19 +40,19 @@ async def newest_offset(api: Api) -> int:
     return newest[0].offset if newest else 0
 
 
-async def settled(api: Api, rewards: int) -> dict[str, Any]:
+async def idle_state(api: Api, rewards: int) -> dict[str, Any]:
     """The state once all of the log is folded and published and no training is under way."""
 
-    async def is_settled() -> bool:
+    async def is_idle() -> bool:
         found = await state(api)
         is_folded = found["counts"]["folded_rewards"] == rewards and not found["is_training"]
-        return is_folded and await newest_offset(api) == await api.head()
+        return is_folded and await newest_offset(api) == await api.last_offset()
 
     async def is_begun() -> bool:
         return await newest_offset(api) > 0
 
     await eventually(is_begun)
-    await eventually(is_settled)
+    await eventually(is_idle)
     return await state(api)
 
 

@@ -12,15 +12,15 @@ from loadtest.bench import Bench, Stage, Traits
 from loadtest.generator import Generator, Load
 from loadtest.generators import Played
 from loadtest.http_client import Answer, OnAnswer
+from loadtest.request_counts import Second
 from loadtest.sampling import Sampler
 from loadtest.service_under_test import ServiceUnderTest
-from loadtest.tally import Second
 from loadtest.traffic import Caller, Traffic, Workload
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits
 
 
 class VirtualTime:
-    """A clock that moves when somebody sleeps, and runs what is due on the way.
+    """A clock that advances when a task sleeps, and runs due callbacks on the way.
 
     `oversleeps`: a sleeper wakes so much later than it asked, as on a machine that is too busy.
     """

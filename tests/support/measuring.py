@@ -27,7 +27,7 @@ class Measured:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of all do not exceed."""
+    """The percentile: the smallest value that `percent` of all values do not exceed."""
     rank = math.ceil(percent / 100 * len(values))
     return sorted(values)[max(rank, 1) - 1]
 

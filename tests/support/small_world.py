@@ -7,7 +7,7 @@ import numpy as np
 from model.config import system_config
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from tests.support.ope import logged_rounds
 
 CONTEXTS = 12
@@ -82,7 +82,7 @@ class SmallWorld:
             rewards[rows] = self.rewards(self.expected[seen[rows], arms[rows]], rng)
             for row in rows.tolist():
                 learner.observe(
-                    Round(
+                    RewardedRound(
                         row,
                         Domain.SOURCE,
                         self.contexts[seen[row]],

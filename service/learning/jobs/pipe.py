@@ -1,7 +1,7 @@
-"""Messages over a pipe between two processes of ours: a length, JSON that names the arrays, their bytes.
+"""Messages over a pipe between two of our processes: a length, JSON that describes the arrays, their bytes.
 
-The arrays are written from where they are and read to where they stay: no copy is made of what may
-be most of a process's memory, and the interpreter's lock is free while the bytes move.
+Arrays are written from and read into their own memory without copies, because they may be most of a
+process's memory. The GIL is free while the bytes move.
 """
 
 import json
@@ -14,15 +14,15 @@ from model import Message
 
 _LENGTH = struct.Struct("<Q")
 _LONGEST_TEXT = 1 << 26
-_KINDS = "biuf"  # plain numbers: nothing that arrives is ever run
+_KINDS = "biuf"  # plain numbers only: received bytes are never executed
 
 
-class PipeClosed(Exception):  # noqa: N818 - an event, not a fault
-    """The other side is gone."""
+class PipeClosed(Exception):  # noqa: N818 - not an error
+    """The other process is gone."""
 
 
 def send(pipe: IO[bytes], message: Message) -> None:
-    """Write a message; `PipeClosed` if nobody reads."""
+    """Write a message; raises `PipeClosed` if the reader is gone."""
     layout = [(name, array.dtype.str, array.shape) for name, array in message.arrays.items()]
     text = json.dumps({"header": message.header, "arrays": layout}).encode()
     try:
@@ -35,31 +35,31 @@ def send(pipe: IO[bytes], message: Message) -> None:
 
 
 def receive(pipe: IO[bytes]) -> Message:
-    """Read a message; `PipeClosed` if nobody writes any more."""
+    """Read a message; raises `PipeClosed` if the writer is gone."""
     (length,) = _LENGTH.unpack(_filled(pipe, bytearray(_LENGTH.size)))
     if length > _LONGEST_TEXT:
-        raise ValueError("this is no message")
-    said = json.loads(_filled(pipe, bytearray(length)))
-    arrays = {name: _array(pipe, kind, shape) for name, kind, shape in said["arrays"]}
-    return Message(said["header"], arrays)
+        raise ValueError("not a message")
+    layout = json.loads(_filled(pipe, bytearray(length)))
+    arrays = {name: _array(pipe, kind, shape) for name, kind, shape in layout["arrays"]}
+    return Message(layout["header"], arrays)
 
 
 def _array(pipe: IO[bytes], kind: str, shape: list[int]) -> np.ndarray[Any, Any]:
     dtype = np.dtype(kind)
     if dtype.kind not in _KINDS:
-        raise ValueError("an array of something else than numbers")
+        raise ValueError("an array does not contain numbers")
     array = np.empty(shape, dtype)
     _filled(pipe, _bytes_of(array))
     return array
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    """In C order: of an array that is stored otherwise, a copy's."""
+    """The array's bytes in C order, copied only if it is stored otherwise."""
     return array.reshape(-1).view(np.uint8).data
 
 
 def _filled(pipe: IO[bytes], buffer: Any) -> Any:
-    """The buffer, full."""
+    """Fill the buffer from the pipe."""
     view = memoryview(buffer)
     done = 0
     while done < len(view):

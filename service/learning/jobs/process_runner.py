@@ -1,8 +1,8 @@
-"""Runs jobs in a process of their own, under a memory limit and a deadline.
+"""Runs jobs in a separate process, with a memory limit and a deadline.
 
-The process is started for the first job and kept for the next ones. A job that fails or overruns
-ends with its process; the next job gets a fresh one. A process that was killed is replaced once
-and does its job again: a job is a pure function, so nothing is lost but time.
+The process is started for the first job and reused. If a job fails or exceeds its deadline, its process is
+killed and the next job gets a new one. If the process was killed, the job is run once more in a new one:
+jobs are pure functions, so only time is lost.
 """
 
 import logging
@@ -30,8 +30,8 @@ from model import (
 from service.learning.jobs.job import JobFailed, JobOverran, RunnerClosed
 from service.learning.jobs.pipe import PipeClosed, receive, send
 
-ATTEMPTS = 2  # deaths at the same job before it has failed
-PAUSE_SECONDS = 0.5  # before another process is started in place of a dead one
+ATTEMPTS = 2  # process deaths until a job counts as failed
+PAUSE_SECONDS = 0.5  # before a dead process is replaced
 CODE = Path(__file__).parents[3]
 
 log = logging.getLogger(__name__)
@@ -39,17 +39,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A training process and the two ends of its pipes that are ours."""
+    """A training process and our ends of its pipes."""
 
     process: "subprocess.Popen[bytes]"
     jobs: IO[bytes]
     answers: IO[bytes]
 
-    def bury(self) -> int:
-        """Its exit code, after its end."""
+    def stop(self) -> int:
+        """Kill the process and return its exit code."""
         self.process.kill()
         code = self.process.wait()
-        with suppress(BrokenPipeError):  # what it never read
+        with suppress(BrokenPipeError):  # unread data
             self.jobs.close()
         self.answers.close()
         return code
@@ -70,25 +70,23 @@ class ProcessRunner:
         self._on_death = on_death
         self._child: _Child | None = None
         self._closing = threading.Event()
-        self._starting = threading.Lock()  # no process is started while or after one is killed
+        self._starting = threading.Lock()  # no process is started during or after `close`
         self._working = threading.Lock()
 
     def train(self, job: TrainingJob, deadline_seconds: float) -> Outcome:
-        """What comes of an encoder update."""
         return outcome_of(self._done(training_message(job), deadline_seconds), job)
 
     def judge(self, job: JudgingJob, deadline_seconds: float) -> Judgement:
-        """What is to be said of an encoder's transfer."""
         return judgement_of(self._done(judging_message(job), deadline_seconds))
 
     def close(self) -> None:
-        """Kill the process, in the middle of a job too."""
+        """Kill the process, even during a job."""
         with self._starting:
             self._closing.set()
             if self._child is not None:
                 self._child.process.kill()
-        with self._working:  # the thread that waits for an answer has noticed
-            self._bury()
+        with self._working:  # wait until the thread with the job has noticed
+            self._stop_child()
 
     def _done(self, message: Message, deadline_seconds: float) -> Message:
         with self._working:
@@ -108,11 +106,11 @@ class ProcessRunner:
                 answer = receive(child.answers)
             except PipeClosed:
                 if has_overrun():
-                    self._bury()
+                    self._stop_child()
                     raise JobOverran(seconds) from None
                 raise
         if (reason := answer.header.get("failed")) is not None:
-            self._bury()  # what it holds of memory is unknown
+            self._stop_child()  # how much memory it still holds is unknown
             raise JobFailed(reason)
         return answer
 
@@ -124,14 +122,14 @@ class ProcessRunner:
                 self._child = _started(self._command)
             return self._child
 
-    def _bury(self) -> None:
+    def _stop_child(self) -> None:
         if self._child is not None:
-            self._child.bury()
+            self._child.stop()
             self._child = None
 
     def _note_death(self, child: _Child) -> int:
-        """Log and count the death, unless it was us; the exit code."""
-        code = child.bury()
+        """Log and count the death, unless we are closing; returns the exit code."""
+        code = child.stop()
         self._child = None
         if self._closing.is_set():
             raise RunnerClosed(RunnerClosed.__doc__)
@@ -144,7 +142,7 @@ class ProcessRunner:
 
 @contextmanager
 def _killed_after(child: _Child, seconds: float) -> Iterator[Callable[[], bool]]:
-    """Kill the process unless the block ends in time; what is yielded tells whether that happened."""
+    """Kill the process unless the block ends in time; yields a function that says whether it was."""
     overrun = threading.Event()
 
     def kill() -> None:
@@ -162,14 +160,14 @@ def _killed_after(child: _Child, seconds: float) -> Iterator[Callable[[], bool]]
 
 def _started(command: tuple[str, ...]) -> _Child:
     ours, theirs = os.pipe()
-    # With -P, too: the child runs the code that we run, whatever lies in the working directory.
+    # With -P and this path the child runs the same code, whatever the working directory contains.
     path = os.pathsep.join(filter(None, (str(CODE), os.environ.get("PYTHONPATH"))))
     process = subprocess.Popen(  # noqa: S603 - our own module
         (*command, str(theirs)),
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
         pass_fds=(theirs,),
-        process_group=0,  # Ctrl-C is meant for us
+        process_group=0,  # Ctrl-C must reach only the parent
     )
     os.close(theirs)
     assert process.stdin is not None  # noqa: S101 - asked for above

@@ -1,9 +1,8 @@
-"""Shares few training processes among many experiments.
+"""Schedules jobs of many experiments on few training processes.
 
-Start-time fair queueing: an experiment's next job goes behind those of experiments that have used
-less training time. One process takes any job, one takes short ones and the others only quick ones, so
-that a long job never holds up all. A job that takes longer than its process may is stopped there and
-run again in another one.
+Start-time fair queueing: jobs of experiments that have used less training time run first. One process
+takes any job, one takes short jobs and the others take only quick jobs, so that long jobs never block all
+processes. A job that exceeds its process's limit is stopped and run again in another process.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ Work = Callable[[JobRunner, float], Any]  # takes a runner and a deadline in sec
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """The longest expectations of short and quick jobs; after `grace` times that they are stopped."""
+    """The longest expected times of short and quick jobs, which are stopped after `grace` times that."""
 
     deadline_seconds: float = 900.0
     short_seconds: float = 10.0
@@ -36,54 +35,50 @@ class _Job:
     work: Work
     expected_seconds: float
     result: "asyncio.Future[Any]"
-    start: float = 0.0  # virtual time, once it has begun
+    start: float = 0.0  # virtual start time
 
 
 @dataclass(slots=True)
 class _Slot:
     runner: JobRunner
-    longest_seconds: float  # expectation of a job that it takes
+    longest_seconds: float  # longest expected time of its jobs
     is_free: bool = True
 
 
-def _ignore(waiting: int) -> None:
-    """Observe nothing."""
-
-
 class _VirtualTime:
-    """How much training time each experiment has used, counted from the last time that none waited."""
+    """The training time that each experiment has used since the queue was last empty."""
 
     def __init__(self) -> None:
         self._now = 0.0
         self._used: dict[str, float] = {}
 
     def start(self, owner: str) -> float:
-        """Where an experiment's next job stands in line: there is no credit for idle time."""
+        """The virtual start time of an experiment's next job; idle time earns no credit."""
         return max(self._now, self._used.get(owner, 0.0))
 
     def begin(self, owner: str) -> float:
-        """An experiment's job begins; where it stood."""
+        """Start an experiment's job; returns its virtual start time."""
         self._now = self.start(owner)
         return self._now
 
     def end(self, owner: str, start: float, seconds: float) -> None:
-        """A job has ended that stood there and took so long."""
+        """End a job with this virtual start time and duration."""
         self._used[owner] = max(self._used.get(owner, 0.0), start) + seconds
 
     def reset(self) -> None:
-        """Nobody waits: what was used is forgotten."""
+        """Forget all used time, when the queue is empty."""
         self._now = 0.0
         self._used.clear()
 
 
 class JobQueue:
-    """Runs jobs of experiments, each by one runner at a time; `on_change` is told how many wait."""
+    """Runs jobs of experiments on runners; `on_change` is called with the number of waiting jobs."""
 
     def __init__(
         self,
         runners: Sequence[JobRunner],
         options: QueueOptions | None = None,
-        on_change: Callable[[int], None] = _ignore,
+        on_change: Callable[[int], None] = lambda waiting: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options or QueueOptions()
@@ -100,7 +95,7 @@ class JobQueue:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, owner: str, work: Work, expected_seconds: float) -> "asyncio.Future[Any]":
-        """The result of the work, once its turn has come; cancel it while it waits to take it back."""
+        """Queue work; returns the future of its result, which can be cancelled while it waits."""
         job = _Job(
             owner,
             work,
@@ -116,7 +111,7 @@ class JobQueue:
         return any(job.result is result for job in self._running)
 
     def close(self) -> None:
-        """End all runners; jobs that wait come to nothing."""
+        """Close all runners and cancel waiting jobs."""
         for slot in self._slots:
             slot.runner.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -125,7 +120,7 @@ class JobQueue:
 
     def _dispatch(self) -> None:
         self._waiting = [job for job in self._waiting if not job.result.cancelled()]
-        # A quick job leaves the processes for longer ones free where it can.
+        # Quick jobs prefer the processes for quick jobs, to keep the others free.
         for slot in sorted(self._slots, key=lambda each: each.longest_seconds):
             if slot.is_free and (job := self._next(slot)) is not None:
                 self._begin(slot, job)
@@ -154,8 +149,8 @@ class JobQueue:
         try:
             done = await loop.run_in_executor(self._executor, job.work, slot.runner, deadline)
         except JobOverran as error:
-            self._settle_overrun(slot, job, error)
-        except Exception as error:  # noqa: BLE001 - the experiment that asked is told
+            self._handle_overrun(slot, job, error)
+        except Exception as error:  # noqa: BLE001 - raised for the experiment that submitted the job
             _fail(job, error)
         else:
             if not job.result.done():
@@ -167,7 +162,7 @@ class JobQueue:
         options = self._options
         return min(options.deadline_seconds, options.grace * slot.longest_seconds)
 
-    def _settle_overrun(self, slot: _Slot, job: _Job, error: JobOverran) -> None:
+    def _handle_overrun(self, slot: _Slot, job: _Job, error: JobOverran) -> None:
         if self._deadline(slot) >= self._options.deadline_seconds:
             _fail(job, error)
             return
@@ -187,4 +182,4 @@ class JobQueue:
 def _fail(job: _Job, error: Exception) -> None:
     if not job.result.done():
         job.result.set_exception(error)
-        job.result.exception()  # seen: the experiment may not be led here any more
+        job.result.exception()  # marks it as retrieved: the experiment may no longer be led here

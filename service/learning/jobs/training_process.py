@@ -1,8 +1,8 @@
-"""The process that trains: takes jobs at its standard input and answers them, one by one.
+"""The training process: reads jobs from its standard input and answers them one by one.
 
-Run by `process_runner` as `python -m service.learning.jobs.training_process DEVICE MEMORY ANSWERS`: MEMORY
-is its limit in bytes, ANSWERS a file descriptor. It lives as long as its standard input: when the
-process that started it is gone, however that ended, so is this one, in the middle of a job too.
+`process_runner` runs it as `python -m service.learning.jobs.training_process DEVICE MEMORY ANSWERS`: MEMORY is
+its limit in bytes, ANSWERS a file descriptor. It ends when its standard input closes, even during a job,
+so that it never outlives its parent.
 """
 
 import logging
@@ -23,14 +23,14 @@ from service.learning.jobs.pipe import PipeClosed, receive, send
 from service.ops import logs
 from service.ops.process_tuning import give_back
 
-NICENESS = 10  # serving goes first wherever both want a core
+NICENESS = 10  # serving has priority
 STATUS = Path("/proc/self/status")
 
 log = logging.getLogger(__name__)
 
 
 def main(device: str, memory_bytes: int, answers: int) -> None:
-    """Answer jobs until nobody asks any more."""
+    """Answer jobs until the standard input closes."""
     _prepare()
     if device == "cpu":
         limit_memory(memory_bytes)
@@ -45,7 +45,7 @@ def answer_jobs(
     jobs: Iterable[Message],
     pipe: IO[bytes],
     device: str,
-    after_each: Callable[[], None] = give_back,  # the next job is far away
+    after_each: Callable[[], None] = give_back,  # the next job may be far away
 ) -> None:
     """Answer jobs one by one."""
     recordings = Recordings()
@@ -55,10 +55,9 @@ def answer_jobs(
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Let this process allocate so much beyond what it has; an allocation beyond that fails.
+    """Limit the memory that this process may allocate in addition; larger allocations fail.
 
-    Linux counts what is private and writable, which is what numpy and torch allocate. Elsewhere
-    nothing is limited.
+    Linux counts private writable memory, which numpy and torch allocate. Other systems have no limit.
     """
     if STATUS.exists():
         used = _data_bytes(STATUS.read_text()) + more_bytes
@@ -73,16 +72,16 @@ def _data_bytes(status: str) -> int:
 def _answer(job: Message, device: str, recordings: Recordings) -> Message:
     try:
         return answered(job, device, recordings)
-    except Exception as error:  # whatever it is, the parent is told and the service goes on
+    except Exception as error:  # any error is reported to the parent
         log.exception("a job failed", extra={"action": "training_failed"})
         return Message({"failed": failure_reason(error)}, {})
 
 
 def _prepare() -> None:
-    # Sent to all processes of a service they are meant for the parent, which ends this one itself.
+    # Signals to the process group are for the parent, which ends this process itself.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    if hasattr(os, "SCHED_BATCH"):  # Linux: do not preempt others when it wakes up
+    if hasattr(os, "SCHED_BATCH"):  # Linux: do not preempt other processes on wake-up
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     os.nice(NICENESS)
     logs.configure("info")
@@ -90,26 +89,26 @@ def _prepare() -> None:
 
 
 def _listen(pipe: IO[bytes], jobs: "SimpleQueue[Message]") -> None:
-    """Hand on what comes, and end the process when nothing can come any more."""
+    """Queue received jobs, and end the process when the pipe closes."""
     try:
         while True:
             jobs.put(receive(pipe))
     except PipeClosed:
         os._exit(0)
     except MemoryError:
-        log.critical("a job does not fit", extra={"action": "training_failed"})
+        log.critical("a job does not fit into memory", extra={"action": "training_failed"})
         os._exit(1)
 
 
 def _log_failure(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """A line like all others: a plain traceback would quote values."""
+    """Log an uncaught error as JSON; a plain traceback would quote values."""
     if not issubclass(kind, PipeClosed):
         log.critical(
             "a job failed", extra={"action": "training_failed"}, exc_info=(kind, error, trace)
         )
-    # At once: the listening thread holds the standard input, at which the interpreter's end aborts.
+    # Exit at once: a normal exit would abort, because the listening thread holds the standard input.
     sys.stdout.flush()
     os._exit(1)
 

@@ -1,7 +1,7 @@
-"""Backup and restore: all of the database in one file, consistent while the service runs.
+"""Backup and restore of the whole database in one file, while the service runs.
 
-A backup is read in one transaction, so it is the database of one moment. A restore writes in one
-transaction what was verified before and is compared again before the commit: all of it or nothing.
+A backup is read in one transaction, so it is consistent. A restore verifies the file, writes it in one
+transaction, and compares the rows before the commit.
 """
 
 import asyncio
@@ -35,13 +35,12 @@ DAY_SECONDS = 86_400.0
 
 
 class RowsSum:
-    """A digest of a set of rows: databases of different kinds sort text differently."""
+    """An order-independent digest of rows, because databases sort text differently."""
 
     def __init__(self) -> None:
         self.value = 0
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Take more rows in."""
         for line in lines:
             self.value += int.from_bytes(hashlib.sha256(line).digest())
 
@@ -49,11 +48,11 @@ class RowsSum:
 async def backup(
     database: Database, path: Path, tables: Sequence[StoredTable] | None = None
 ) -> Contents:
-    """Write all tables into a new file; it has its name only once it was read back and is whole."""
+    """Write all tables into a new file, which gets its name only after it was read back and verified."""
     with _new_file(path) as partial:
         written = await _write(database, partial, tables or stored_tables())
         if await asyncio.to_thread(verified, partial) != written:
-            raise BackupError("what was written cannot be read back: is the disk sound?")
+            raise BackupError("the file cannot be read back: the disk may be damaged")
     return written
 
 
@@ -100,7 +99,7 @@ async def _schema(connection: Connection) -> str:
 
 
 def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
-    """The transaction of a restore; it may run more than once, each time from the beginning."""
+    """The transaction of a restore; it may be retried from the beginning."""
 
     async def work(connection: Connection) -> None:
         for table in tables.values():
@@ -111,7 +110,7 @@ def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
         written = await _insert(connection, path, tables)
         for name, table in tables.items():
             if await _stored_sum(connection, table) != written[name].value:
-                raise BackupError(f"the database does not give back what was written to {name}")
+                raise BackupError(f"the rows of {name} in the database differ from the file")
 
     return work
 
@@ -119,7 +118,7 @@ def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
 async def _insert(
     connection: Connection, path: Path, tables: dict[str, StoredTable]
 ) -> dict[str, RowsSum]:
-    """Write all rows of the file; their sums by table."""
+    """Write all rows of the file; returns their digests by table."""
     sums = {name: RowsSum() for name in tables}
     with opened_backup(path) as reader:
         parts = reader.parts()
@@ -133,7 +132,7 @@ async def _insert(
 def _check_columns(path: Path, tables: dict[str, StoredTable]) -> None:
     with opened_backup(path) as reader:
         if reader.header.tables != {name: list(each.columns) for name, each in tables.items()}:
-            raise BackupError("the file's tables are not those of this version of daband")
+            raise BackupError("the file's tables do not match this version of daband")
 
 
 def _rows(table: StoredTable, lines: Iterable[bytes]) -> list[tuple[Any, ...]]:
@@ -153,9 +152,9 @@ async def _stored_sum(connection: Connection, table: StoredTable) -> int:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """A file beside `path` that takes its name if all goes well and disappears otherwise."""
+    """A temporary file next to `path`, renamed on success and removed otherwise."""
     if path.exists():
-        raise BackupError(f"{path} exists: a backup overwrites nothing")
+        raise BackupError(f"{path} exists: a backup never overwrites a file")
     if not path.parent.is_dir():
         raise BackupError(f"there is no folder {path.parent}")
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -168,7 +167,7 @@ def _new_file(path: Path) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, too."""
+    """Make the new name durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""The file of a backup: JSON lines in one gzip stream, every line bound to all before it by a hash.
+"""The format of a backup: JSON lines in one gzip stream, chained by hashes.
 
-The first line describes the tables, then come parts: a line that says what follows, and rows, each
-an array of the values of all columns (bytes as base64, moments as RFC 3339). The last line counts
-them. `zcat FILE | head -1` shows what a file holds; docs/operations.md describes it in full.
+The first line describes the tables. Then come parts: a line with table, count and hash, followed by rows,
+each an array of all column values (bytes as base64, times as RFC 3339). The last line counts them.
+`zcat FILE | head -1` shows the first line; docs/operations.md describes the format in full.
 """
 
 import gzip
@@ -18,14 +18,14 @@ import msgspec
 
 FORMAT = "daband backup"
 FORMAT_VERSION = 1
-COMPRESSION = 1  # most of the time goes into it, and contexts hardly get smaller
+COMPRESSION = 1  # compression dominates the time, and contexts hardly compress
 MOST_LINE_BYTES = 1 << 31
 
-Said = TypeVar("Said", bound=msgspec.Struct)
+Line = TypeVar("Line", bound=msgspec.Struct)
 
 
 class BackupError(Exception):
-    """A file that must not be used as a backup; the message says why."""
+    """A file that must not be used as a backup, for the reason in the message."""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class PartLine(msgspec.Struct, frozen=True):
-    """What comes next: so many rows of a table; the hash is over all lines up to the last of them."""
+    """The number of rows of a table that follow, and the hash of all lines including them."""
 
     table: str
     rows: Annotated[int, msgspec.Meta(ge=0)]
@@ -47,7 +47,7 @@ class PartLine(msgspec.Struct, frozen=True):
 
 
 class EndLine(msgspec.Struct, frozen=True):
-    """The last line: the number of rows of each table; the hash is over all lines before."""
+    """The last line: the number of rows of each table, and the hash of all lines before it."""
 
     end: dict[str, int]
     sha256: str
@@ -55,7 +55,7 @@ class EndLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of a table as they stand in the file, one line each."""
+    """Encoded rows of a table, one line each."""
 
     table: str
     lines: list[bytes]
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a whole file holds: the revision of its schema and its rows by table."""
+    """The contents of a complete file: its schema revision and row counts by table."""
 
     schema: str
     created_at: str
@@ -82,7 +82,6 @@ class BackupWriter:
         self._line(msgspec.json.encode(header))
 
     def add(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
-        """A part."""
         lines = [msgspec.json.encode(row) + b"\n" for row in rows]
         joined = b"".join(lines)
         bound = self._chain.copy()
@@ -92,7 +91,7 @@ class BackupWriter:
         self._rows[table] += len(rows)
 
     def end(self) -> Contents:
-        """The last line; what was written in all."""
+        """Write the last line; returns the contents of the file."""
         digest = self._chain.hexdigest()
         self._line(msgspec.json.encode(EndLine(self._rows, digest)))
         return Contents(self._schema, self._created_at, self._rows, digest)
@@ -106,12 +105,12 @@ class BackupWriter:
 
 
 class BackupReader:
-    """Reads what `BackupWriter` wrote; `BackupError` as soon as something is not as it was."""
+    """Reads a backup; raises `BackupError` at the first deviation."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self._file = file
         self._chain = hashlib.sha256()
-        self.header = self._said(self._line(), Header)
+        self.header = self._decoded(self._line(), Header)
         if self.header.format != FORMAT or self.header.version != FORMAT_VERSION:
             raise BackupError(f"not a backup of format {FORMAT_VERSION}")
         self._rows = dict.fromkeys(self.header.tables, 0)
@@ -123,40 +122,40 @@ class BackupReader:
             before = self._chain.copy()
             line = self._line()
             if line.startswith(b'{"end"'):
-                return self._finish(before.hexdigest(), self._said(line, EndLine))
+                return self._finish(before.hexdigest(), self._decoded(line, EndLine))
             yield self._part(before, line)
 
     def contents(self) -> Contents:
-        """What the file holds, once all parts have been read."""
+        """The contents of the file, after all parts have been read."""
         if self._contents is None:
             raise ValueError("the file was not read to its end")
         return self._contents
 
     def _part(self, before: "hashlib._Hash", line: bytes) -> Part:
-        said = self._said(line, PartLine)
-        if said.table not in self._rows:
-            raise BackupError("a part is of no known table")
-        lines = [self._line() for _ in range(said.rows)]
+        part = self._decoded(line, PartLine)
+        if part.table not in self._rows:
+            raise BackupError("a part belongs to an unknown table")
+        lines = [self._line() for _ in range(part.rows)]
         for each in lines:
             before.update(each)
-        if before.hexdigest() != said.sha256:
-            raise BackupError(f"a part of {said.table} has changed")
-        self._rows[said.table] += said.rows
-        return Part(said.table, lines)
+        if before.hexdigest() != part.sha256:
+            raise BackupError(f"a part of {part.table} has changed")
+        self._rows[part.table] += part.rows
+        return Part(part.table, lines)
 
-    def _finish(self, digest: str, said: EndLine) -> None:
-        if said.sha256 != digest or said.end != self._rows:
+    def _finish(self, digest: str, last: EndLine) -> None:
+        if last.sha256 != digest or last.end != self._rows:
             raise BackupError("the file is not complete")
         if self._read(1):
-            raise BackupError("something follows the end of the file")
+            raise BackupError("there is data after the end line")
         self._contents = Contents(
-            self.header.schema, self.header.created_at, self._rows, said.sha256
+            self.header.schema, self.header.created_at, self._rows, last.sha256
         )
 
     def _line(self) -> bytes:
         line = self._read(MOST_LINE_BYTES)
         if not line.endswith(b"\n"):
-            raise BackupError("the file is cut off")
+            raise BackupError("the file is truncated")
         self._chain.update(line)
         return line
 
@@ -164,20 +163,20 @@ class BackupReader:
         try:
             return self._file.readline(most)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise BackupError("the file is damaged or cut off") from error
+            raise BackupError("the file is damaged or truncated") from error
         except OSError as error:
             raise BackupError(f"the file cannot be read: {error.strerror}") from error
 
-    def _said(self, line: bytes, kind: type[Said]) -> Said:
+    def _decoded(self, line: bytes, kind: type[Line]) -> Line:
         try:
             return msgspec.json.decode(line, type=kind)
         except msgspec.MsgspecError as error:
-            raise BackupError("a line is not what it should be") from error
+            raise BackupError("a line has an unexpected format") from error
 
 
 @contextmanager
 def opened_backup(path: Path) -> Iterator[BackupReader]:
-    """A reader of this file."""
+    """A reader of a backup file."""
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -187,7 +186,7 @@ def opened_backup(path: Path) -> Iterator[BackupReader]:
 
 
 def verified(path: Path) -> Contents:
-    """What a file holds, after a look at every byte of it."""
+    """The contents of a file, after verifying every byte."""
     with opened_backup(path) as reader:
         for _ in reader.parts():
             pass

@@ -1,4 +1,4 @@
-"""All rows of all tables, whatever tables there are: what a backup reads and a restore writes."""
+"""Reads and writes all rows of all tables, for backup and restore."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from service.storage.tables import metadata
 
 Values = tuple[Any, ...]
 
-PAGE_BYTES = 1 << 20  # of values that are held at a time, as far as one row allows it
+PAGE_BYTES = 1 << 20  # approximate size of a page
 MOST_ROWS = 1024
 FIRST_ROWS = 16
 
 
 class StoredTable:
-    """One table by its columns, read and written in the order of its primary key."""
+    """One table, read and written in the order of its primary key."""
 
     def __init__(self, table: sa.Table) -> None:
         self._table = table
@@ -25,7 +25,6 @@ class StoredTable:
 
     @property
     def name(self) -> str:
-        """The table's name."""
         return str(self._table.name)
 
     @property
@@ -64,13 +63,13 @@ class StoredTable:
 
 
 def stored_tables(of: sa.MetaData = metadata) -> list[StoredTable]:
-    """Every table of the schema; those that others refer to come first."""
+    """Every table of the schema; referenced tables come first."""
     return [StoredTable(table) for table in of.sorted_tables]
 
 
 def _type_of(column: sa.Column[Any]) -> Any:
     stored = column.type
-    # The type of our own that a column may have is one of the values that the one below it takes.
+    # Our own column types take the Python type of the type they decorate.
     impl = stored.impl_instance if isinstance(stored, sa.types.TypeDecorator) else stored
     kind = impl.python_type
     return kind | None if column.nullable else kind

@@ -1,1 +1,1 @@
-"""Connections, sessions and deadlines of SQLite and Postgres; migrations."""
+"""The drivers of SQLite and Postgres: engines, threads, errors, migrations."""

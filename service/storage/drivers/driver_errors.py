@@ -1,4 +1,4 @@
-"""Translation of the drivers' exceptions: nothing above storage sees one."""
+"""Translates the drivers' exceptions, which never leave storage."""
 
 import sqlite3
 
@@ -10,8 +10,7 @@ from service.errors import InvalidRequest, ServiceError, StorageUnavailable
 SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 DATA_EXCEPTION_CLASS = "22"
 
-# What appends may raise, which SQLAlchemy does not see: the database refuses, its driver is used
-# wrongly or its connection is closed, or the server was killed under the connection.
+# Errors of appends, which bypass SQLAlchemy: refusals, closed connections, and a killed server.
 ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 DRIVER_ERRORS = (
     DBAPIError,
@@ -19,8 +18,8 @@ DRIVER_ERRORS = (
     sqlite3.Error,
     NoConnectionFree,
     OSError,  # refused and reset connections, and timeouts
-    UnicodeError,  # what drivers cannot encode: lone surrogates,
-    OverflowError,  # and integers over 64 bits
+    UnicodeError,  # lone surrogates
+    OverflowError,  # integers over 64 bits
 )
 BROKEN_CONSTRAINTS = (
     IntegrityError,
@@ -30,10 +29,9 @@ BROKEN_CONSTRAINTS = (
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same transaction, run again at once, may well succeed.
+    """Whether the same transaction may succeed if it is retried at once.
 
-    A broken unique constraint is among them: another writer was faster, and the second run
-    finds its row and answers by the rules.
+    A violated unique constraint is transient: another writer was faster, and the retry finds its row.
     """
     if isinstance(error, BROKEN_CONSTRAINTS):
         return True
@@ -50,7 +48,7 @@ def sqlstate(error: BaseException) -> str:
 
 
 def translate(error: BaseException) -> ServiceError:
-    """The problem that the caller is told; values that cannot be stored are the caller's fault."""
+    """The service error for the caller; values that cannot be stored are an invalid request."""
     return InvalidRequest("A value cannot be stored.") if _is_data(error) else StorageUnavailable()
 
 
@@ -65,5 +63,5 @@ def _is_data(error: BaseException) -> bool:
 
 
 def _driver_error(error: BaseException) -> BaseException | None:
-    """The driver's own exception, of which SQLAlchemy makes one of its own."""
+    """The driver's own exception, which SQLAlchemy may wrap."""
     return error.orig if isinstance(error, DBAPIError) else error

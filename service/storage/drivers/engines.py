@@ -1,4 +1,4 @@
-"""The engine behind a database's URL, on SQLite or Postgres."""
+"""Engines for SQLite and Postgres."""
 
 import sqlite3
 from collections.abc import Callable
@@ -15,14 +15,14 @@ SQLITE_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """Bounds on every use of the database.
+    """Limits on every use of the database.
 
-    `timeout_seconds` is for one whole operation: waiting for a connection, connecting, the
-    transaction and its retries. A session that sits idle inside a transaction (its process is
-    stopped, or its network gone) is ended by Postgres, so that it cannot keep a lock.
+    `timeout_seconds` covers one whole operation: waiting for a connection, connecting, the transaction and
+    its retries. Postgres ends a session that is idle inside a transaction, for example of a stopped
+    process, so that it cannot keep a lock.
 
-    With `is_patient` the time begins when a connection is free. That is for trainers: hundreds of
-    experiments may want one at once, and no caller waits for them.
+    With `is_patient` the time starts when a connection is free. That is for trainers: hundreds of
+    experiments may need one at once, and no request waits for them.
     """
 
     pool_size: int = 8
@@ -43,14 +43,14 @@ def _with_driver(url: str) -> sa.URL:
     parsed = sa.make_url(url)
     name = parsed.get_backend_name()
     if name not in DRIVERS:
-        raise ValueError(f"the database is sqlite or postgresql, not {name}")
+        raise ValueError(f"the database must be sqlite or postgresql, not {name}")
     return parsed.set(drivername=DRIVERS[name])
 
 
 def _create_postgres(url: sa.URL, options: DatabaseOptions) -> AsyncEngine:
     settings = {
         "application_name": "daband",
-        # A plan made for a short log and kept would read all of one that has grown meanwhile.
+        # A cached plan for a short log would scan a log that has grown.
         "plan_cache_mode": "force_custom_plan",
         "lock_timeout": _milliseconds(options.lock_timeout_seconds),
         "idle_in_transaction_session_timeout": _milliseconds(
@@ -90,7 +90,7 @@ def _create_sqlite(url: sa.URL, options: DatabaseOptions) -> AsyncEngine:
 
 
 def connect_sqlite(engine: AsyncEngine, options: DatabaseOptions) -> sqlite3.Connection:
-    """A connection of the driver's own, as those of the engine are."""
+    """A sqlite3 connection with the engine's settings."""
     arguments, named = engine.dialect.create_connect_args(engine.url)
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
     connection = connect(*arguments, **named)
@@ -101,7 +101,7 @@ def connect_sqlite(engine: AsyncEngine, options: DatabaseOptions) -> sqlite3.Con
 def _prepare_sqlite(
     connection: DBAPIConnection | sqlite3.Connection, options: DatabaseOptions
 ) -> None:
-    # The driver's own BEGIN comes too late, at the first write: we send it ourselves.
+    # The driver would send BEGIN only at the first write, so we send it ourselves.
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (

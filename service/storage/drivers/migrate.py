@@ -1,4 +1,4 @@
-"""Migrations from code: what `alembic` does, on a database that is already open."""
+"""Runs Alembic's migrations on an open database."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +16,11 @@ from service.storage.tables import metadata
 
 T = TypeVar("T")
 
-# Beside the packages, in the repository as in an installed wheel.
+# Next to the packages, both in the repository and in an installed wheel.
 MIGRATIONS = Path(__file__).parents[3] / "migrations"
 TIMEOUT_SECONDS = 300.0
-UNCHECKED_BY_POSTGRES = "fk_events_experiment_id"  # migration 0005 says why
-TURN = 0x6461_6261_6E64  # of who migrates a Postgres; advisory locks are numbers
+UNCHECKED_BY_POSTGRES = "fk_events_experiment_id"  # see migration 0005
+MIGRATION_LOCK = 0x6461_6261_6E64  # the key of the advisory lock for migrations
 
 
 def config(connection: sa.Connection | None = None) -> Config:
@@ -34,19 +34,19 @@ def config(connection: sa.Connection | None = None) -> Config:
 def head() -> str:
     """The revision that this code needs."""
     revision = ScriptDirectory.from_config(config()).get_current_head()
-    assert revision is not None, "there is no migration"  # noqa: S101
+    assert revision is not None  # noqa: S101 - there are migrations
     return revision
 
 
-def take_turn(connection: sa.Connection) -> None:
-    """Wait until no other process migrates; the turn ends with the transaction.
+def lock_migrations(connection: sa.Connection) -> None:
+    """Wait until no other process migrates; the lock is held until the transaction ends.
 
-    Others that migrate are waited for as long as it takes. A table that is in use is not, for its
-    users would queue behind us. SQLite has one writer at a time anyway.
+    The wait for other migrations has no timeout. The wait for tables in use has one, because other
+    transactions would queue behind it. SQLite has one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({TURN})")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
 
 
@@ -58,10 +58,10 @@ class NewerSchemaError(Exception):
 
 
 async def upgrade(database: Database, revision: str = "head") -> tuple[str | None, str | None]:
-    """Bring the schema up to a revision, in one transaction; the revisions before and after."""
+    """Upgrade the schema in one transaction; returns the revisions before and after."""
 
     def work(connection: sa.Connection) -> tuple[str | None, str | None]:
-        take_turn(connection)
+        lock_migrations(connection)
         before = known_revision(connection)
         command.upgrade(config(connection), revision)
         return before, revision_of(connection)
@@ -70,22 +70,22 @@ async def upgrade(database: Database, revision: str = "head") -> tuple[str | Non
 
 
 async def downgrade(database: Database, revision: str) -> None:
-    """Take the schema back to an earlier revision, in one transaction."""
+    """Downgrade the schema in one transaction."""
     await _run(database, lambda connection: command.downgrade(config(connection), revision))
 
 
 async def current(database: Database) -> str | None:
-    """The revision of the database, none when it is empty."""
+    """The revision of the database; None if it is empty."""
     return await _run(database, revision_of)
 
 
 async def is_current(database: Database) -> bool:
-    """Whether the database has the revision that this code needs; `NewerSchemaError` if a later one."""
+    """Whether the database has the revision that this code needs; raises `NewerSchemaError`."""
     return await _run(database, known_revision) == head()
 
 
 def known_revision(connection: sa.Connection) -> str | None:
-    """The revision of the database, which must be one that this code knows."""
+    """The revision of the database; raises `NewerSchemaError` if this code does not know it."""
     found = revision_of(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
     if found is not None and found not in known:
@@ -94,7 +94,7 @@ def known_revision(connection: sa.Connection) -> str | None:
 
 
 def comparing(connection: sa.Connection) -> dict[str, Any]:
-    """What counts when a schema is compared with `tables`, as options of Alembic."""
+    """Alembic's options for comparing a schema with `tables`."""
     is_postgres = connection.dialect.name == "postgresql"
 
     def is_compared(_: object, name: str | None, *__: object) -> bool:
@@ -108,7 +108,7 @@ def comparing(connection: sa.Connection) -> dict[str, Any]:
 
 
 async def drift(database: Database) -> list[str]:
-    """How the database's schema differs from `tables`; empty when it does not."""
+    """The differences between the database's schema and `tables`."""
 
     def compare(connection: sa.Connection) -> list[str]:
         context = MigrationContext.configure(connection, opts=comparing(connection))
@@ -118,7 +118,7 @@ async def drift(database: Database) -> list[str]:
 
 
 def revision_of(connection: sa.Connection) -> str | None:
-    """The revision of the database, none when it is empty."""
+    """The revision of the database; None if it is empty."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -11,39 +11,34 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def _ignore() -> None:
-    """Do nothing."""
-
-
 class SqliteThread:
-    """Runs work in transactions of the standard library's driver, which blocks its thread.
+    """Runs work in transactions of the blocking sqlite3 driver.
 
-    `begin` is the statement that begins one. The connection is opened when it is first needed, and again after one that could not roll back.
-    An executor would do, but takes twice as long to hand work over.
+    `begin` is the statement that begins a transaction. The connection is opened when it is first needed,
+    and again after a failed rollback. An executor would take twice as long to pass work to the thread.
     """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], begin: str) -> None:
         self._connect = connect
         self._begin = begin
-        self._connection: sqlite3.Connection | None = None  # for the thread alone
+        self._connection: sqlite3.Connection | None = None  # used only by the thread
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: Thread | None = None
 
     def transact(
-        self, work: Callable[[sqlite3.Connection], T], on_end: Callable[[], None] = _ignore
+        self, work: Callable[[sqlite3.Connection], T], on_end: Callable[[], None] = lambda: None
     ) -> asyncio.Future[T]:
-        """The result of `work` once its transaction is over, and durable.
+        """The result of `work` after its transaction is durable.
 
-        A transaction cannot be interrupted: `on_end` is called when it is over, also if nobody
-        waits for the result any more.
+        A transaction cannot be interrupted: `on_end` is called when it ends, even if the caller is gone.
         """
         return self._submit(lambda: self._transaction(work), on_end)
 
     async def close(self) -> None:
-        """Close the connection after the transaction that runs, and end the thread."""
+        """Close the connection after the running transaction, and end the thread."""
         if self._thread is None:
             return
-        closed = self._submit(self._disconnect, _ignore)
+        closed = self._submit(self._disconnect, lambda: None)
         self._jobs.put(None)
         self._thread = None
         await closed
@@ -52,23 +47,23 @@ class SqliteThread:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
-        def end(settle: Callable[[Any], None], outcome: object) -> None:
+        def end(set_outcome: Callable[[Any], None], outcome: object) -> None:
             on_end()
             if not answer.done():
-                settle(outcome)
+                set_outcome(outcome)
 
         def run() -> None:
-            settle: Callable[[Any], None]
+            set_outcome: Callable[[Any], None]
             outcome: object
             try:
-                settle, outcome = answer.set_result, work()
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
-                settle, outcome = answer.set_exception, error
-            with suppress(RuntimeError):  # the event loop is closed: nobody waits
-                loop.call_soon_threadsafe(end, settle, outcome)
+                set_outcome, outcome = answer.set_result, work()
+            except Exception as error:  # noqa: BLE001 - raised for the caller
+                set_outcome, outcome = answer.set_exception, error
+            with suppress(RuntimeError):  # the event loop may be closed already
+                loop.call_soon_threadsafe(end, set_outcome, outcome)
 
         if self._thread is None:
-            # A daemon: a disk that hangs does not keep the process from ending.
+            # A daemon: a hanging disk must not prevent the process from ending.
             self._thread = Thread(target=self._run, name="sqlite", daemon=True)
             self._thread.start()
         self._jobs.put(run)
@@ -91,7 +86,7 @@ class SqliteThread:
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
-            connection.rollback()  # nothing, if SQLite has done so by itself
+            connection.rollback()  # does nothing if SQLite has already rolled back
         except sqlite3.Error:
             self._disconnect()
 

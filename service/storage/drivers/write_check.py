@@ -1,4 +1,4 @@
-"""Whether the database can be written: shown by a write, at most once a second."""
+"""Checks whether the database is writable, by a small write at most once a second."""
 
 import asyncio
 import sqlite3
@@ -13,9 +13,9 @@ SECONDS = 1.0
 
 
 class WriteCheck:
-    """Trusts a write for a second, and makes a small one of its own when there was none.
+    """Trusts any write for a second, and otherwise makes a small one itself.
 
-    `write` raises `StorageUnavailable` when it fails.
+    `write` must raise `StorageUnavailable` if it fails.
     """
 
     def __init__(
@@ -23,12 +23,12 @@ class WriteCheck:
     ) -> None:
         self._write = write
         self.now = now
-        self.written_at = -SECONDS  # by anybody
+        self.written_at = -SECONDS  # by any writer
         self._next_write = 0.0
         self._writing: asyncio.Future[None] | None = None
 
     async def check(self) -> None:
-        """Raise `StorageUnavailable` unless the database could be written within the last second."""
+        """Raise `StorageUnavailable` unless the database was writable within the last second."""
         now = self.now()
         if now < self.written_at + SECONDS:
             return
@@ -36,20 +36,20 @@ class WriteCheck:
         if writing is None or (writing.done() and now >= self._next_write):
             self._next_write = now + SECONDS
             writing = self._writing = asyncio.ensure_future(self._write())
-        await asyncio.wait({writing})  # others may wait for the same one
+        await asyncio.wait({writing})  # several callers may wait for the same write
         if writing.exception() is not None:
             raise StorageUnavailable from writing.exception()
 
 
 def write_little_to_sqlite(connection: sqlite3.Connection) -> None:
-    """Change a number in the file's header; what is rolled back would not reach the disk."""
+    """Change a number in the file's header; a rolled back write would not reach the disk."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {(version + 1) % 2**31}")
 
 
-# A full disk still takes small updates, which fit into pages that are there, while appends fail. So a
-# file is extended, that of a temporary table, which is emptied again. The message assigns a transaction
-# id, without which the commit would not wait for the disk, and leaves nothing but its place in the WAL.
+# On a full disk small updates still succeed in existing pages while appends fail. So this extends the file
+# of a temporary table, which is emptied again. The logical message assigns a transaction id, without which
+# the commit would not wait for the WAL.
 LITTLE_WRITE = """
 CREATE TEMPORARY TABLE IF NOT EXISTS write_check (filler text) ON COMMIT DELETE ROWS;
 INSERT INTO write_check SELECT repeat('x', 1000) FROM generate_series(1, 64);
@@ -58,5 +58,5 @@ SELECT pg_logical_emit_message(true, 'daband', 'write check');
 
 
 async def write_little_to_postgres(connection: asyncpg.Connection) -> None:
-    """Extend a file and wait for the WAL: both can be full."""
+    """Extend a file and wait for the WAL: either disk can be full."""
     await connection.execute(LITTLE_WRITE)

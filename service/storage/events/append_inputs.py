@@ -36,7 +36,7 @@ def lookups(calls: Sequence[AppendCall]) -> Lookups:
 
 
 class Locked(NamedTuple):
-    """Experiments that nobody else appends to until the transaction ends, and the database's time."""
+    """Experiments that are locked until the transaction ends, and the database's time."""
 
     experiments: list[LockedExperiment]
     now: datetime | None

@@ -20,7 +20,7 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.05, 1.0
 class CommitOptions:
     """Bounds of the queue, counted in events, and of the time that callers wait.
 
-    Calls that nobody waits for stay in the queue for `linger_seconds` at most, so that many share a
+    Calls without a waiting caller stay in the queue for `linger_seconds` at most, so that many share a
     commit. No more than `relaxed_bound` of their events are unwritten at any time. Closing tries for
     `drain_seconds` to write them.
     """
@@ -65,7 +65,7 @@ class GroupCommit(Generic[Call, Result]):
     """Gives each caller its own result once the batch that its call was in is durable.
 
     `commit` takes a batch and returns a result or a refusal for each call of it; when it raises, the
-    outcome is unknown. A caller who waits then gets the error. A call whose caller was answered before
+    outcome is unknown. A waiting caller then gets the error. A call whose caller was answered before
     is kept, in its place, and committed again as `repeat` makes it, until that succeeds.
 
     `on_batch` gets the number of events, of those that waited as it began, and the seconds of every
@@ -123,7 +123,7 @@ class GroupCommit(Generic[Call, Result]):
         return is_within_bound and not self._failures
 
     def submit_later(self, call: Call, size: int, on_lost: Callable[[ServiceError], None]) -> None:
-        """Commit the call soon, with nobody waiting; `Overloaded` when the queue is full.
+        """Commit the call soon, without a waiting caller; `Overloaded` when the queue is full.
 
         `on_lost` is called if the call is refused, or could not be written before the end.
         """
@@ -258,7 +258,7 @@ class GroupCommit(Generic[Call, Result]):
         return []
 
     def _given_up(self, batch: Iterable[_Pending[Call, Result]]) -> list[_Pending[Call, Result]]:
-        """Tell those who wait; the others, to be committed again."""
+        """Fail the calls with a waiting caller; return the others, to be committed again."""
         kept: list[_Pending[Call, Result]] = []
         for pending in batch:
             if pending.answer is not None:

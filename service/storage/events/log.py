@@ -173,7 +173,7 @@ class EventLog:
         )
         return found[0] if found else None
 
-    async def head(self, experiment_id: str) -> int:
+    async def last_offset(self, experiment_id: str) -> int:
         """The offset of the newest event, 0 before the first."""
         query = sa.select(experiments.c.head_offset).where(
             experiments.c.experiment_id == experiment_id

@@ -22,8 +22,8 @@ async def test_a_round_is_played(client: AsyncClient):
     selected = await client.select("doses", Round(source=context, target=context))
     assert selected.source is not None
     assert selected.target is not None
-    told = await client.reward(selected.source.decision_id, 1)
-    assert (told.status, told.offset) == ("created", 3)
+    received = await client.reward(selected.source.decision_id, 1)
+    assert (received.status, received.offset) == ("created", 3)
     assert (await client.reward(selected.source.decision_id, 1)).status == "already_recorded"
     with pytest.raises(ProblemError, match="target-reward-forbidden"):
         await client.reward(selected.target.decision_id, 1)

@@ -31,7 +31,7 @@ UNIFORM = {"kind": "uniform"}
 
 @pytest.fixture
 async def lab(database_url: str) -> AsyncIterator[Api]:
-    """The app beside a log of `lab`; nobody works off the queue."""
+    """The app with a log of `lab`; no process runs the queue."""
     async with running_api(database_url) as api:
         await played(api.services.experiments, api.services.event_log, "lab", ROUNDS)
         yield api
@@ -64,7 +64,7 @@ async def test_candidates_are_compared_in_a_job(lab: Api, jobs: EvaluationJobs):
     assert await jobs.run_next()
     done = await shown(lab, job)
     assert (done["status"], done["problem"]) == ("done", None)
-    head = await lab.head("lab")
+    head = await lab.last_offset("lab")
     assert done["progress"] == {"done": head, "total": head}
     result = done["result"]
     assert (result["rounds"], result["unrewarded"], result["max_weight"]) == (ROUNDS, 0, 10.0)
@@ -101,7 +101,7 @@ async def test_a_stored_version_is_evaluated_and_says_what_it_was_trained_on(
     assert done["status"] == "done", done["problem"]
     version = next(each for each in done["result"]["candidates"] if each["name"] == "version:1")
     assert version["trained_on"] == 30  # three events a round
-    assert any("flattered" in each for each in version["warnings"])
+    assert any("too high" in each for each in version["warnings"])
     for each in done["result"]["candidates"]:
         assert each["target"]["target_contexts"] == ROUNDS
         assert each["target"]["is_identifiable"] == (each["target"]["reason"] is None)

@@ -55,7 +55,7 @@ async def test_an_archived_experiment_can_be_read_and_takes_nothing(api: Api):
     decision_id = await api.decide(request_id="r-1")
     archived = await set_status(api, "archived", by="ann", reason="the trial is over")
     assert (archived.status_code, archived.json()["status"]) == (200, "archived")
-    head = await api.head()
+    head = await api.last_offset()
     refused = (409, "/problems/experiment-archived")
     assert problem(await api.select()) == refused
     assert problem(await api.reward(decision_id)) == refused
@@ -64,7 +64,7 @@ async def test_an_archived_experiment_can_be_read_and_takes_nothing(api: Api):
     assert problem(stored) == refused
     opened = await api.http.post("/experiments/doses/phase", json={"phase": "continued"})
     assert problem(opened) == refused
-    assert await api.head() == head
+    assert await api.last_offset() == head
     for path in ("", "/state", "/snapshots", "/transfer", "/audit", "/report"):
         assert (await api.http.get(f"/experiments/doses{path}")).status_code == 200
     assert (await api.http.post("/target/select", json=contexts)).status_code == 200
@@ -152,9 +152,9 @@ async def test_the_name_is_free_again_and_the_id_is_not(api: Api):
     answer = await api.select("r-1")
     assert answer.status_code == 200
     assert "idempotent-replayed" not in answer.headers
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
     await erase_all(api)
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
     assert (await api.select()).status_code == 200
 
 

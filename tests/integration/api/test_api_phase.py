@@ -48,7 +48,7 @@ async def test_there_is_no_way_back(api: Api):
         answer = await api.http.post("/experiments/doses/phase", json={"phase": "zero_shot"})
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/phase-conflict")
         await open_target(api)
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
 
 
 async def test_the_best_reward_is_declared_once(api: Api):
@@ -61,7 +61,7 @@ async def test_the_best_reward_is_declared_once(api: Api):
 async def test_a_phase_that_is_none_is_refused(api: Api, body: dict[str, Any]):
     answer = await api.http.post("/experiments/doses/phase", json=body)
     assert answer.status_code == 422
-    assert await api.head() == 0
+    assert await api.last_offset() == 0
 
 
 async def test_refused_target_rewards_are_counted_and_their_values_kept_nowhere(api: Api):

@@ -50,7 +50,7 @@ async def test_a_reward_that_follows_at_once_finds_its_decision(quick: Api):
 
 async def test_a_request_with_an_id_waits_for_the_log(quick: Api):
     first = await select(quick, request_id="r-1")
-    assert await quick.head("quick") == 1
+    assert await quick.last_offset("quick") == 1
     again = await select(quick, request_id="r-1")
     assert again.json() == first.json()
     other = await select(quick, request_id="r-1", source={"context": [0, 0, 0, 0]})
@@ -61,7 +61,7 @@ async def test_after_a_failure_the_log_is_waited_for(quick: Api):
     group = quick.services.event_log._group
     group._failures = 1
     await select(quick)
-    assert await quick.head("quick") == 1
+    assert await quick.last_offset("quick") == 1
     assert group.can_submit_later(1)  # it could be written, so the next one need not wait
 
 

@@ -24,7 +24,7 @@ async def test_a_second_reward_with_another_value_is_refused(api: Api):
     await api.reward(decision_id, 1.0)
     answer = await api.reward(decision_id, 0.5)
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/reward-conflict")
-    assert await api.head() == 2
+    assert await api.last_offset() == 2
 
 
 async def test_twenty_equal_rewards_at_once_create_one(api: Api):
@@ -44,7 +44,7 @@ async def test_a_target_reward_is_refused_and_stored_nowhere(api: Api):
     answer = await api.reward(decision["decision_id"], 0.123456)
     assert (answer.status_code, answer.json()["type"]) == (403, "/problems/target-reward-forbidden")
     assert "0.123456" not in answer.text
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
 
 
 async def test_a_target_reward_is_taken_once_the_phase_allows_it(api: Api):
@@ -63,7 +63,7 @@ async def test_a_reward_is_a_number_between_0_and_1(api: Api, value: Any):
     decision_id = await api.decide()
     answer = await api.reward(decision_id, value)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/reward")
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "1e999", "-1e999", "1" * 100_000])
@@ -108,7 +108,7 @@ async def test_one_bad_value_refuses_the_whole_batch(api: Api):
     rewards = [{"decision_id": decision_id, "reward": 1.0}, {"decision_id": "b", "reward": 2}]
     answer = await api.http.post("/reward/batch", json={"rewards": rewards})
     assert answer.json()["errors"][0]["pointer"] == "#/rewards/1/reward"
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
 
 
 async def test_another_process_finds_the_decision_in_the_database(api: Api, database_url: str):

@@ -70,7 +70,7 @@ async def test_the_same_request_gets_the_same_answer(api: Api):
     assert second.content == first.content
     assert "idempotent-replayed" not in first.headers
     assert second.headers["idempotent-replayed"] == "true"
-    assert await api.head() == 2
+    assert await api.last_offset() == 2
 
 
 @pytest.mark.parametrize(
@@ -86,13 +86,13 @@ async def test_the_same_id_with_another_body_is_refused(api: Api, other: dict[st
     body = {"experiment": "doses", "request_id": "r-1", **other}
     answer = await api.http.post("/select", json=body)
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/request-conflict")
-    assert await api.head() == 2
+    assert await api.last_offset() == 2
 
 
 async def test_twenty_equal_requests_at_once_make_one_decision(api: Api):
     answers = await asyncio.gather(*(api.select("r-1", **BOTH) for _ in range(20)))
     assert len({answer.content for answer in answers}) == 1
-    assert await api.head() == 2
+    assert await api.last_offset() == 2
 
 
 async def test_requests_of_one_turn_have_answers_of_their_own(api: Api):
@@ -172,7 +172,7 @@ async def test_many_rounds_are_decided_at_once(api: Api):
     assert [each["request_id"] for each in answered] == ["a", "b", "c"]
     assert list(answered[1]["source"]["probabilities"]) == ["low"]
     assert "source" not in answered[2]
-    assert await api.head() == 4
+    assert await api.last_offset() == 4
     assert (await api.http.post("/select/batch", json=body)).content == answer.content
     single = await api.http.post("/select", json={"experiment": "doses", **rounds[0]})
     assert single.json() == answered[0]
@@ -193,7 +193,7 @@ async def test_a_batch_is_written_whole_or_not_at_all(api: Api):
     rounds = [{"request_id": "new", **BOTH}, {"request_id": "r-1", **BOTH}]
     body = {"experiment": "doses", "rounds": rounds}
     assert (await api.http.post("/select/batch", json=body)).status_code == 409
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
 
 
 async def test_every_format_means_the_same(api: Api):
@@ -247,20 +247,23 @@ async def test_many_rounds_are_answered_as_they_are_written(api: Api):
     body = {"experiment": "doses", "rounds": MANY_ROUNDS}
     answer = (await api.http.post("/select/batch", json=body)).json()
     events = await stored(api)
-    told = [
+    received = [
         (side, round_["request_id"], round_[side]["decision_id"], round_[side]["arm"])
         for round_ in answer["rounds"]
         for side in ("source", "target")
         if side in round_
     ]
     written = [(each.domain, each.request_id, each.event_key, each.arm) for each in events]
-    assert told == written
+    assert received == written
     assert len(answer["rounds"]) == len(MANY_ROUNDS)
-    last = api.services.selecting._recent.owner(told[-1][2])  # earlier ones may be forgotten
+    last = api.services.selecting._recent.owner(received[-1][2])  # earlier ones may be forgotten
     assert last is not None
     assert last.experiment == "doses"
     lines = exposition(api.services.metrics.registry).decode().splitlines()
-    for domain, count in (("source", len(MANY_ROUNDS)), ("target", len(told) - len(MANY_ROUNDS))):
+    for domain, count in (
+        ("source", len(MANY_ROUNDS)),
+        ("target", len(received) - len(MANY_ROUNDS)),
+    ):
         name = f'daband_decisions_total{{domain="{domain}",experiment="doses"}}'
         assert f"{name} {count:.1f}" in lines
     named = [
@@ -277,6 +280,6 @@ async def test_many_rounds_of_a_paused_experiment_are_refused_and_not_counted(ap
     await api.services.experiments.set_status("doses", Status.PAUSED)
     body = {"experiment": "doses", "rounds": MANY_ROUNDS}
     assert (await api.http.post("/select/batch", json=body)).status_code == 409
-    assert await api.head() == 1
+    assert await api.last_offset() == 1
     lines = exposition(api.services.metrics.registry).decode()
     assert 'daband_decisions_total{domain="source",experiment="doses"} 1.0' in lines

@@ -92,7 +92,7 @@ async def test_a_damaged_snapshot_is_neither_restored_nor_downloaded(saved: Api)
     ):
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/damaged-snapshot")
         assert answer.headers["content-type"] == "application/problem+json"
-    assert await saved.head() == 0
+    assert await saved.last_offset() == 0
     whole = await saved.http.post("/experiments/doses/snapshots/1/restore")
     assert whole.status_code == 202
 

@@ -55,7 +55,7 @@ async def test_one_context_is_decided_and_nothing_is_written(api: Api):
     assert decision["arm"] in ("low", "mid", "high")
     assert sum(decision["probabilities"].values()) == pytest.approx(1.0)
     assert (body["policy_version"], body["stored"], decision["abstained"]) == (0, None, False)
-    assert await api.head() == 0
+    assert await api.last_offset() == 0
 
 
 async def test_equal_contexts_get_equal_decisions(api: Api):
@@ -86,15 +86,15 @@ async def test_all_bodies_say_the_same(api: Api):
 )
 async def test_a_table_says_what_the_json_says(api: Api, fields: dict[str, Any]):
     body = {"experiment": "doses", "contexts": ROWS.tolist(), **fields}
-    said = (await api.http.post("/target/select", json=body)).json()
+    payload = (await api.http.post("/target/select", json=body)).json()
     answer = await api.http.post(
         "/target/select", json=body, headers={"Accept": "application/x-npy"}
     )
     assert answer.headers["content-type"] == "application/x-npy"
-    assert answer.headers["x-policy-version"] == str(said["policy_version"])
+    assert answer.headers["x-policy-version"] == str(payload["policy_version"])
     table = np.load(io.BytesIO(answer.content), allow_pickle=False)
     arms = ("low", "mid", "high")
-    for row, decision in zip(table, said["decisions"], strict=True):
+    for row, decision in zip(table, payload["decisions"], strict=True):
         assert (arms[row["arm"]] if row["arm"] >= 0 else None) == decision["arm"]
         assert row["abstained"] == decision["abstained"]
         for name in ("mean", "bonus", "transfer_confidence"):
@@ -166,7 +166,7 @@ async def test_stored_contexts_are_in_the_log_once(api: Api):
     experiment = await api.services.experiments.get("doses")
     events = await api.services.event_log.read(experiment.experiment_id, 0, 99)
     assert {event.kind for event in events} == {EventKind.CONTEXTS}
-    assert await api.head() == stored["offset"]
+    assert await api.last_offset() == stored["offset"]
     part = await api.services.event_log.contexts_part(experiment.experiment_id, "s-1", 0)
     assert part.context == ROWS.tobytes()
 
@@ -190,7 +190,7 @@ async def test_stored_contexts_are_in_the_log_once(api: Api):
 async def test_what_is_no_request_is_refused(api: Api, fields: dict[str, Any], pointer: str):
     answer = await ask(api, **fields)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
-    assert await api.head() == 0
+    assert await api.last_offset() == 0
 
 
 async def upload(
@@ -221,7 +221,7 @@ async def test_uploads_of_all_kinds_are_the_same_set(api: Api):
         assert (again.status_code, again.json()["status"]) == (200, "already_recorded")
     other = await upload(api, lines(ROWS[:3].tolist()), request_id="u-1")
     assert other.status_code == 409
-    assert await api.head() == 2
+    assert await api.last_offset() == 2
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -264,7 +264,7 @@ async def test_an_upload_may_arrive_in_any_pieces(api: Api, size: int):
 async def test_a_bad_upload_changes_nothing(api: Api, content: bytes, media: str, pointer: str):
     answer = await upload(api, content, media)
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, pointer)
-    assert await api.head() == 0
+    assert await api.last_offset() == 0
 
 
 async def test_an_upload_is_for_an_experiment_that_exists(api: Api):

@@ -62,7 +62,7 @@ def test_replaying_an_unknown_experiment_is_an_error(tmp_path: Path):
         (["--host", "0.0.0.0"], {}, "serving on 0.0.0.0 needs keys, and there is none"),  # noqa: S104
         ([], {"AUTH": "required"}, "serving on 127.0.0.1 needs keys, and there is none"),
         (["--host", "::"], {"AUTH": "off"}, "DABAND_AUTH=off is for loopback addresses"),
-        ([], {"CORS_ORIGINS": "*"}, "DABAND_CORS_ORIGINS lists origins"),
+        ([], {"CORS_ORIGINS": "*"}, "DABAND_CORS_ORIGINS must list origins"),
         (
             [],
             {"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none"},
@@ -94,12 +94,12 @@ def test_an_old_schema_is_refused_with_the_command_to_run(monkeypatch: pytest.Mo
 def test_a_service_that_is_not_there_is_told(command: list[str]):
     url = f"http://127.0.0.1:{free_port()}"
     outcome = daband(*command, "--url", url)
-    assert (outcome.exit_code, f"no service at {url}" in outcome.output) == (2, True)
+    assert (outcome.exit_code, f"no service answers at {url}" in outcome.output) == (2, True)
 
 
 def test_a_configuration_must_be_json():
     outcome = daband("experiment", "create", uuid7(), "--arm", "a", "--shape", "1", "--config", "{")
-    assert (outcome.exit_code, "--config is no JSON" in outcome.output) == (2, True)
+    assert (outcome.exit_code, "--config must be JSON" in outcome.output) == (2, True)
 
 
 def test_help_names_every_command():
@@ -112,7 +112,7 @@ def test_a_backup_is_written_verified_and_restored(tmp_path: Path):
     file, empty = tmp_path / "backup.gz", ("--data-dir", str(tmp_path / "new"))
     written = daband("backup", str(file), "--data-dir", str(tmp_path / "old"))
     assert written.exit_code == 0, written.output
-    assert "whole, sha256:" in written.output
+    assert "complete, sha256:" in written.output
     for command in ("backup", "restore"):
         assert daband(command, str(file), "--verify").output == written.output
     assert daband("restore", str(file), *empty).output == written.output
@@ -124,6 +124,6 @@ def test_a_damaged_backup_is_an_error(tmp_path: Path):
     file.write_bytes(file.read_bytes()[:-9])
     refused = daband("restore", str(file), "--data-dir", str(tmp_path / "new"))
     assert refused.exit_code == 2
-    assert "damaged or cut off" in refused.output
+    assert "damaged or truncated" in refused.output
     missing = daband("backup", str(tmp_path / "none.gz"), "--verify")
     assert (missing.exit_code, "cannot be opened" in missing.output) == (2, True)

@@ -87,10 +87,10 @@ def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
     done(folder, "log", "export", "lab", str(file))
     config = json.dumps({"latent_size": 4, "hidden_sizes": [8]})
     for _ in range(2):  # an import that broke off can be run again
-        told = done(
+        received = done(
             folder, "log", "import", "twin", str(file), "--method", "linucb", "--config", config
         )
-        assert f"{2 * ROUNDS} decisions and {ROUNDS} rewards are in twin" in told
+        assert f"{2 * ROUNDS} decisions and {ROUNDS} rewards are in twin" in received
     done(folder, "log", "export", "twin", str(back))
     with reading(file) as ours, reading(back) as theirs:
         for first, second in zip(ours, theirs, strict=True):
@@ -113,8 +113,8 @@ def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
 @pytest.mark.parametrize(("name", "count"), [("vw.dsjson", 13), ("open_bandit.csv", 300)])
 def test_foreign_logs_become_experiments(folder: Path, tmp_path: Path, name: str, count: int):
     config = json.dumps({"latent_size": 4, "hidden_sizes": [8]})
-    told = done(folder, "log", "import", "foreign", str(DATA / name), "--config", config)
-    assert f"{count} decisions" in told
+    received = done(folder, "log", "import", "foreign", str(DATA / name), "--config", config)
+    assert f"{count} decisions" in received
     result = tmp_path / "result.json"
     done(folder, "evaluate", "foreign", "--candidate", "uniform", "--json", str(result))
     found = json.loads(result.read_text())
@@ -130,10 +130,10 @@ def test_foreign_logs_become_experiments(folder: Path, tmp_path: Path, name: str
 def test_the_past_is_replayed_with_other_choices(folder: Path):
     shown = done(folder, "replay", "lab", "--with", "alpha=0.5", "--with", "method=linucb")
     assert "kept by rejection" in shown
-    told = done(
+    received = done(
         folder, "replay", "lab", "--with", "alpha=0.05", "--correction", "weighting", "--json"
     )
-    result = json.loads(told)
+    result = json.loads(received)
     assert (result["rounds"], result["kept_rounds"]) == (ROUNDS, ROUNDS)
     assert result["changes"] == {"alpha": 0.05}
     assert 0.3 < result["value"] < 1.0
@@ -142,19 +142,19 @@ def test_the_past_is_replayed_with_other_choices(folder: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("evaluate",), "name an experiment or a --log"),
-        (("evaluate", "lab", "--log", "x.csv"), "name an experiment or a --log"),
+        (("evaluate",), "either an experiment or a --log"),
+        (("evaluate", "lab", "--log", "x.csv"), "either an experiment or a --log"),
         (("evaluate", "nobody"), "no experiment of this name"),
         (("evaluate", "lab", "--candidate", "nothing"), "candidate"),
-        (("evaluate", "lab", "--candidate", "arm:nobody"), "no arm of the name"),
+        (("evaluate", "lab", "--candidate", "arm:nobody"), "the log has no arm"),
         (("evaluate", "lab", "--candidate", "version:7"), "does not exist"),
         (("evaluate", "lab", "--candidate", "system:linucb,alpha=-1"), "#/config/alpha"),
         (("evaluate", "--log", "none.csv"), "No such file"),
-        (("evaluate", "--log", "none.txt"), "none of"),
-        (("evaluate", "--log", "none.csv", "--format", "xml"), "--format is one of"),
+        (("evaluate", "--log", "none.txt"), "must end in one of"),
+        (("evaluate", "--log", "none.csv", "--format", "xml"), "--format must be one of"),
         (("log", "export", "nobody", "x.jsonl"), "no experiment of this name"),
         (("log", "import", "new", "none.csv"), "No such file"),
-        (("log", "import", "new", "none.csv", "--config", "{"), "no JSON"),
+        (("log", "import", "new", "none.csv", "--config", "{"), "must be JSON"),
         (("log", "import", "new", "none.csv", "--config", "[]"), "JSON object"),
         (("replay", "lab", "--with", "alpha"), "name=value"),
         (("replay", "lab", "--with", "alpha=-1"), "#/config/alpha"),

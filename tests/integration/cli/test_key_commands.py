@@ -85,9 +85,9 @@ def test_every_change_tells_who_made_it(folder: Path, monkeypatch: pytest.Monkey
     keys(folder, "rotate", key_id)
     monkeypatch.setenv("LOGNAME", "bob")
     keys(folder, "revoke", key_id)
-    told = [(each["key_id"], each["what"], each["by"]) for each in listed(folder, "history")]
+    received = [(each["key_id"], each["what"], each["by"]) for each in listed(folder, "history")]
     acts = (("created", "alice"), ("rotated", "alice"), ("revoked", "bob"))
-    assert told == [(key_id, *act) for act in acts]
+    assert received == [(key_id, *act) for act in acts]
     assert listed(folder)[0]["revoked_at"] is not None
 
 
@@ -95,7 +95,7 @@ def test_a_revoked_key_is_not_rotated(folder: Path):
     key_id, _ = made(folder)
     keys(folder, "revoke", key_id)
     refused = keys(folder, "rotate", key_id)
-    assert (refused.exit_code, "make another one" in refused.output) == (2, True)
+    assert (refused.exit_code, "create another one" in refused.output) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,10 @@ def test_a_revoked_key_is_not_rotated(folder: Path):
         (["create"], "--scope"),
         (["create", "--scope", "root"], "root"),
         (["create", "--scope", "select", "--tenant", "a/b"], "--tenant has"),
-        (["create", "--scope", "select", "--experiment", "a/b"], "--experiment is no name"),
+        (
+            ["create", "--scope", "select", "--experiment", "a/b"],
+            "--experiment is not a valid name",
+        ),
         (["create", "--scope", "select", "--expires-in", "soon"], "such as 24h"),
         (["create", "--scope", "select", "--label", "x" * 256], "--label is too long"),
         (["rotate", "nobody", "--overlap", "-1h"], "such as 24h"),

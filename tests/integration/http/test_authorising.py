@@ -1,4 +1,4 @@
-"""The middleware of a guarded app: who passes, who is refused and with what."""
+"""The middleware of a guarded app: which callers pass, and how others are refused."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -24,7 +24,7 @@ async def key(url: str) -> str:
 
 @pytest.fixture
 async def guarded(url: str, key: str) -> AsyncIterator[Api]:
-    """A guarded app with the experiment `doses`; its client brings no key by itself."""
+    """A guarded app with the experiment `doses`; its client sends no key by default."""
     async with running_api(url, auth="required", key_poll_seconds=0.01) as api:
         made = await api.http.post("/experiments", json=DOSES, headers=bearer(key))
         assert made.status_code == 201, made.text

@@ -10,10 +10,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import pytest
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from service.codec.wire import ALWAYS, UNLESS_SAID
+from service.codec.wire import ALWAYS, OVERRIDABLE
 from service.http.fast_path import SPECIAL, Exchange
 from service.http.protocol import Headers, guarded_protocol
 from tests.support.http.cases import (
@@ -28,7 +29,7 @@ from tests.support.http.cases import (
 from tests.support.http.oracle import Header, Reading, Request, read_by_h11
 from tests.support.http.raw import RawServer, Response, serving
 
-COUNT = 3500
+FEW, MANY = 1000, 3500
 FOREVER = 3600.0
 LOOKALIKE = b"POST /fast HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\nhi"
 REFUSALS = {400, 501, 505}
@@ -108,7 +109,7 @@ def echoed(method: bytes, target: bytes, headers: Headers, body: bytes) -> bytes
 
 
 def seen(response: Response) -> Request:
-    """The request that an echo tells of."""
+    """The request in an echo."""
     method, target, texts, body = response.content
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in texts]
     return Request(method.encode(), target.encode(), plain(headers), bytes.fromhex(body))
@@ -150,7 +151,7 @@ def assert_is_problem(response: Response) -> None:
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["connection"] == "close"
     assert response.content["status"] == response.status
-    for name, value in (*ALWAYS, *UNLESS_SAID):
+    for name, value in (*ALWAYS, *OVERRIDABLE):
         assert response.headers[name.decode()] == value.decode()
 
 
@@ -178,18 +179,21 @@ async def compared(case: Case, server: RawServer) -> str:
     return reason
 
 
-def test_our_server_reads_what_h11_reads():
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_our_server_reads_what_h11_reads(count: int):
     fast_path: Any = EchoFastPath()
 
     async def main() -> Counter[str]:
         protocol = guarded_protocol(FOREVER, lambda url, headers: None, fast_path)
         async with serving(Echo(), protocol) as server:
-            return Counter([await compared(each, server) for each in cases(COUNT, echo_request)])
+            return Counter([await compared(each, server) for each in cases(count, echo_request)])
 
     found = uvloop.run(main())
-    assert found[""] > 0.8 * COUNT
-    assert found.keys() == {"", *STRICTER}, "each difference that is listed is there"
-    assert fast_path.taken > 100, "the fast path is in it"
+    assert found[""] > 0.8 * count
+    assert found.keys() <= {"", *STRICTER}
+    if count == MANY:
+        assert found.keys() >= STRICTER.keys(), "each difference that is listed is there"
+    assert fast_path.taken > count / 40, "the fast path is in it"
 
 
 def pipelined() -> bytes:

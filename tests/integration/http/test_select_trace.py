@@ -15,7 +15,7 @@ from tests.support.api import CONTEXT, DOSES, running_api
 from tests.support.http.cases import Case
 from tests.support.http.raw import serving
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST_FILES = 25
 FOREVER = 3600.0
 

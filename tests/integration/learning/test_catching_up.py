@@ -14,10 +14,10 @@ from tests.support.learning import (
     EPISODE,
     TRAINING,
     create,
+    idle_state,
     is_replayed,
     metric_value,
     play,
-    settled,
     state,
 )
 from tests.support.waiting import eventually
@@ -74,7 +74,7 @@ async def test_rewards_that_come_at_once_are_trained_on_as_one_by_one(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await send_at_once(api, MANY + 3)
-        found = await settled(api, MANY + 3)
+        found = await idle_state(api, MANY + 3)
         assert found["episode"] == MANY // EPISODE
         assert found["training"] == {"status": "idle", "due_updates": 0, "running": None}
         assert set(await causes(api)) <= {"rewards"}
@@ -106,7 +106,7 @@ async def test_catching_up_goes_on_after_a_restart(database_url):
 
         await eventually(is_begun)  # the process ends while updates may be due
     async with running_api(database_url, **TRAINING) as api:
-        assert (await settled(api, MANY))["episode"] == MANY // EPISODE
+        assert (await idle_state(api, MANY))["episode"] == MANY // EPISODE
         assert await is_replayed(api)
 
 
@@ -115,7 +115,7 @@ async def test_slow_rewards_are_trained_on_at_full_episodes_alone(database_url):
         await create(api)
         for number in range(3):
             await play(api, EPISODE, start=100 * number)
-            found = await settled(api, EPISODE * (number + 1))
+            found = await idle_state(api, EPISODE * (number + 1))
             assert found["episode"] == number + 1
         assert await causes(api) == []
 
@@ -124,7 +124,7 @@ async def test_target_contexts_that_come_last_change_the_policy(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await send_at_once(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
         before, version = await target_means(api), (await state(api))["encoder_version"]
         await upload(api, EPISODE)
 
@@ -132,7 +132,7 @@ async def test_target_contexts_that_come_last_change_the_policy(url):
             return bool((await state(api))["encoder_version"] > version)
 
         await eventually(is_trained)
-        found = await settled(api, EPISODE)
+        found = await idle_state(api, EPISODE)
         assert found["last_training"]["contexts"] == {"source": EPISODE, "target": EPISODE}
         assert await causes(api) == ["target_contexts"]
 
@@ -147,9 +147,9 @@ async def test_few_target_contexts_cause_no_update(database_url):
     async with running_api(database_url, **TRAINING) as api:
         await create(api)
         await send_at_once(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
         await upload(api, EPISODE - 1)
-        found = await settled(api, EPISODE)
+        found = await idle_state(api, EPISODE)
         assert found["counts"]["target_contexts"] == EPISODE - 1
         assert (found["episode"], await causes(api)) == (1, [])
 
@@ -168,7 +168,7 @@ async def test_a_person_may_train_now(url):
             return bool((await state(api)).get("last_training"))
 
         await eventually(is_trained)
-        assert (await settled(api, 3))["episode"] == 1
+        assert (await idle_state(api, 3))["episode"] == 1
         trail = (await api.http.get("/experiments/doses/audit")).json()["entries"]
         details = trail[0]["details"]
         assert (trail[0]["what"], details["cause"]) == ("training_begun", "request")
@@ -182,10 +182,10 @@ async def test_without_a_reward_there_is_nothing_to_train_on(database_url, has_d
         await create(api)
         if has_decision:
             await api.decide()
-        head = await api.head()
+        head = await api.last_offset()
         answer = await train(api)
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/nothing-to-train-on")
-        assert await api.head() == head
+        assert await api.last_offset() == head
 
 
 async def test_a_reward_that_nobody_has_folded_is_enough_to_train_on(database_url):

@@ -13,9 +13,9 @@ from tests.support.learning import (
     EPISODE,
     TRAINING,
     create,
+    idle_state,
     is_replayed,
     play,
-    settled,
 )
 
 HOUR = timedelta(hours=1)
@@ -36,7 +36,7 @@ async def test_clock_that_is_wrong_changes_no_order_and_no_lease(url, monkeypatc
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE + 2)
-        await settled(api, EPISODE + 2)
+        await idle_state(api, EPISODE + 2)
         experiment = await api.services.experiments.get("doses")
         events = await api.services.event_log.read(experiment.experiment_id, after=0, limit=1000)
         assert [event.offset for event in events] == list(range(1, len(events) + 1))

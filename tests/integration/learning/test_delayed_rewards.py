@@ -7,10 +7,10 @@ from tests.support.learning import (
     EPISODE,
     TRAINING,
     create,
+    idle_state,
     is_replayed,
     newest_offset,
     play,
-    settled,
 )
 from tests.support.waiting import eventually
 
@@ -30,9 +30,9 @@ async def test_late_reward_is_folded_under_the_encoder_of_the_day(url):
         await create(api)
         early = (await api.select("early")).json()["source"]["decision_id"]
         await play(api, EPISODE)
-        assert (await settled(api, EPISODE))["encoder_version"] >= 1
+        assert (await idle_state(api, EPISODE))["encoder_version"] >= 1
         assert (await api.reward(early)).status_code == 201
-        assert (await settled(api, EPISODE + 1))["counts"]["source_rewards"] == EPISODE + 1
+        assert (await idle_state(api, EPISODE + 1))["counts"]["source_rewards"] == EPISODE + 1
         assert await is_replayed(api)
 
 
@@ -40,13 +40,13 @@ async def test_decision_without_a_reward_teaches_no_arm_anything(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 4)
-        await settled(api, 4)
+        await idle_state(api, 4)
         before = await statistics(api)
         for _ in range(10):
             assert (await api.select()).status_code == 200
 
         async def is_folded() -> bool:
-            return await newest_offset(api) == await api.head()
+            return await newest_offset(api) == await api.last_offset()
 
         await eventually(is_folded)
         after = await statistics(api)

@@ -12,11 +12,11 @@ from tests.support.learning import (
     TRAINING,
     create,
     has_waited,
+    idle_state,
     is_blocked,
     is_replayed,
     newest_offset,
     play,
-    settled,
     state,
 )
 from tests.support.storage import flip_a_bit
@@ -55,9 +55,9 @@ async def test_a_refused_encoder_is_kept_and_does_not_serve(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=STRICT)
         await play(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
         await play(api, EPISODE, start=100)
-        found = await settled(api, 2 * EPISODE)
+        found = await idle_state(api, 2 * EPISODE)
         assert found["encoder_version"] == 0
         assert [each["episode"] for each in await listed(api)] == [2, 1]
         assert "effective rank" in (await listed(api))[0]["verdict"]["reasons"][0]
@@ -72,7 +72,7 @@ async def test_a_person_may_promote_and_go_back(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=STRICT)
         await play(api, EPISODE)
-        before = await settled(api, EPISODE)
+        before = await idle_state(api, EPISODE)
         asked = {"request_id": "p-1", "by": "Ada", "reason": "looked at the map"}
         answer = await promote(api, 1, **asked)
         assert answer.status_code == 202
@@ -90,7 +90,7 @@ async def test_a_person_may_promote_and_go_back(url):
         assert await is_replayed(api)
     async with running_api(url, **TRAINING) as api:  # and so it is after a restart
         await play(api, 3, start=200)
-        await settled(api, EPISODE + 3)
+        await idle_state(api, EPISODE + 3)
         assert await is_replayed(api)
 
 
@@ -98,7 +98,7 @@ async def test_under_a_manual_gate_good_encoders_wait(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=MANUAL)
         await play(api, EPISODE)
-        found = await settled(api, EPISODE)
+        found = await idle_state(api, EPISODE)
         assert found["encoder_version"] == 0
         (candidate,) = await listed(api)
         assert candidate["verdict"]["is_accepted"]
@@ -113,10 +113,10 @@ async def test_a_damaged_candidate_is_neither_promoted_nor_downloaded(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=STRICT)
         await play(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
         experiment = await api.services.experiments.get("doses")
         await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
-        head = await api.head()
+        head = await api.last_offset()
         for answer in (
             await promote(api, 1),
             await api.http.get("/experiments/doses/candidates/1/policy"),
@@ -125,14 +125,14 @@ async def test_a_damaged_candidate_is_neither_promoted_nor_downloaded(url):
                 409,
                 "/problems/damaged-snapshot",
             )
-        assert await api.head() == head
+        assert await api.last_offset() == head
 
 
 async def test_a_promotion_of_what_was_damaged_later_waits(database_url):
     async with running_api(database_url, **TRAINING) as api:
         await create(api, config=STRICT)
         await play(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
     async with running_api(database_url) as api:  # nobody trains: the promotion is only logged
         promotion = int((await promote(api, 1)).json()["offset"])
         experiment = await api.services.experiments.get("doses")
@@ -144,7 +144,7 @@ async def test_a_promotion_of_what_was_damaged_later_waits(database_url):
         assert (await api.http.get("/readyz")).status_code == 200
         assert await newest_offset(api) < promotion
         await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)  # repaired
-        assert (await settled(api, EPISODE + 3))["encoder_version"] == 1
+        assert (await idle_state(api, EPISODE + 3))["encoder_version"] == 1
         assert not is_blocked(api)
         assert await is_replayed(api)
         await flip_a_bit(api.services.database, experiment.experiment_id, 1, candidates)
@@ -163,4 +163,4 @@ async def test_only_what_is_kept_can_be_promoted(url):
                 404,
                 "/problems/unknown-candidate",
             )
-        assert await api.head() == 0
+        assert await api.last_offset() == 0

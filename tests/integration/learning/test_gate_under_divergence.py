@@ -13,7 +13,7 @@ from model.rounds import Domain
 from model.simulate import ClusterWorld, Draw
 from model.training.episode import Trained, train_episode
 from tests.support.api import Api, running_api
-from tests.support.learning import TRAINING, settled
+from tests.support.learning import TRAINING, idle_state
 
 EPISODE = 64
 EPISODES = 20
@@ -60,11 +60,11 @@ async def played(api: Api, world: ClusterWorld, number: int) -> None:
         float(draws[Domain.SOURCE].expected[row, ARMS.index(each["source"]["arm"])])
         for row, each in enumerate(answers)
     ]
-    told = [
+    sent = [
         {"decision_id": each["source"]["decision_id"], "reward": value}
         for each, value in zip(answers, paid, strict=True)
     ]
-    assert (await api.http.post("/reward/batch", json={"rewards": told})).status_code == 200
+    assert (await api.http.post("/reward/batch", json={"rewards": sent})).status_code == 200
 
 
 @pytest.mark.usefixtures("ruined_episodes")
@@ -95,7 +95,7 @@ async def test_served_reward_stays_near_its_best_while_ruined_encoders_are_refus
         for number in range(EPISODES):
             rewards.append(await served_reward(api, sample))
             await played(api, world, number)
-            await settled(api, EPISODE * len(rewards))
+            await idle_state(api, EPISODE * len(rewards))
         entries = (await api.http.get("/experiments/doses/audit")).json()["entries"]
         kept = (await api.http.get("/experiments/doses/candidates")).json()["candidates"]
     served = np.convolve(rewards, np.ones(WINDOW) / WINDOW, "valid")

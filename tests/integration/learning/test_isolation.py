@@ -66,7 +66,7 @@ async def learns(api: Api, name: str) -> None:
 
 
 async def is_replayed(api: Api) -> bool:
-    """Whether the log folded from zero comes to what is stored, refusals included."""
+    """Whether the log folded from zero gives the stored state, refusals included."""
     experiment, services = await api.services.experiments.get("doses"), api.services
     report = await replay(experiment, services.event_log, services.snapshots, services.candidates)
     return report.is_equal and report.version > 0

@@ -18,7 +18,7 @@ from service.learning.restore import FIRST_RECIPE
 from service.storage import tables
 from service.storage.backup.backup import backup, restore
 from service.storage.database import Database
-from tests.oracles.make_database import FOLDER, ROUNDS, TRAINING, load, play, settled
+from tests.oracles.make_database import FOLDER, ROUNDS, TRAINING, idle_state, load, play
 from tests.support.api import Api, running_api
 from tests.support.storage import PATIENT, sqlite_url
 
@@ -33,7 +33,7 @@ class OldDatabase:
         load(stored.read_bytes(), path)
         self.url = sqlite_url(path)
         text = stored.with_name(stored.name.replace(".sql.gz", ".json")).read_text()
-        self.said: dict[str, Any] = json.loads(text)
+        self.payload: dict[str, Any] = json.loads(text)
 
 
 @pytest.fixture(params=DATABASES, ids=lambda path: path.name.removesuffix(".sql.gz"))
@@ -54,22 +54,22 @@ def test_there_are_databases_of_earlier_builds():
 
 async def test_the_same_request_ids_are_answered_the_same(old: OldDatabase):
     async with running_api(old.url) as api:
-        for each in old.said["requests"]:
+        for each in old.payload["requests"]:
             answer = await api.http.post(each["path"], json=each["body"])
-            told = {**each["answer"], "status": "already_recorded"}
-            expected = told if each["path"] == "/reward" else each["answer"]
+            received = {**each["answer"], "status": "already_recorded"}
+            expected = received if each["path"] == "/reward" else each["answer"]
             assert (answer.status_code, answer.json()) == (200, expected)
 
 
 @pytest.mark.parametrize("name", PLAYED)
 async def test_the_target_policy_decides_as_it_did(old: OldDatabase, name: str):
-    asked = old.said["target"][name]
+    asked = old.payload["target"][name]
     async with running_api(old.url) as api:
         found = (await api.http.post(asked["path"], json=asked["body"])).json()
-    told = asked["answer"]
+    received = asked["answer"]
     for field in ("policy_version", "encoder_version"):
-        assert found[field] == told[field]
-    pairs = zip(found["decisions"], told["decisions"], strict=True)
+        assert found[field] == received[field]
+    pairs = zip(found["decisions"], received["decisions"], strict=True)
     for now, before in pairs:
         assert now["arm"] == before["arm"]
         figures = ("mean", "bonus", "transfer_confidence")
@@ -84,8 +84,8 @@ async def test_the_configuration_in_force_is_what_that_build_took_the_method_for
         found = {each.name: each for each in await api.services.experiments.list()}
         shown = (await api.http.get("/experiments")).json()["experiments"]
     stored = {name: json.loads(each.config or "") for name, each in found.items()}
-    assert stored == old.said["configs"]
-    recipe = old.said.get("recipe", FIRST_RECIPE)
+    assert stored == old.payload["configs"]
+    recipe = old.payload.get("recipe", FIRST_RECIPE)
     assert {each.recipe for each in found.values()} == {recipe}
     assert {each["recipe"] for each in shown} == {recipe}
 
@@ -94,7 +94,7 @@ def test_every_field_that_was_ever_stored_is_there_or_retired(old: OldDatabase):
     """A field that goes needs a rule in `RECIPE.retired` that says where it mattered."""
     fields = {field.name for field in dataclasses.fields(BanditConfig)}
     retired = {each.name for each in RECIPE.retired}
-    for config in old.said["configs"].values():
+    for config in old.payload["configs"].values():
         assert config.keys() <= fields | retired
 
 
@@ -104,21 +104,21 @@ async def test_a_log_whose_recipe_is_gone_is_folded_again_once_and_backed_up(
 ):
     file, restored = tmp_path / "backup.gz", tmp_path / "restored.db"
     async with running_api(old.url) as api:
-        values = {**old.said["configs"][name], "old_trick": True}
+        values = {**old.payload["configs"][name], "old_trick": True}
         statement = sa.update(tables.experiments).where(tables.experiments.c.name == name)
         changed = statement.values(config=json.dumps(values), recipe=0)
         await api.services.database.write(lambda connection: connection.execute(changed))
     async with running_api(old.url, **TRAINING) as api:
         await play(api, name, ROUNDS, start=ROUNDS)
-        state = await settled(api, name)
+        state = await idle_state(api, name)
         assert state["counts"]["source_rewards"] == 2 * ROUNDS
         assert await is_replayed(api, name)
         answers = [
-            await api.http.post(each["path"], json=each["body"]) for each in old.said["requests"]
+            await api.http.post(each["path"], json=each["body"]) for each in old.payload["requests"]
         ]
         selects = [each.json() for each in answers if "request_id" in each.json()]
         assert selects == [
-            each["answer"] for each in old.said["requests"] if each["path"] == "/select"
+            each["answer"] for each in old.payload["requests"] if each["path"] == "/select"
         ]
         await backup(api.services.database, file)
     shutil.copy(sqlite_template, restored)
@@ -127,12 +127,12 @@ async def test_a_log_whose_recipe_is_gone_is_folded_again_once_and_backed_up(
     await database.close()
     async with running_api(sqlite_url(restored), **TRAINING) as api:
         await play(api, name, 1, start=2 * ROUNDS)
-        await settled(api, name)
+        await idle_state(api, name)
         assert await is_replayed(api, name)
         entries = (await api.http.get(f"/experiments/{name}/audit")).json()["entries"]
-    (told,) = [each["details"] for each in entries if each["what"] == "log_folded_again"]
-    assert told["reasons"][-1] == "no code does this any more: old_trick"
-    assert (told["recipe_before"], told["recipe"]) == (0, RECIPE.version)
+    (received,) = [each["details"] for each in entries if each["what"] == "log_folded_again"]
+    assert received["reasons"][-1] == "this feature was removed: old_trick"
+    assert (received["recipe_before"], received["recipe"]) == (0, RECIPE.version)
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -140,13 +140,13 @@ async def test_an_experiment_goes_on_where_it_was(
     old: OldDatabase, name: str, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.INFO, "service.learning.training_loop")
-    before = old.said["states"][name]
+    before = old.payload["states"][name]
     async with running_api(old.url, **TRAINING) as api:
         lost = ExperimentSpec.of(await api.services.experiments.get(name)).lost
         # Another kind of processor adds up otherwise: its replay of the earlier part would differ.
         is_comparable = bool(lost) or await is_replayed(api, name)
         await play(api, name, ROUNDS, start=ROUNDS)
-        after = await settled(api, name)
+        after = await idle_state(api, name)
         assert after["counts"]["source_rewards"] == 2 * ROUNDS
         assert after["episode"] > before["episode"]
         assert not is_comparable or await is_replayed(api, name)

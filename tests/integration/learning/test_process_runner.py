@@ -1,4 +1,4 @@
-"""Training in a process of its own: the same result, whatever becomes of the process."""
+"""Training in a separate process: the same result, even if the process dies."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The trainer in process: folds, trains beside the fold, publishes, and comes back the same."""
+"""The trainer in process: folds, trains in parallel, publishes, and restarts in the same state."""
 
 import hashlib
 import json
@@ -26,12 +26,12 @@ from tests.support.learning import (
     TRAINING,
     create,
     has_waited,
+    idle_state,
     is_blocked,
     is_replayed,
     metric_value,
     newest_offset,
     play,
-    settled,
     state,
 )
 from tests.support.storage import flip_a_bit
@@ -42,7 +42,7 @@ async def test_rewards_are_folded_and_encoders_activated(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 2 * EPISODE)
-        found = await settled(api, 2 * EPISODE)
+        found = await idle_state(api, 2 * EPISODE)
         assert found["counts"]["source_rewards"] == 2 * EPISODE
         assert found["encoder_version"] >= 1
         assert found["last_training"]["verdict"]["is_accepted"] in (True, False)
@@ -53,7 +53,7 @@ async def test_published_policy_is_served(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 8)
-        await settled(api, 8)
+        await idle_state(api, 8)
 
         async def is_served() -> bool:
             return bool((await api.select()).json()["policy_version"] > 0)
@@ -66,11 +66,11 @@ async def test_restart_takes_up_where_the_newest_snapshot_ends(url, caplog):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 6)
-        await settled(api, 6)
+        await idle_state(api, 6)
         folded = await newest_offset(api)
     async with running_api(url, **TRAINING) as api:
         await play(api, 1, start=50)
-        await settled(api, 7)
+        await idle_state(api, 7)
     begun = [line for line in caplog.records if getattr(line, "action", "") == "leadership_begun"]
     assert [vars(line)["offset"] for line in begun] == [0, folded]
 
@@ -81,7 +81,7 @@ async def test_restart_in_the_middle_of_a_training_reaches_the_same_state(url):
         await play(api, EPISODE + 3)  # the process ends while the first encoder may be training
     async with running_api(url, **TRAINING) as api:
         await play(api, EPISODE, start=100)
-        await settled(api, 2 * EPISODE + 3)
+        await idle_state(api, 2 * EPISODE + 3)
         assert await is_replayed(api)
 
 
@@ -95,12 +95,12 @@ async def forget_the_training(api: Api, record: SnapshotRecord) -> None:
 
 
 async def test_the_last_training_is_known_from_the_log_alone(url):
-    """A trainer that ends between the event and the next snapshot has told no snapshot of it."""
+    """A trainer that ends between the event and the next snapshot has not recorded it in a snapshot."""
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE)
-        told = (await settled(api, EPISODE))["last_training"]
-        assert told["episode"] == 1
+        received = (await idle_state(api, EPISODE))["last_training"]
+        assert received["episode"] == 1
     async with running_api(url) as api:
         experiment = await api.services.experiments.get("doses")
         for each in await api.services.snapshots.list(experiment.experiment_id):
@@ -108,16 +108,16 @@ async def test_the_last_training_is_known_from_the_log_alone(url):
             await forget_the_training(api, each)
     async with running_api(url, **TRAINING) as api:
         await play(api, 1, start=50)
-        assert (await settled(api, EPISODE + 1))["last_training"] == told
+        assert (await idle_state(api, EPISODE + 1))["last_training"] == received
 
 
 async def test_damaged_newest_snapshot_is_passed_over(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 6)
-        await settled(api, 6)
+        await idle_state(api, 6)
         await play(api, 6, start=50)
-        await settled(api, 12)
+        await idle_state(api, 12)
         experiment = await api.services.experiments.get("doses")
         newest = await api.services.snapshots.latest(experiment.experiment_id)
     assert newest is not None
@@ -155,12 +155,12 @@ async def test_another_recipe_leaves_a_running_experiment_as_it_is(url, caplog):
     async with running_api(url, **TRAINING) as api:
         await create_by(api, OTHER_RECIPE)
         await play(api, EPISODE + 3)
-        await settled(api, EPISODE + 3)
+        await idle_state(api, EPISODE + 3)
         assert await is_replayed(api)
     async with running_api(url, **TRAINING) as api:
         assert await is_replayed(api)
         await play(api, EPISODE, start=100)
-        assert (await settled(api, 2 * EPISODE + 3))["recipe"] == 0
+        assert (await idle_state(api, 2 * EPISODE + 3))["recipe"] == 0
         assert await is_replayed(api)
         experiment = await api.services.experiments.get("doses")
         newest = await api.services.snapshots.latest(experiment.experiment_id)
@@ -183,7 +183,7 @@ async def change_stored(api: Api, recipe: int, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("recipe", "values", "reason"),
     [
-        (0, {"old_trick": True}, "no code does this any more: old_trick"),
+        (0, {"old_trick": True}, "this feature was removed: old_trick"),
         (RECIPE.version, {"view_dropout": 0.25}, "was learned under another configuration"),
         (0, {}, f"was learned by recipe {RECIPE.version}"),
     ],
@@ -195,14 +195,14 @@ async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
         # One network: what retired recipes did to ensembles does not matter to it.
         await create(api, config={**TAUGHT["config"], "encoder": "mlp"})
         await play(api, EPISODE + 3)
-        served = await settled(api, EPISODE + 3)
+        served = await idle_state(api, EPISODE + 3)
         folded = await newest_offset(api)
     async with running_api(url) as api:
         await change_stored(api, recipe, **values)
     monkeypatch.setattr(training_loop, "PAGE_BYTES", 1)  # between two pages a trainer may publish
     async with running_api(url, **TRAINING) as api:
         await play(api, EPISODE, start=100)
-        await settled(api, 2 * EPISODE + 3)
+        await idle_state(api, 2 * EPISODE + 3)
         experiment = await api.services.experiments.get("doses")
         stored = await api.services.snapshots.list(experiment.experiment_id, 100)
         later = [each for each in stored if each.version > served["policy_version"]]
@@ -211,16 +211,16 @@ async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
         assert await is_replayed(api)
     async with running_api(url, **TRAINING) as api:
         await play(api, 1, start=200)
-        await settled(api, 2 * EPISODE + 4)
+        await idle_state(api, 2 * EPISODE + 4)
         assert await is_replayed(api)
-        (said,) = await refolds(api)
+        (stated,) = await refolds(api)
         experiment = await api.services.experiments.get("doses")
         shown = (await api.http.get("/experiments/doses/audit")).json()["entries"]
-    assert reason in said["reasons"][0]
-    assert said["config"] == json.loads(experiment.config or "")
-    assert (said["recipe_before"], said["recipe"]) == (recipe, experiment.recipe)
+    assert reason in stated["reasons"][0]
+    assert stated["config"] == json.loads(experiment.config or "")
+    assert (stated["recipe_before"], stated["recipe"]) == (recipe, experiment.recipe)
     assert ("old_trick" in values) is (experiment.recipe != recipe)
-    assert [each["details"] for each in shown if each["what"] == "log_folded_again"] == [said]
+    assert [each["details"] for each in shown if each["what"] == "log_folded_again"] == [stated]
     assert "folding_again" in {getattr(line, "action", "") for line in caplog.records}
 
 
@@ -229,14 +229,14 @@ async def test_a_refold_that_broke_off_is_begun_again_and_told_once(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 4)
-        await settled(api, 4)
+        await idle_state(api, 4)
     async with running_api(url) as api:
         await change_stored(api, 0, old_trick=True)
         experiment = await api.services.experiments.get("doses")
         spec = ExperimentSpec.of(experiment)
         store = LearnerStore(api.services.event_log, api.services.snapshots)
         loaded = await store.load(experiment, spec)
-        reasons = loaded.reasons_to_begin_again(spec)
+        reasons = loaded.refold_reasons(spec)
         event = refold_event(experiment.experiment_id, spec, reasons, loaded.version)
         await api.services.event_log.append([event])
         text, recipe = spec.bandit_config().to_json(), RECIPE.version + 1  # not the snapshot's
@@ -245,7 +245,7 @@ async def test_a_refold_that_broke_off_is_begun_again_and_told_once(url):
         )
     async with running_api(url, **TRAINING) as api:
         await play(api, 1, start=100)
-        await settled(api, 5)
+        await idle_state(api, 5)
         assert await is_replayed(api)
         assert len(await refolds(api)) == 1
 
@@ -257,7 +257,7 @@ async def test_what_an_earlier_build_created_beside_this_one_is_resolved_by_the_
         await api.services.database.write(lambda connection: connection.execute(statement))
         shown = (await api.http.get("/experiments/doses")).json()
         await play(api, 2)
-        await settled(api, 2)
+        await idle_state(api, 2)
         experiment = await api.services.experiments.get("doses")
         assert json.loads(experiment.config or "") == shown["config"]
         assert experiment.recipe == shown["recipe"] == RECIPE.version
@@ -268,9 +268,9 @@ async def test_restore_brings_an_earlier_encoder_back(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 4)
-        first = await settled(api, 4)
+        first = await idle_state(api, 4)
         await play(api, 2 * EPISODE, start=100)
-        await settled(api, 2 * EPISODE + 4)
+        await idle_state(api, 2 * EPISODE + 4)
         answer = await api.http.post(
             f"/experiments/doses/snapshots/{first['policy_version']}/restore"
         )
@@ -300,9 +300,9 @@ async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serv
     async with running_api(database_url, **TRAINING) as api:
         await create(api)
         await play(api, 4)
-        first = (await settled(api, 4))["policy_version"]
+        first = (await idle_state(api, 4))["policy_version"]
         await play(api, 4, start=50)
-        last_good = (await settled(api, 8))["policy_version"]
+        last_good = (await idle_state(api, 8))["policy_version"]
     async with running_api(database_url) as api:  # nobody trains: the restore is only logged
         restored = await api.http.post(f"/experiments/doses/snapshots/{first}/restore")
         restore_offset = int(restored.json()["offset"])
@@ -318,7 +318,7 @@ async def test_restore_of_a_damaged_snapshot_waits_and_the_last_good_policy_serv
         assert await newest_offset(api) < restore_offset
         assert await is_replayed(api)
         await flip_a_bit(api.services.database, experiment.experiment_id, first)  # repaired
-        await settled(api, 12)
+        await idle_state(api, 12)
         assert not is_blocked(api)
         await eventually(lambda: metric_value(api, "daband_trainer_lag_events") == 0)
         assert await is_replayed(api)
@@ -337,7 +337,7 @@ async def test_target_rewards_fold_once_the_phase_is_open(url):
             [phase_event(experiment.experiment_id, Phase.CONTINUED)]
         )
         assert (await api.reward(target_ids[0])).status_code == 201
-        found = await settled(api, 5)
+        found = await idle_state(api, 5)
         assert found["counts"]["target_rewards"] == 1
         assert await is_replayed(api)
 
@@ -350,7 +350,7 @@ async def test_refused_target_rewards_leave_no_trace_in_the_state(tmp_path):
             target_ids = await play(api, 6, eligible_arms=["mid"])  # so that nothing is drawn
             if refused:
                 assert [(await api.reward(each)).status_code for each in target_ids] == [403] * 6
-            await settled(api, 6)
+            await idle_state(api, 6)
             experiment = await api.services.experiments.get("doses")
             newest = await api.services.snapshots.latest(experiment.experiment_id)
             assert newest is not None
@@ -365,12 +365,12 @@ async def test_per_arm_contexts_are_folded_and_come_back(url):
         for i in range(EPISODE + 2):
             answer = (await api.select(f"r-{i}", source={"contexts": contexts})).json()
             await api.reward(answer["source"]["decision_id"], float(i % 2))
-        await settled(api, EPISODE + 2)
+        await idle_state(api, EPISODE + 2)
         assert await is_replayed(api)
     async with running_api(url, **TRAINING) as api:
         answer = (await api.select("again", source={"contexts": contexts})).json()
         await api.reward(answer["source"]["decision_id"], 1.0)
-        await settled(api, EPISODE + 3)
+        await idle_state(api, EPISODE + 3)
         assert await is_replayed(api)
 
 
@@ -378,7 +378,7 @@ async def test_published_snapshot_is_that_of_its_note_and_restores_to_a_policy(u
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, 5)
-        await settled(api, 5)
+        await idle_state(api, 5)
         experiment = await api.services.experiments.get("doses")
         stored = await api.services.snapshots.latest(experiment.experiment_id)
         assert stored is not None
@@ -397,7 +397,7 @@ async def test_decision_can_be_derived_again_from_its_version_and_id(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
         await play(api, EPISODE)
-        await settled(api, EPISODE)
+        await idle_state(api, EPISODE)
 
         async def is_served() -> bool:
             return bool((await api.select()).json()["policy_version"] > 0)
@@ -429,13 +429,13 @@ async def test_uploaded_contexts_fold_survive_a_restart_and_replay(url):
         stored = {"experiment": "doses", "contexts": [CONTEXT] * 3, "store": True}
         await api.http.post("/target/select", json=stored)
         await play(api, 4)
-        found = await settled(api, 4)
+        found = await idle_state(api, 4)
         assert found["counts"]["target_contexts"] == 9000 + 3 + 4
         assert found["counts"]["decisions"] == 8
         assert await is_replayed(api)
     async with running_api(url, **TRAINING) as api:
         await play(api, 2 * EPISODE, start=100)
-        await settled(api, 2 * EPISODE + 4)
+        await idle_state(api, 2 * EPISODE + 4)
         assert await is_replayed(api)
 
 
@@ -446,7 +446,7 @@ async def test_parts_without_their_completion_count_for_nothing(url):
         part = ContextSet(experiment.experiment_id, "u-1").part(0, 1, bytes(16))
         await api.services.event_log.append([part])
         await play(api, 2)
-        found = await settled(api, 2)
+        found = await idle_state(api, 2)
         assert found["counts"]["target_contexts"] == 2
         content = bytes(16)  # the same upload, sent again, completes
         answer = await api.http.post(
@@ -455,6 +455,6 @@ async def test_parts_without_their_completion_count_for_nothing(url):
             headers={"Content-Type": "application/octet-stream"},
         )
         assert answer.status_code == 201
-        await settled(api, 2)
+        await idle_state(api, 2)
         assert (await state(api))["counts"]["target_contexts"] == 3
         assert await is_replayed(api)

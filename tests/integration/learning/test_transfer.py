@@ -9,7 +9,7 @@ import pytest
 
 from service.storage.transfers import Transfers
 from tests.support.api import TAUGHT, Api, running_api
-from tests.support.learning import EPISODE, TRAINING, create, play, settled
+from tests.support.learning import EPISODE, TRAINING, create, idle_state, play
 from tests.support.waiting import eventually
 
 CONFIG = {**TAUGHT["config"], "holdout_share": 0.6}
@@ -40,7 +40,7 @@ async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(u
         for i in range(EPISODE + 2):
             answer = (await api.select(f"r-{i}")).json()
             await api.reward(answer["source"]["decision_id"], float(i % 2))
-        state = await settled(api, EPISODE + 2)
+        state = await idle_state(api, EPISODE + 2)
         assert state["transfer"] == {}
         found = await transfer(api)
         assert (found["verdict"], found["versions"], found["phase"]) == (None, [], "zero_shot")
@@ -70,7 +70,7 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
     async with running_api(url, **TRAINING) as api:
         await create(api, config=CONFIG)
         await play(api, 4 * EPISODE)
-        await settled(api, 4 * EPISODE)
+        await idle_state(api, 4 * EPISODE)
         found = await judged(api)
         last = found["versions"][-1]
         assert found["verdict"] == last["verdict"]

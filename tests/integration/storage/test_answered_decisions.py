@@ -1,4 +1,4 @@
-"""Decisions that were answered before they were written: still written, once, whatever comes between."""
+"""Decisions that were answered before they were written are still written exactly once."""
 
 import pytest
 from msgspec import structs

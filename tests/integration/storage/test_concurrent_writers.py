@@ -105,4 +105,4 @@ async def test_two_logs_that_lock_two_experiments_do_not_deadlock(
             *(append_decision(other, each) for each in both[::-1] * 20),
         )
     for each in both:
-        assert await event_log.head(each.experiment_id) == 40
+        assert await event_log.last_offset(each.experiment_id) == 40

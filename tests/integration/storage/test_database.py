@@ -27,7 +27,7 @@ class SerializationError(Exception):
 
 
 def failing(times: int):
-    """Work that fails so many times, and the list of its attempts."""
+    """Work that fails `times` times, and the list of its attempts."""
     attempts: list[int] = []
 
     async def work(connection: AsyncConnection) -> int:
@@ -128,14 +128,14 @@ async def test_the_dialect_is_known(database: Database, database_url: str):
 
 
 async def test_failures_are_told_by_kind(tmp_path: Path):
-    told: list[str] = []
-    database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT, told.append)
+    received: list[str] = []
+    database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT, received.append)
     with pytest.raises(StorageUnavailable):
         await database.write(failing(100)[0])
-    assert told == ["retried"] * MAX_RETRIES + ["refused"]
+    assert received == ["retried"] * MAX_RETRIES + ["refused"]
     with pytest.raises(StorageUnavailable):
         await database.write(lambda _: asyncio.get_running_loop().create_future(), 0.05)
-    assert told[-1] == "timeout"
+    assert received[-1] == "timeout"
     await database.close()
 
 

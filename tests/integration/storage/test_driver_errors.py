@@ -1,4 +1,4 @@
-"""What the drivers raise, as problems of ours."""
+"""The drivers' errors as service errors."""
 
 import sqlite3
 from contextlib import closing

@@ -44,7 +44,7 @@ async def test_offsets_are_consecutive_from_one(event_log: EventLog, experiment:
         await event_log.append([decision(experiment), decision(experiment)])
     events = await event_log.read(experiment.experiment_id, after=0, limit=100)
     assert [event.offset for event in events] == [1, 2, 3, 4, 5, 6]
-    assert await event_log.head(experiment.experiment_id) == 6
+    assert await event_log.last_offset(experiment.experiment_id) == 6
 
 
 async def test_what_is_read_is_what_was_appended(event_log: EventLog, experiment: Experiment):
@@ -75,9 +75,9 @@ async def test_many_at_once_are_read_as_they_were_appended(
     read = await event_log.read(experiment.experiment_id, after=0, limit=100)
     assert [structs.replace(each, decision=None) for each in read] == [a.event for a in appended]
     assert [event.offset for event in read] == list(range(1, len(new) + 1))
-    for event, told in zip(read[:45], new, strict=False):
+    for event, received in zip(read[:45], new, strict=False):
         fields = set(NewEvent.__struct_fields__) & set(StoredEvent.__struct_fields__)
-        assert all(getattr(event, name) == getattr(told, name) for name in fields)
+        assert all(getattr(event, name) == getattr(received, name) for name in fields)
     assert {event.reward for event in read[45:]} == {0.1}
 
 
@@ -160,7 +160,7 @@ async def test_the_same_request_again_gets_the_same_decisions(
     second = await event_log.append(both())
     assert [one.created for one in first + second] == [True, True, False, False]
     assert [one.event.event_key for one in first] == [one.event.event_key for one in second]
-    assert await event_log.head(experiment.experiment_id) == 2
+    assert await event_log.last_offset(experiment.experiment_id) == 2
 
 
 async def test_a_request_id_with_another_body_is_refused(
@@ -173,7 +173,7 @@ async def test_a_request_id_with_another_body_is_refused(
         await append_decision(
             event_log, experiment, request_id="r-1", request_hash="one", domain=Domain.TARGET
         )
-    assert await event_log.head(experiment.experiment_id) == 1
+    assert await event_log.last_offset(experiment.experiment_id) == 1
 
 
 async def test_two_experiments_may_use_the_same_request_id(
@@ -211,7 +211,7 @@ async def test_concurrent_requests_with_one_id_make_one_decision(
 async def test_an_append_is_written_all_or_not_at_all(event_log: EventLog, experiment: Experiment):
     with pytest.raises(UnknownDecision):
         await event_log.append([decision(experiment), reward(experiment, "nobody")])
-    assert await event_log.head(experiment.experiment_id) == 0
+    assert await event_log.last_offset(experiment.experiment_id) == 0
 
 
 async def test_twenty_concurrent_rewards_of_a_decision_create_one(
@@ -261,7 +261,7 @@ async def test_a_target_reward_is_refused_until_the_phase_opens(
     decision_id = await append_decision(event_log, experiment, domain=Domain.TARGET)
     with pytest.raises(TargetRewardForbidden):
         await event_log.append([reward(experiment, decision_id)])
-    assert await event_log.head(experiment.experiment_id) == 1
+    assert await event_log.last_offset(experiment.experiment_id) == 1
 
     await event_log.append([phase_event(experiment.experiment_id, Phase.CONTINUED)])
     assert (await experiments.get("doses")).phase is Phase.CONTINUED
@@ -289,7 +289,7 @@ async def test_an_unknown_experiment_is_refused(event_log: EventLog, experiment:
     with pytest.raises(UnknownExperiment):
         await append_decision(event_log, unknown)
     with pytest.raises(UnknownExperiment):
-        await event_log.head("nobody")
+        await event_log.last_offset("nobody")
     assert await event_log.read("nobody", after=0, limit=10) == []
 
 
@@ -328,7 +328,7 @@ async def test_a_callers_refusal_does_not_touch_its_neighbours(
     )
     kinds = [type(each) for each in results]
     assert kinds == [list, UnknownDecision, list, RewardConflict, list]
-    assert await event_log.head(experiment.experiment_id) == 4
+    assert await event_log.last_offset(experiment.experiment_id) == 4
 
 
 @pytest.mark.parametrize("others", [1, 40])
@@ -341,15 +341,15 @@ async def test_a_value_that_cannot_be_stored_fails_its_caller_alone(
     results = await asyncio.gather(*(outcome(event_log.append([each])) for each in calls))
     assert all(isinstance(each, list) for each in results[:-1])
     assert type(results[-1]) is InvalidRequest
-    assert await event_log.head(experiment.experiment_id) == others
+    assert await event_log.last_offset(experiment.experiment_id) == others
 
 
 async def test_cancelled_callers_do_not_disturb_the_others(
     event_log: EventLog, experiment: Experiment
 ):
     calls = [asyncio.create_task(event_log.append([decision(experiment)])) for _ in range(60)]
-    for turn, call in enumerate(calls[::2]):
-        if turn % 5 == 0:  # some before their batch is taken, some while it is written
+    for number, call in enumerate(calls[::2]):
+        if number % 5 == 0:  # some before their batch is taken, some while it is written
             await asyncio.wait({calls[1]}, timeout=0)
         call.cancel()
     done = await asyncio.gather(*calls[1::2])

@@ -122,9 +122,9 @@ async def test_every_change_is_told_and_makes_another_version(keys: Keys):
     await keys.revoke(found.key_id, "carol")
     versions.append(await keys.version())
     assert len(set(versions)) == 4
-    told = [(each.key_id, each.kind, each.by) for each in await keys.changes()]
+    received = [(each.key_id, each.kind, each.by) for each in await keys.changes()]
     kinds = zip(KeyChangeKind, ("alice", "bob", "carol"), strict=True)
-    assert told == [(found.key_id, kind, by) for kind, by in kinds]
+    assert received == [(found.key_id, kind, by) for kind, by in kinds]
 
 
 async def test_rotations_at_once_leave_one_secret_without_an_end(keys: Keys):

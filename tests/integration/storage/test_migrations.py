@@ -133,26 +133,27 @@ async def test_the_command_line_finds_its_configuration(empty_url: str):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 async def test_processes_that_migrate_at_once_wait_for_each_other(
     postgres_databases: PostgresDatabases,
 ):
     async with postgres_databases.fresh(is_migrated=False) as url:
         async with its_turn(url), two_migrations(url) as processes:
             await eventually(partial(do_both_wait, url, processes))
-        said = sorted([(await each.communicate())[0].splitlines()[-1] for each in processes])
+        payload = sorted([(await each.communicate())[0].splitlines()[-1] for each in processes])
         assert [each.returncode for each in processes] == [0, 0]
     head = migrate.head()
     expected = [f"schema {head}, nothing to do", f"schema None → {head}"]
-    assert [line.decode() for line in said] == expected
+    assert [line.decode() for line in payload] == expected
 
 
 @asynccontextmanager
 async def its_turn(url: str) -> AsyncIterator[None]:
-    """Somebody else migrates meanwhile."""
+    """Another process migrates meanwhile."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.TURN)
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.MIGRATION_LOCK)
             yield
     finally:
         await connection.close()

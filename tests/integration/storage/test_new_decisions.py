@@ -47,7 +47,7 @@ async def test_they_are_read_as_they_were_appended(
     for stored, asked in zip(read[1:], new, strict=True):
         assert all(getattr(stored, name) == getattr(asked, name) for name in kept)
         assert stored.created_at >= read[0].created_at
-    assert await event_log.head(experiment.experiment_id) == count + 1
+    assert await event_log.last_offset(experiment.experiment_id) == count + 1
 
 
 async def test_each_call_of_a_statement_has_its_own_answer(
@@ -122,7 +122,7 @@ async def test_a_paused_experiment_takes_none(
     assert await log_of(event_log, experiment) == []
     await experiments.set_status(experiment.name, Status.ACTIVE)
     await event_log.append([new_decision(experiment)])
-    assert await event_log.head(experiment.experiment_id) == 1
+    assert await event_log.last_offset(experiment.experiment_id) == 1
 
 
 async def test_an_unknown_experiment_takes_none(event_log: EventLog, experiment: Experiment):
@@ -172,7 +172,7 @@ async def test_they_need_no_other_statement(
     monkeypatch.setattr("service.storage.events.postgres.transaction", transaction)
     async with opened_log(postgres_url) as log:
         await log.append([new_decision(experiment) for _ in range(count)])
-        assert await log.head(experiment.experiment_id) == count
+        assert await log.last_offset(experiment.experiment_id) == count
         with pytest.raises(AssertionError):
             await event_backend(log._database).write([AppendCall((decision(experiment),))])
 

@@ -1,4 +1,4 @@
-"""The log on SQLite: appended to by one thread, beside all others that write."""
+"""The log on SQLite: appended to by one thread, next to other writers."""
 
 import asyncio
 import sqlite3
@@ -59,7 +59,7 @@ async def log(database: Database) -> AsyncIterator[EventLog]:
 
 
 def blocking(connection: sqlite3.Connection, may_end: threading.Event) -> None:
-    """Keep the thread, and SQLite's write lock, until told to end."""
+    """Hold the thread, and SQLite's write lock, until the event is set."""
     may_end.wait()
 
 
@@ -72,7 +72,7 @@ async def test_appends_and_look_ups_do_not_pass_sqlalchemy(
     await log.append([reward(experiment, decision_id)])
     assert await log.find_decision(decision_id) is not None
     assert begun == []
-    assert await log.head(experiment.experiment_id) == 2
+    assert await log.last_offset(experiment.experiment_id) == 2
     assert len(begun) == 1  # other reads do
 
 

@@ -119,7 +119,7 @@ async def test_a_database_that_is_down_is_unavailable_and_comes_back(
         await append_decision(log, experiment)
     assert caught.value.retry_after_seconds
     with pytest.raises(StorageUnavailable):
-        await log.head(experiment.experiment_id)
+        await log.last_offset(experiment.experiment_id)
     await asyncio.to_thread(server.start)
 
     async def is_back() -> bool:
@@ -136,7 +136,7 @@ async def test_a_database_that_hangs_is_given_up_in_time_and_comes_back(
     started = time.monotonic()
     results = await asyncio.gather(
         *(outcome(append_decision(log, experiment)) for _ in range(5)),
-        *(outcome(log.head(experiment.experiment_id)) for _ in range(5)),
+        *(outcome(log.last_offset(experiment.experiment_id)) for _ in range(5)),
     )
     assert {type(each) for each in results} == {StorageUnavailable}
     measured.at_most("seconds to give up", time.monotonic() - started, BOUND_SECONDS)
@@ -221,13 +221,13 @@ async def test_a_cancelled_reader_leaves_no_connection_behind(
     database = await Database.open(server.url(), IMPATIENT)
     log = EventLog(database)
     for _ in range(20):
-        task = asyncio.create_task(log.head(experiment.experiment_id))
+        task = asyncio.create_task(log.last_offset(experiment.experiment_id))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
 
     async def is_served() -> bool:
-        return isinstance(await outcome(log.head(experiment.experiment_id)), int)
+        return isinstance(await outcome(log.last_offset(experiment.experiment_id)), int)
 
     await eventually(is_served)
     await database.close()

@@ -207,7 +207,7 @@ def split(random: Random, content: bytes) -> tuple[bytes, ...]:
 
 
 def cases(count: int, make: MakeDraft) -> Iterator[Case]:
-    """So many cases, each of a seed of its own."""
+    """`count` cases with different seeds."""
     for seed in range(count):
         random = Random(seed)
         yield Case(seed, split(random, stream(random, make)))

@@ -60,15 +60,15 @@ class Connection:
         for segment in segments:
             self.protocol.data_received(segment)
             await asyncio.sleep(0)
-        return await self.settled()
+        return await self.after_ticks()
 
     async def receive_eof(self) -> bytes:
         """The client has closed its sending side."""
         if not self.protocol.eof_received():
             self.transport.close()
-        return await self.settled()
+        return await self.after_ticks()
 
-    async def settled(self) -> bytes:
+    async def after_ticks(self) -> bytes:
         """What has been sent after some ticks of the event loop."""
         for _ in range(TICKS):
             await asyncio.sleep(0)

@@ -44,7 +44,7 @@ def slowhttptest() -> str:
 
 
 class Attack:
-    """slowhttptest at work: so many connections, a few bytes a second on each."""
+    """slowhttptest with many connections of a few bytes a second each."""
 
     def __init__(self, kind: str, url: str, output: IO[bytes] | None = None) -> None:
         path = "/openapi.json" if kind == READ else "/select"
@@ -75,7 +75,7 @@ class Attack:
         return self._process.poll() is None
 
     def wait(self) -> None:
-        """Until it ends by itself, which it does when the server has hung up on all."""
+        """Wait for its end, which comes when the server has closed all connections."""
         self._process.wait(PATIENCE_SECONDS)
 
     def end(self) -> None:
@@ -96,7 +96,7 @@ def attacked(kind: str, url: str) -> Iterator[Attack]:
 
 
 def selects(http: httpx.Client, count: int) -> list[float]:
-    """The seconds that each of so many normal selects took; all of them succeed."""
+    """The durations of `count` normal selects, all of which must succeed."""
     seconds = []
     for _ in range(count):
         started = time.perf_counter()

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[3]
 
 def watch(process_id: int) -> None:
     """Have this process and all that it starts ended with the test run."""
-    told = _guard().stdin
-    assert told is not None
-    told.write(f"{process_id}\n".encode())
-    told.flush()
+    received = _guard().stdin
+    assert received is not None
+    received.write(f"{process_id}\n".encode())
+    received.flush()
 
 
 @cache

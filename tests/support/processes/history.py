@@ -68,7 +68,7 @@ class History:
 
 
 class Clients:
-    """Plays rounds against any of the servers; each call is sent until it is answered for good."""
+    """Plays rounds against any of the servers; each call is retried until it is answered."""
 
     def __init__(self, urls: Sequence[str], history: History, prefix: str = "r") -> None:
         self.history = history
@@ -92,7 +92,7 @@ class Clients:
         assert answer.status_code in (201, 409), answer.text
 
     async def play(self, rounds: int, clients: int = 4) -> None:
-        """So many rounds by so many clients at once."""
+        """Play `rounds` rounds with concurrent clients."""
         left = iter(range(rounds))
 
         async def client() -> None:
@@ -102,16 +102,17 @@ class Clients:
         await asyncio.gather(*(client() for _ in range(clients)))
 
     async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
-        """Rounds at a fixed rate, whether or not they are answered; the rate that was kept.
+        """Rounds at a fixed rate at most; the rate that was kept.
 
-        What the clients do not get to waits for them; in the end all of it has been played.
+        No more than two rounds a client wait to be played: on a slow machine the rate falls, and the
+        end does not wait for a long queue.
         """
-        due: asyncio.Queue[None] = asyncio.Queue()
+        due: asyncio.Queue[None] = asyncio.Queue(2 * CLIENTS)
         began, count = time.monotonic(), 0
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(self._play_what_is_due(due)) for _ in range(CLIENTS)]
             while not until.is_set():
-                while count < (time.monotonic() - began) * rounds_a_second:
+                while not due.full() and count < (time.monotonic() - began) * rounds_a_second:
                     due.put_nowait(None)
                     count += 1
                 await asyncio.sleep(0.02)
@@ -136,9 +137,9 @@ class Clients:
         decision_id = decision["source"]["decision_id"]
         reward = float(decision["source"]["arm"] == "mid")
         self.history.reported[decision_id] = reward
-        told = {"decision_id": decision_id, "reward": reward}
+        received = {"decision_id": decision_id, "reward": reward}
         for _ in range(self._times()):
-            answer = await self._sent("/reward", told)
+            answer = await self._sent("/reward", received)
             assert answer.status_code in (200, 201), answer.text
             self.history.note_reward(decision_id, answer.json())
 
@@ -182,20 +183,20 @@ async def state(url: str) -> dict[str, Any]:
     return dict(answer.json()) if answer.is_success else {}
 
 
-async def settled(url: str, *involved: Daband) -> dict[str, Any]:
+async def idle_state(url: str, *involved: Daband) -> dict[str, Any]:
     """The state once all of the log is folded and published and no encoder trains."""
     found: dict[str, Any] = {}
 
-    async def is_settled() -> bool:
+    async def is_idle() -> bool:
         found.update(await state(url))
         return found.get("lag") == 0 and found.get("is_training") is False
 
-    await eventually(is_settled, *involved)
+    await eventually(is_idle, *involved)
     return found
 
 
 async def check(history: History, database_url: str) -> list[StoredEvent]:
-    """All that must be true when everything has settled; the log."""
+    """Check all invariants when the service is idle; returns the log."""
     database = await Database.open(database_url, PATIENT)
     try:
         experiment = await Experiments(database).get(NAME)
@@ -224,7 +225,7 @@ def check_order(events: list[StoredEvent]) -> None:
 
 
 def check_decisions(history: History, events: list[StoredEvent]) -> None:
-    """Every acknowledged decision is there, as it was answered; nothing that nobody asked for is."""
+    """The log holds every acknowledged decision as it was answered, and no others."""
     logged = {
         (event.request_id, str(event.domain)): (event.event_key, event.arm, event.policy_version)
         for event in events
@@ -241,7 +242,7 @@ def check_decisions(history: History, events: list[StoredEvent]) -> None:
 
 
 def check_rewards(history: History, events: list[StoredEvent]) -> None:
-    """Every acknowledged reward is there at its offset; nothing that nobody reported is."""
+    """The log holds every acknowledged reward at its offset, and no others."""
     rewards = [event for event in events if event.kind is EventKind.REWARD]
     offsets = {event.event_key: event.offset for event in rewards}
     assert not sorted(history.rewarded.items() - offsets.items())

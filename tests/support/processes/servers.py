@@ -163,7 +163,7 @@ class PostgresServer(Server):
 
 
 class RedisServer(Server):
-    """A Redis that keeps what it was told in an append-only file."""
+    """A Redis with an append-only file."""
 
     def __init__(self) -> None:
         super().__init__("redis")
@@ -262,7 +262,7 @@ def install_package(package: str) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -13,7 +13,7 @@ PIECE = 1 << 16
 
 
 class SmallDisk:
-    """A mounted folder of so many bytes."""
+    """A mounted folder of limited size."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

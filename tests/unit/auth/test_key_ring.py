@@ -42,7 +42,7 @@ class Source:
 
 
 class Clocks:
-    """The time of day and a stopwatch, which go when they are told to."""
+    """A wall clock and a stopwatch that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import gpu, log_scale, model_speed, peers
 from model.config import system_config
 from model.learner import Learner
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 
 
 def test_peers_print_speed_beside_regret(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -78,7 +78,9 @@ def test_selecting_is_compared_with_the_same_selection():
     contexts = (3 + spreads * rng.standard_normal((200, 5))).astype(np.float32)
     for number, context in enumerate(contexts):
         learner.observe_context(number, Domain.SOURCE, context)  # scales are taken from these
-        learner.observe(Round(number, Domain.SOURCE, context, number % 3, float(context[0] > 3)))
+        learner.observe(
+            RewardedRound(number, Domain.SOURCE, context, number % 3, float(context[0] > 3))
+        )
     learner.train()
     assert learner.encoder_version == 1
     found = model_speed.bare_selection(learner)(contexts)

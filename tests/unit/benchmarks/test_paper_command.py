@@ -94,9 +94,9 @@ def test_a_quick_run_without_data_plays_the_simulated_task(tmp_path, monkeypatch
     monkeypatch.setenv(VARIABLE, str(tmp_path / "empty"))
     options = ["--quick", "--runs", str(tmp_path / "runs.jsonl"), "--out", str(tmp_path / "report")]
     main(options)
-    said = capsys.readouterr().out
-    assert "mnist.npz is missing" in said
-    assert WITHOUT_DATA in said
+    output = capsys.readouterr().out
+    assert "mnist.npz is missing" in output
+    assert WITHOUT_DATA in output
     found = json.loads((tmp_path / "report" / "simulated-shifted-0.json").read_text())
     assert [len(found[part]) for part in ("zero_shot", "ablation", "continued")] == [6, 8, 7]
     assert all(0 < entry["mean"] <= 1 for entry in found["zero_shot"].values())

@@ -8,7 +8,7 @@ from benchmarks.datasets.simulated import simulated_task
 from benchmarks.datasets.task import TransferTask, one_hot, unsplit_task
 from benchmarks.paper import playing
 from benchmarks.paper.methods import BY_NAME
-from benchmarks.paper.playing import Run, play, strides, visits
+from benchmarks.paper.playing import Run, play, sampled_rows, strides
 from benchmarks.paper.quick_ucb import QuickUCB
 from benchmarks.paper.scoring import by_learner, chosen_arms
 from model.bandit.linucb import LinUCB
@@ -82,11 +82,11 @@ def test_a_domain_with_a_theta_of_its_own_is_played_by_it():
 
 
 def test_each_sample_is_shown_once_a_pass():
-    shown = visits(3, "source", 10, 25)
+    shown = sampled_rows(3, "source", 10, 25)
     assert sorted(shown[:10]) == sorted(shown[10:20]) == list(range(10))
     assert len(set(shown[20:].tolist())) == 5
     assert shown[:10].tolist() != shown[10:20].tolist()
-    assert visits(4, "source", 10, 25).tolist() != shown.tolist()
+    assert sampled_rows(4, "source", 10, 25).tolist() != shown.tolist()
 
 
 def test_an_update_never_falls_within_the_rounds_that_are_encoded_at_once():
@@ -96,14 +96,14 @@ def test_an_update_never_falls_within_the_rounds_that_are_encoded_at_once():
 
 
 def test_a_run_folds_every_round_and_trains_after_each_episode(task):
-    told: list[int] = []
-    run = play(task, config_on(task), seed=1, rounds=40, on_rounds=told.append)
+    received: list[int] = []
+    run = play(task, config_on(task), seed=1, rounds=40, on_rounds=received.append)
     assert run.learner.reward_counts == {Domain.SOURCE: 40, Domain.TARGET: 0}
     assert [run.learner.contexts[domain].count for domain in Domain] == [40, 40]
     assert len(run.verdicts) == 2
     assert run.regret.shape == (40,)
     assert set(run.regret.tolist()) == {0.0, 1.0}
-    assert sum(told) == 40
+    assert sum(received) == 40
 
 
 def test_summing_up_long_latents_at_the_end_changes_nothing(task, monkeypatch):

@@ -9,6 +9,7 @@ from service.codec.bodies import (
     MAX_BATCH,
     ExperimentBody,
     MediaType,
+    RewardBatchBody,
     RewardBody,
     SelectBatchBody,
     SelectBody,
@@ -37,8 +38,8 @@ def refusal(body: bytes, kind: type, media: MediaType = MediaType.JSON) -> dict[
         (b"{}", "#"),
         (b'{"experiment": 1}', "#/experiment"),
         (b'{"experiment": ""}', "#/experiment"),
-        (b'{"experiment": "a", "secret": 1}', "#"),
-        (b'{"experiment": "a", "source": {"secret": 1}}', "#/source"),
+        (b'{"experiment": "a", "requestId": "secret"}', "#"),
+        (b'{"experiment": "a", "source": {"x": "secret"}}', "#/source"),
         (b'{"experiment": "a", "source": {"contexts": {"": 1}}}', "#/source/contexts"),
         (b'{"experiment": "a", "eligible_arms": ["b", 2]}', "#/eligible_arms/1"),
         (b'{"experiment": "\xff"}', "#"),
@@ -52,6 +53,35 @@ def test_a_bad_body_is_refused_at_its_place(body: bytes, pointer: str):
     place = refusal(body, SelectBody)
     assert place["pointer"] == pointer
     assert "secret" not in place["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "detail"),
+    [
+        (
+            b'{"experiment": "a", "requestId": "r"}',
+            SelectBody,
+            "Unknown field `requestId`. Allowed: request_id, source, target, eligible_arms, experiment.",
+        ),
+        (
+            b'{"experiment": "a", "source": {"x": 1}}',
+            SelectBody,
+            "Unknown field `x`. Allowed: context, contexts.",
+        ),
+        (
+            b'{"rewards": [{"decision_id": "d", "reward": 1, "at": 2}]}',
+            RewardBatchBody,
+            "Unknown field `at`. Allowed: decision_id, reward.",
+        ),
+        (
+            b'{"decision_id": "d", "reward": 1, "' + b"x" * 100 + b'": 2}',
+            RewardBody,
+            f"Unknown field `{'x' * 64}`. Allowed: decision_id, reward.",
+        ),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_allowed_ones(body: bytes, kind: Any, detail: str):
+    assert refusal(body, kind)["detail"] == detail
 
 
 def batch(*rounds: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Contexts become checked arrays, whatever they came as."""
+"""Contexts of all encodings become validated arrays."""
 
 import io
 from contextlib import suppress

@@ -92,9 +92,9 @@ def test_a_new_decision_is_written_and_answered_as_the_stored_one_will_be(arms: 
         tuple(each[0].tolist())
         for each in (selection.probabilities, selection.scores.mean, selection.scores.bonus)
     )
-    said = DecisionPayload(arms, probabilities, mean, bonus, ENCODER)
-    assert payload_of(event) == said
-    assert event.payload == msgspec.json.encode(said)
+    content = DecisionPayload(arms, probabilities, mean, bonus, ENCODER)
+    assert payload_of(event) == content
+    assert event.payload == msgspec.json.encode(content)
     answer = msgspec.json.encode(decision_answer("d-1", chosen.arm, chosen.payload))
     assert answer == msgspec.json.encode(stored_answer(stored(event)))
     assert chosen.entropy == pytest.approx(-sum(p * math.log(p) for p in probabilities))

@@ -1,9 +1,9 @@
-"""What a log compares to tell the same request from another under its id: it may never change."""
+"""The digest of a request, by which the log detects another request under its id: it must never change."""
 
 import pytest
 
 from service.codec.decisions import Side
-from service.deciding.select import Round
+from service.deciding.select import DecisionRequest
 from service.records import Domain
 
 ARMS = ("low", "mid")
@@ -21,11 +21,11 @@ TARGET = Side(Domain.TARGET, ARMS, b"\x01" * 8)
 def test_a_round_is_known_again_by_every_version(sides: tuple[Side, ...], expected: str):
     prefixes: dict[tuple[str, ...], bytes] = {}
     for _ in range(2):  # with the prefixes of the first, too
-        assert Round("r-1", sides).digest(prefixes) == expected
+        assert DecisionRequest("r-1", sides).digest(prefixes) == expected
 
 
 def test_every_part_of_a_round_counts():
     longer = Side(Domain.SOURCE, ARMS, bytes(12))
     other = Side(Domain.SOURCE, ("low", "high"), bytes(8))
     rounds = [(SOURCE,), (TARGET,), (longer,), (other,), (SOURCE, TARGET), (TARGET, SOURCE)]
-    assert len({Round("r", sides).digest({}) for sides in rounds}) == len(rounds)
+    assert len({DecisionRequest("r", sides).digest({}) for sides in rounds}) == len(rounds)

@@ -123,7 +123,7 @@ def policies(
 
 @dataclass
 class FakeObserver:
-    """Remembers what it was told."""
+    """Records all calls."""
 
     published: list[tuple[str, int, datetime]] = field(default_factory=list)
     lags: list[tuple[str, int]] = field(default_factory=list)

@@ -9,7 +9,7 @@ import pytest
 
 from service.codec.wire import Answer
 from service.deciding.batcher import RequestBatcher
-from service.deciding.select import Answered, Round
+from service.deciding.select import Answered, DecisionRequest
 from service.errors import ExperimentPaused, RequestConflict, StorageUnavailable
 from service.ops import logs, tracing
 from tests.support.waiting import PATIENCE_SECONDS
@@ -22,7 +22,7 @@ class Decided(NamedTuple):
     """Rounds that are decided and not written."""
 
     served: Any
-    rounds: Sequence[Round]
+    rounds: Sequence[DecisionRequest]
 
     @property
     def is_new(self) -> bool:
@@ -37,7 +37,7 @@ class Decided(NamedTuple):
 
 
 class Selects:
-    """Answers a round with its id; fails to decide, or refuses to write, what it is told to."""
+    """Answers a round with its id; fails to decide or to write configured rounds."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Selects:
         self._is_relaxed = is_relaxed
         self._is_large = is_large
 
-    def decide(self, served: Any, rounds: Sequence[Round]) -> Decided | None:
+    def decide(self, served: Any, rounds: Sequence[DecisionRequest]) -> Decided | None:
         return None if self._is_large else self._batch(served, rounds)
 
-    async def decide_in_thread(self, served: Any, rounds: Sequence[Round]) -> Decided:
+    async def decide_in_thread(self, served: Any, rounds: Sequence[DecisionRequest]) -> Decided:
         await asyncio.sleep(0)
         return self._batch(served, rounds)
 
-    def _batch(self, served: Any, rounds: Sequence[Round]) -> Decided:
+    def _batch(self, served: Any, rounds: Sequence[DecisionRequest]) -> Decided:
         batch = Decided(served, rounds)
         self.decided.append((served, batch.ids))
         self.logged_of.append(logs.context())
@@ -103,7 +103,7 @@ def named(found: Any) -> Any:
 async def ask(
     batcher: RequestBatcher, *names: str, served: Any = ONE, is_new: bool = True
 ) -> list[Any]:
-    asked = [batcher.select(served, Round(name, (), is_new)) for name in names]
+    asked = [batcher.select(served, DecisionRequest(name, (), is_new)) for name in names]
     async with asyncio.timeout(PATIENCE_SECONDS):  # who is forgotten would wait for ever
         found = await asyncio.gather(*asked, return_exceptions=True)
     return [named(each) for each in found]
@@ -120,7 +120,7 @@ async def test_rounds_of_one_tick_are_one_batch():
 
 async def test_what_waits_for_nothing_is_answered_in_its_tick():
     batcher = batcher_of(Selects(is_relaxed=True))
-    asked = [batcher.select(ONE, Round(name, (), True)) for name in "ab"]
+    asked = [batcher.select(ONE, DecisionRequest(name, (), True)) for name in "ab"]
     await asyncio.sleep(0)
     assert [named(each.result()) for each in asked] == ["a", "b"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -178,7 +178,9 @@ async def test_what_is_the_services_fault_is_tried_once():
 async def test_who_went_away_is_not_decided():
     selects = Selects()
     batcher = batcher_of(selects)
-    gone, staying = (batcher.select(ONE, Round(name, (), True)) for name in ("gone", "staying"))
+    gone, staying = (
+        batcher.select(ONE, DecisionRequest(name, (), True)) for name in ("gone", "staying")
+    )
     gone.cancel()
     assert named(await staying) == "staying"
     assert [ids for _, ids in selects.decided] == [["staying"]]
@@ -187,7 +189,9 @@ async def test_who_went_away_is_not_decided():
 async def test_who_goes_away_later_harms_nobody():
     selects = Selects()
     batcher = batcher_of(selects)
-    gone, staying = (batcher.select(ONE, Round(name, (), True)) for name in ("gone", "staying"))
+    gone, staying = (
+        batcher.select(ONE, DecisionRequest(name, (), True)) for name in ("gone", "staying")
+    )
     await selects.is_asked.wait()
     gone.cancel()
     assert named(await staying) == "staying"

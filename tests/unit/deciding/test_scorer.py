@@ -9,7 +9,7 @@ import pytest
 from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
-from model.rounds import Domain, Round, Selection
+from model.rounds import Domain, RewardedRound, Selection
 from service.deciding.scorer import MOST_ON_LOOP, ROWS_OF_WEIGHTS, Placement, Scorer
 from service.errors import Overloaded
 from tests.support.waiting import PATIENCE_SECONDS
@@ -35,7 +35,9 @@ def learned_policy(seed: int) -> Any:
     config = BanditConfig(arm_count=3, context_shape=(4,), encoder="identity", epsilon=0.5)
     learner = Learner(config, seed)
     for number, context in enumerate(contexts(12, seed)):
-        learner.observe(Round(number, Domain.SOURCE, context, number % 3, reward=float(number % 2)))
+        learner.observe(
+            RewardedRound(number, Domain.SOURCE, context, number % 3, reward=float(number % 2))
+        )
     return CountingPolicy(learner.policy())
 
 
@@ -65,12 +67,14 @@ async def scorer() -> AsyncIterator[Scorer]:
 
 
 async def test_on_the_cpu_nobody_waits(policy):
-    told: list[list[int]] = []
-    asked = Scorer(on_scoring=told.append).select(policy, Domain.SOURCE, contexts(2), ["a", "b"])
+    received: list[list[int]] = []
+    asked = Scorer(on_scoring=received.append).select(
+        policy, Domain.SOURCE, contexts(2), ["a", "b"]
+    )
     with pytest.raises(StopIteration) as over:
         asked.send(None)
     check_is_as_alone(over.value.value, policy, contexts(2), ["a", "b"])
-    assert told == [[2]]
+    assert received == [[2]]
 
 
 async def test_on_the_cpu_a_large_pass_is_made_in_a_thread(policy: Any):
@@ -198,8 +202,8 @@ async def test_more_than_may_wait_is_refused_at_once(policy):
 
 
 async def test_passes_over_what_waits_are_told(policy):
-    told: list[list[int]] = []
-    scorer = Scorer("cuda", on_scoring=told.append)
+    received: list[list[int]] = []
+    scorer = Scorer("cuda", on_scoring=received.append)
     rows, ids = contexts(3), ["a", "b", "c"]
     await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, rows[:2], ids[:2]),
@@ -207,7 +211,7 @@ async def test_passes_over_what_waits_are_told(policy):
         scorer.select(policy, Domain.TARGET, rows[:1], ids[:1]),
     )
     await scorer.close()
-    assert told[0] == [3, 1]
+    assert received[0] == [3, 1]
 
 
 class LosingPolicy:

@@ -19,7 +19,7 @@ MOST = 512
 
 
 class Line:
-    """Requests that all take the same time, so many at once, interval after interval."""
+    """Concurrent requests of equal duration, interval after interval."""
 
     def __init__(self, most: int = MOST) -> None:
         self.time = VirtualTime()

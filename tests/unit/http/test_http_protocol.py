@@ -20,10 +20,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.codec.wire import ALWAYS, UNLESS_SAID, encoded
+from service.codec.wire import ALWAYS, OVERRIDABLE, encoded
 from service.http.fast_path import Exchange
 from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
 from tests.support.http.connections import Connection
+from tests.support.http.timers import VirtualTimers
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[3]
@@ -48,11 +49,30 @@ class App:
 
 
 class Client:
-    """A client that says what it is told to."""
+    """A raw connection to the server; `timers` are the server's."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        timers: VirtualTimers,
+        state: ServerState,
+    ) -> None:
         self._reader = reader
         self._writer = writer
+        self.timers = timers
+        self._state = state
+
+    async def say_and_wait(self, words: bytes, header_count: int = 0) -> None:
+        """Send the first part of a request head and wait until the server has read it."""
+        self._writer.write(words)
+        await eventually(lambda: self._is_in_head(header_count))
+
+    def _is_in_head(self, header_count: int) -> bool:
+        return any(
+            each._is_in_head and len(each.headers) >= header_count  # type: ignore[union-attr]
+            for each in self._state.connections
+        )
 
     def say(self, words: bytes) -> None:
         self._writer.write(words)
@@ -98,11 +118,13 @@ async def connected(
     make: Any = config.http_protocol_class
     known = state or ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: make(config, known, {}), "127.0.0.1", 0)
+    timers = VirtualTimers(loop)
+    server = await loop.create_server(lambda: make(config, known, {}, timers), "127.0.0.1", 0)
     async with server:
         address = server.sockets[0].getsockname()
         reader, writer = await asyncio.open_connection(*address)
-        yield Client(reader, writer)
+        await eventually(lambda: bool(known.connections))
+        yield Client(reader, writer, timers, known)
         writer.close()
         await writer.wait_closed()
         await eventually(lambda: not known.connections)
@@ -111,7 +133,7 @@ async def connected(
 def problem(answer: bytes) -> dict[str, Any]:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head
-    assert encoded(ALWAYS) + encoded(UNLESS_SAID) in head + b"\r\n"
+    assert encoded(ALWAYS) + encoded(OVERRIDABLE) in head + b"\r\n"
     assert head.endswith(b"connection: close") or b"connection: close\r\n" in head
     found: dict[str, Any] = json.loads(body)
     assert found["request_id"].encode() in head
@@ -122,28 +144,28 @@ def problem(answer: bytes) -> dict[str, Any]:
 async def test_headers_that_do_not_end_are_answered_with_408():
     app = App()
     async with connected(app, SHORT) as client:
-        client.say(b"GET / HTTP/1.1\r\nHost: here\r\nX-")
+        await client.say_and_wait(b"GET / HTTP/1.1\r\nHost: here\r\nX-")
+        client.timers.advance(SHORT)
         assert problem(await client.rest())["status"] == 408
     assert app.asked == 0
 
 
 async def test_bytes_that_drip_in_do_not_move_the_deadline():
     async with connected(App(), SHORT) as client:
-        client.say(b"GET / HTTP/1.1\r\n")
-
-        async def drip() -> None:
-            while True:
-                client.say(b"X-A: b\r\n")
-                await asyncio.sleep(SHORT / 8)
-
-        dripping = asyncio.create_task(drip())
+        await client.say_and_wait(b"GET / HTTP/1.1\r\n")
+        for number in range(1, 8):
+            client.timers.advance(SHORT / 8)
+            await client.say_and_wait(
+                b"X-A: b\r\n", number - 1
+            )  # the last is not known to have ended
+        client.timers.advance(SHORT / 8)
         answer = await client.rest()
-        dripping.cancel()
     assert problem(answer)["title"] == "Request Timeout"
 
 
 async def test_who_says_nothing_is_hung_up_on():
     async with connected(App(), SHORT) as client:
+        client.timers.advance(SHORT)
         assert await client.rest() == b""
 
 
@@ -151,7 +173,9 @@ async def test_the_next_request_of_a_connection_has_a_deadline_of_its_own():
     async with connected(App(), SHORT) as client:
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
-        client.say(b"GET / HTTP/1.1\r\nHost:")
+        client.timers.advance(10 * SHORT)  # between two requests there is no deadline
+        await client.say_and_wait(b"GET / HTTP/1.1\r\nHost:")
+        client.timers.advance(SHORT)
         assert problem(await client.rest())["status"] == 408
 
 
@@ -166,13 +190,13 @@ async def test_headers_in_pieces_are_read():
 async def test_an_answer_that_takes_long_is_not_cut_by_the_next_headers():
     app = App()
     app.gate.clear()
-    async with connected(app, SHORT / 4) as client:
-        client.say(REQUEST + b"GET / HTTP/1.1\r\nHost:")
-        await asyncio.sleep(SHORT)  # the deadline passes several times
+    async with connected(app, SHORT) as client:
+        await client.say_and_wait(REQUEST + b"GET / HTTP/1.1\r\nHost:")
+        client.timers.advance(4 * SHORT)  # the deadline passes several times
         app.gate.set()
-        answer = await client.rest()
-    assert answer.startswith(b"HTTP/1.1 200 OK")
-    assert problem(answer[answer.index(b"ok") + 2 :])["status"] == 408
+        assert (await client.until(b"ok")).startswith(b"HTTP/1.1 200 OK")
+        client.timers.advance(SHORT)
+        assert problem(await client.rest())["status"] == 408
 
 
 @pytest.mark.parametrize("words", [b"HELO there\r\n\r\n", b"GET / HTTP/1.1\r\n\xff: \x00\r\n\r\n"])
@@ -187,7 +211,7 @@ POST = b"POST /select?a=b HTTP/1.1\r\nHost: here\r\nContent-Length: 6\r\n\r\n"
 
 
 class Full:
-    """Refuses while it is full, and remembers whom."""
+    """Refuses requests while it is full, and records them."""
 
     def __init__(self) -> None:
         self.is_full = True
@@ -227,8 +251,11 @@ async def test_a_refusal_waits_for_the_end_of_its_request():
 
 
 async def test_a_refused_request_that_does_not_end_is_hung_up_on():
-    async with connected(App(), SHORT, Full()) as client:
+    full = Full()
+    async with connected(App(), SHORT, full) as client:
         client.say(POST + b"val")
+        await eventually(lambda: bool(full.refused))
+        client.timers.advance(SHORT)
         assert await client.rest() == b""
 
 
@@ -271,9 +298,9 @@ class FakeFastPath:
         self.asked.append(url)
         return url if method == b"POST" else None
 
-    def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+    def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
         self.taken.append(content)
-        exchange.run(self._answer(hot, content, exchange))
+        exchange.run(self._answer(request, content, exchange))
 
     async def _answer(self, url: bytes, content: bytes, exchange: Exchange) -> None:
         await self.gate.wait()
@@ -327,7 +354,8 @@ async def test_requests_behind_one_on_the_fast_path_wait_for_its_answer():
     async with connected(app, LONG, fast_path=fast_path) as client:
         client.say(posted(b"first") + posted(b"second") + REQUEST)
         await eventually(lambda: bool(fast_path.taken))
-        await asyncio.sleep(SHORT)
+        for _ in range(20):  # event-loop ticks, in which they could be begun
+            await asyncio.sleep(0)
         assert app.bodies == []
         fast_path.gate.set()
         assert await client.until(b"first") == echoed(b"first")
@@ -424,7 +452,7 @@ async def test_an_answer_to_who_has_left_goes_nowhere():
     await connection.receive(posted(b"body"))
     connection.lose()
     fast_path.gate.set()
-    assert await connection.settled() == b""  # and no error: pytest would tell
+    assert await connection.after_ticks() == b""  # and no error: pytest would tell
     state = connection.protocol.server_state
     assert (state.connections, state.tasks, state.total_requests) == (set(), set(), 0)
 
@@ -478,19 +506,18 @@ async def test_who_asks_nothing_more_is_hung_up_on(fast_path: FakeFastPath | Non
     async with connected(App(), LONG, fast_path=fast_path, keep_alive_seconds=SHORT) as client:
         client.say(posted(b"ok"))
         await client.until(b"ok")
+        client.timers.advance(SHORT)
         assert await client.rest() == b""
 
 
 async def test_who_asks_again_and_again_is_not_hung_up_on():
-    loop = asyncio.get_running_loop()
     async with connected(App(), LONG, keep_alive_seconds=SHORT) as client:
-        begun = loop.time()
-        while loop.time() - begun < 3 * SHORT:
+        for _ in range(24):
             client.say(REQUEST)
             await client.until(b"ok")
-            await asyncio.sleep(SHORT / 8)
-        assert client.is_open
-        assert await client.rest() == b""  # but when it ends
+            client.timers.advance(SHORT / 8)
+        client.timers.advance(SHORT)
+        assert await client.rest() == b""
 
 
 @pytest.mark.parametrize("is_on_fast_path", [True, False])
@@ -502,11 +529,12 @@ async def test_who_waits_for_long_is_not_hung_up_on(is_on_fast_path: bool):
         app.gate.clear()
         fast_path.gate.clear()
         client.say(posted(b"still ok") if is_on_fast_path else REQUEST)
-        await asyncio.sleep(2 * SHORT)
-        assert client.is_open
+        await eventually(lambda: app.asked + len(fast_path.taken) == 2)
+        client.timers.advance(2 * SHORT)
         app.gate.set()
         fast_path.gate.set()
         assert b"200 OK" in await client.until(b"ok")
+        client.timers.advance(SHORT)
         assert await client.rest() == b""
 
 
@@ -514,8 +542,8 @@ async def test_who_is_slow_to_say_its_headers_has_their_time_not_that_of_the_idl
     async with connected(App(), LONG, keep_alive_seconds=SHORT / 2) as client:
         client.say(REQUEST)
         await client.until(b"ok")
-        client.say(REQUEST[:5])
-        await asyncio.sleep(2 * SHORT)
+        await client.say_and_wait(REQUEST[:5])
+        client.timers.advance(2 * SHORT)
         client.say(REQUEST[5:])
         assert b"200 OK" in await client.until(b"ok")
 
@@ -594,7 +622,7 @@ async def test_many_upgrades_in_one_segment_are_answered_each():
     request = REQUEST[:-2] + H2C + b"\r\n\r\n"
     connection.protocol.data_received(request * 2000)
     for _ in range(100):
-        await connection.settled()
+        await connection.after_ticks()
     assert statuses(connection.transport.sent) == [200] * 2000
 
 
@@ -615,7 +643,7 @@ async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_f
     assert await connection.receive(posted(b"first") + posted(b"second") + junk) == b""
     fast_path.gate.set()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 200, 400]
     assert problem(sent[sent.index(b"HTTP/1.1 400") :])["status"] == 400
     assert connection.is_over
@@ -631,7 +659,7 @@ async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
     connection = Connection(app)
     await connection.receive(posted(b"first") + BROKEN + REQUEST)
     app.gate.set()
-    assert statuses(await connection.settled()) == [200, 400]
+    assert statuses(await connection.after_ticks()) == [200, 400]
     assert app.bodies == [b"first"]
     assert connection.is_over
 
@@ -655,7 +683,7 @@ async def test_a_body_that_breaks_off_after_its_answer_gets_no_second_one():
 
 async def test_nothing_is_begun_behind_the_last_answer():
     class Prompt(FakeFastPath):
-        def take(self, hot: bytes, content: bytes, exchange: Exchange) -> None:
+        def take(self, request: bytes, content: bytes, exchange: Exchange) -> None:
             self.taken.append(content)
             exchange.answer(401, b"content-length: 0\r\n", b"", is_last=True)
 
@@ -763,7 +791,7 @@ async def test_a_client_that_has_half_closed_gets_its_answers(has_fast_path: boo
     assert not connection.transport.is_closed
     app.gate.set()
     fast_path.gate.set()
-    assert statuses(await connection.settled()) == [200, 200]
+    assert statuses(await connection.after_ticks()) == [200, 200]
     assert connection.transport.is_closed
 
 
@@ -782,7 +810,7 @@ async def test_the_end_within_a_request_is_refused_after_the_answers_that_are_du
     await connection.receive(REQUEST + posted(b"whole")[:cut])
     await connection.receive_eof()
     app.gate.set()
-    sent = await connection.settled()
+    sent = await connection.after_ticks()
     assert statuses(sent) == [200, 400]
     assert connection.transport.is_closed
 

@@ -25,7 +25,7 @@ UPLOAD = "/target/contexts"
 
 
 class SlowCaller:
-    """Sends a piece of its body when it is told to."""
+    """Sends its body piece by piece, as tests command."""
 
     def __init__(self) -> None:
         self.pieces: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

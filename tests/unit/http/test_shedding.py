@@ -76,9 +76,11 @@ async def test_refusals_are_counted_like_other_answers(inner: Inner):
     async with running(Caller(b"1").ask(app)):
         await eventually(lambda: len(inner.bodies) == 1)
         await Caller(b"2").ask(app)
-    told = metrics.exposition().decode()
-    assert 'daband_problems_total{slug="overloaded"} 1.0' in told
-    assert 'daband_request_seconds_count{method="POST",route="unmatched",status="5xx"} 1.0' in told
+    received = metrics.exposition().decode()
+    assert 'daband_problems_total{slug="overloaded"} 1.0' in received
+    assert (
+        'daband_request_seconds_count{method="POST",route="unmatched",status="5xx"} 1.0' in received
+    )
 
 
 async def test_a_process_that_drains_asks_the_refused_to_connect_elsewhere(inner: Inner):

@@ -44,8 +44,8 @@ def event(offset: int, kind: EventKind, key: str = "", payload: bytes = b"") -> 
 def decision(offset: int, domain: Domain = Domain.SOURCE) -> StoredEvent:
     context = np.random.default_rng(offset).standard_normal(4).astype("<f4")
     arm = SPEC.arms[offset % 3]
-    said = DecisionPayload(SPEC.arms, (0.2, 0.3, 0.5), (0.0,) * 3, (0.0,) * 3, encoder_version=0)
-    made = event(offset, EventKind.DECISION, payload=msgspec.json.encode(said))
+    content = DecisionPayload(SPEC.arms, (0.2, 0.3, 0.5), (0.0,) * 3, (0.0,) * 3, encoder_version=0)
+    made = event(offset, EventKind.DECISION, payload=msgspec.json.encode(content))
     return replace(made, context=context.tobytes(), domain=domain, arm=arm)
 
 
@@ -154,10 +154,10 @@ def test_a_reward_without_its_decision_is_a_bug():
 def test_a_conclusion_says_which_episode_it_ends_and_how():
     made, _ = with_pending()
     assert made.learner.pending is not None
-    said = conclusion("x", made.learner.pending.run())
-    assert said.kind is EventKind.ACTIVATION
-    assert said.event_key == "x:1"
-    assert json.loads(said.payload)["episode"] == 1
+    content = conclusion("x", made.learner.pending.run())
+    assert content.kind is EventKind.ACTIVATION
+    assert content.event_key == "x:1"
+    assert json.loads(content.payload)["episode"] == 1
 
 
 def begun(offset: int, cause: Cause = Cause.REWARDS, covers: int = 1) -> StoredEvent:
@@ -232,14 +232,14 @@ def test_a_conclusion_says_how_many_contexts_the_update_had():
     made.fold([decision(1, Domain.TARGET), *rounds(2, EPISODE)])
     pending = made.learner.pending
     assert pending is not None
-    said = json.loads(conclusion("x", pending.run(), contexts=pending.data.contexts).payload)
-    assert said["contexts"] == {"source": EPISODE, "target": 1}
+    payload = json.loads(conclusion("x", pending.run(), contexts=pending.data.contexts).payload)
+    assert payload["contexts"] == {"source": EPISODE, "target": 1}
     made.learner.dismiss(1)
-    assert next_update(made.learner, said) is None
+    assert next_update(made.learner, payload) is None
     made.fold([decision(offset, Domain.TARGET) for offset in range(100, 100 + EPISODE)])
-    assert next_update(made.learner, said) == NextUpdate(Cause.TARGET_CONTEXTS, 0)
-    del said["contexts"]  # an earlier build does not say it
-    assert next_update(made.learner, said) is None
+    assert next_update(made.learner, payload) == NextUpdate(Cause.TARGET_CONTEXTS, 0)
+    del payload["contexts"]  # an earlier build does not say it
+    assert next_update(made.learner, payload) is None
 
 
 def test_no_request_has_the_key_of_a_training_by_the_trainer():

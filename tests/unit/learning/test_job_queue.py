@@ -1,4 +1,4 @@
-"""Training processes shared among experiments: who goes first, and what a long job holds up."""
+"""Training processes shared among experiments: the order of jobs, and the effect of long ones."""
 
 import asyncio
 from threading import Event
@@ -49,7 +49,7 @@ class Bench:
         expected: float | None = None,
         until: Event | None = None,
     ) -> "asyncio.Future[Any]":
-        """A job that takes so long, and ends when it may."""
+        """A job of this duration, which ends when the test allows it."""
 
         def work(runner: Any, deadline: float) -> str:
             self.begun.append((owner, runner.name))

@@ -31,13 +31,13 @@ class Store:
 
 
 def event(kind: EventKind) -> StoredEvent:
-    said = {NUMBERS[kind]: 3, "sha256": hashlib.sha256(OURS).hexdigest()}
+    content = {NUMBERS[kind]: 3, "sha256": hashlib.sha256(OURS).hexdigest()}
     return StoredEvent(
         experiment_id="doses",
         offset=7,
         kind=kind,
         event_key="key",
-        payload=json.dumps(said).encode(),
+        payload=json.dumps(content).encode(),
         context=None,
         request_id=None,
         request_hash=None,

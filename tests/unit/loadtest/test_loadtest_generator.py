@@ -5,7 +5,7 @@ import pytest
 from loadtest.arrivals import Arrivals, Segment, Share
 from loadtest.generator import Generator, Load
 from loadtest.generators import Played
-from loadtest.tally import good_count, outcome_counts
+from loadtest.request_counts import good_count, outcome_counts
 from loadtest.traffic import Caller, Traffic, Workload
 from loadtest.validity import Bounds, faults
 from tests.support.loadtest import StallingService, VirtualTime
@@ -24,8 +24,8 @@ async def played(
 
 
 async def test_a_stall_shows_in_the_percentiles_as_in_theory():
-    tally = (await played(stall=(3.0, 4.0))).tally
-    good = tally.during(0, 10).good
+    counts = (await played(stall=(3.0, 4.0))).counts
+    good = counts.during(0, 10).good
     # Of 1000 requests the 100 that were due in the stall waited 1 s … 0 s, evenly: the slowest
     # tenth of a tenth waited 0.9 s and more. A closed loop would have seen one slow request.
     assert good.maximum == pytest.approx(1.0, abs=0.02)
@@ -36,31 +36,31 @@ async def test_a_stall_shows_in_the_percentiles_as_in_theory():
 
 async def test_a_stall_of_the_service_is_no_fault_of_the_generator():
     run = await played(stall=(3.0, 4.0))
-    assert run.tally.lag.maximum <= 0.001 + 1e-6
+    assert run.counts.lag.maximum <= 0.001 + 1e-6
     assert faults([run], Bounds()) == []
 
 
 async def test_every_request_is_due_sent_and_answered_once():
-    tally = (await played()).tally
-    whole = tally.during(0, 10)
-    assert (whole.due, tally.sent, good_count(whole), whole.good.total) == (1000,) * 4
+    counts = (await played()).counts
+    whole = counts.during(0, 10)
+    assert (whole.due, counts.sent, good_count(whole), whole.good.total) == (1000,) * 4
     assert outcome_counts(whole) == {"200": 1000}
-    assert [tally.seconds[second].due for second in range(10)] == [100] * 10
+    assert [counts.seconds[second].due for second in range(10)] == [100] * 10
 
 
 async def test_segments_follow_each_other_without_a_pause():
     load = Load((Segment(10, 2), Segment(50, 3)), Arrivals.CONSTANT)
-    tally = (await played(load=load)).tally
-    assert [tally.seconds[second].due for second in range(5)] == [10, 10, 50, 50, 50]
+    counts = (await played(load=load)).counts
+    assert [counts.seconds[second].due for second in range(5)] == [10, 10, 50, 50, 50]
 
 
 async def test_a_generator_that_wakes_late_sends_all_and_makes_the_run_invalid():
     run = await played(oversleeps=0.05)
-    assert run.tally.sent == 1000
+    assert run.counts.sent == 1000
     (fault,) = faults([run], Bounds(lag_seconds=0.02))
     assert "sent 5" in fault
     assert "20 ms are allowed" in fault
-    assert run.tally.during(0, 10).good.quantile(0.99) > 0.045, "its lateness is in the latency"
+    assert run.counts.during(0, 10).good.quantile(0.99) > 0.045, "its lateness is in the latency"
 
 
 async def test_a_saturated_generator_makes_the_run_invalid():
@@ -71,5 +71,5 @@ async def test_a_saturated_generator_makes_the_run_invalid():
 
 async def test_an_answer_that_was_not_counted_makes_the_run_invalid():
     run = await played()
-    del run.tally.seconds[3].outcomes["select", "200"]
+    del run.counts.seconds[3].outcomes["select", "200"]
     assert faults([run], Bounds()) == ["at 100/s: 1000 requests due, 1000 sent, 900 answered"]

@@ -65,8 +65,8 @@ def test_an_invalid_run_says_why(bench: Bench):
 
 def test_the_report_is_written_for_people_and_for_programs(bench: Bench, tmp_path: Path):
     written = write(tmp_path / "out", "overload", bench, Verdict([MET], []))
-    told = json.loads((tmp_path / "out" / "report.json").read_text())
-    stages = told["stages"]
+    result = json.loads((tmp_path / "out" / "report.json").read_text())
+    stages = result["stages"]
     assert "report.png" in written.read_text()
     assert [stage["requests"] for stage in stages] == [each.whole.due for each in bench.stages]
     assert all(sum(stage["outcomes"].values()) == stage["requests"] for stage in stages)

@@ -86,8 +86,8 @@ def test_a_reward_is_for_a_decision_that_was_answered(arm: str, reward: float):
     traffic = traffic_of(selects_a_reward=1)
     traffic.understand(traffic.next(), selected(IDS[0], arm))
     request = traffic.next()
-    told = decode(Read(request).body, RewardBody)
-    assert (told.decision_id, told.reward, request.decision_id) == (IDS[0], reward, IDS[0])
+    result = decode(Read(request).body, RewardBody)
+    assert (result.decision_id, result.reward, request.decision_id) == (IDS[0], reward, IDS[0])
 
 
 def test_without_a_decision_to_reward_a_select_is_sent_instead():

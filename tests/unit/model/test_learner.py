@@ -7,12 +7,12 @@ import torch
 from model.bandit.linucb import LinUCB
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
-from model.rounds import Domain, Phase, Round
+from model.rounds import Domain, Phase, RewardedRound
 from model.simulate import ClusterWorld, world_config
 from model.state.snapshot import state_hash, to_bytes
 from tests.support.builders import accuracy, make_rounds, play, play_episode, small_config, teach
 
-GOOD = Round(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)
+GOOD = RewardedRound(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)
 
 BAD_ROUNDS = {
     "wrong shape": ("context", {"context": np.ones(5, dtype=np.float32)}),

@@ -1,4 +1,4 @@
-"""The model does no I/O and keeps no state beside its objects."""
+"""The model does no I/O and keeps no global state."""
 
 import ast
 from pathlib import Path

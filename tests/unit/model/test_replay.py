@@ -5,18 +5,18 @@ from scipy import stats
 
 from model.memory import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.randomness import uniform
-from model.rounds import Domain, Round
+from model.rounds import Domain, RewardedRound
 from tests.support.builders import block, make_rounds, small_config
 
 CPU = torch.device("cpu")
 
 
-def add_each(held: RoundWindow, rounds: list[Round]) -> None:
+def add_each(held: RoundWindow, rounds: list[RewardedRound]) -> None:
     for round_ in rounds:
         held.add(block([round_]), np.array([False]))
 
 
-def window(rounds: list[Round], capacity: int) -> RoundWindow:
+def window(rounds: list[RewardedRound], capacity: int) -> RoundWindow:
     held = RoundWindow(capacity, (4,), CPU)
     if rounds:
         held.add(block(rounds), np.arange(len(rounds)) % 2 == 1)

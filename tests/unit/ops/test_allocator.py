@@ -47,13 +47,13 @@ class Kept(NamedTuple):
 
 
 def kept(how: str, blocks: int = 0, environment: Mapping[str, str] = {}) -> Kept:
-    """By a process that holds so many large blocks."""
+    """The memory of a process that holds `blocks` large blocks."""
     command = [sys.executable, "-c", SCRIPT, how, str(blocks)]
     given = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    told = subprocess.run(
+    received = subprocess.run(
         command, env={**given, **environment}, capture_output=True, check=True
     ).stdout
-    return Kept(told.count(b"<heap nr="), int(MAPPED.findall(told)[-1]))
+    return Kept(received.count(b"<heap nr="), int(MAPPED.findall(received)[-1]))
 
 
 def test_threads_share_few_arenas():
@@ -121,8 +121,10 @@ print(most - kept, kept - resident())
 
 
 def test_what_is_free_between_blocks_in_use_is_given_back():
-    told = subprocess.run([sys.executable, "-c", PIECES], capture_output=True, check=True).stdout
-    freed_at_once, given_back = map(int, told.split())
+    received = subprocess.run(
+        [sys.executable, "-c", PIECES], capture_output=True, check=True
+    ).stdout
+    freed_at_once, given_back = map(int, received.split())
     assert freed_at_once < 10
     assert given_back > 30  # of 72
 

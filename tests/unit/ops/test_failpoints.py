@@ -19,22 +19,22 @@ def test_without_the_variable_nothing_happens():
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("text", "expected"),
     [
         ("after_fold", Plan(Failpoint.AFTER_FOLD, 1, signal.SIGKILL)),
         ("before_commit:3", Plan(Failpoint.BEFORE_COMMIT, 3, signal.SIGKILL)),
         ("before_snapshot:2:STOP", Plan(Failpoint.BEFORE_SNAPSHOT, 2, signal.SIGSTOP)),
     ],
 )
-def test_place_count_and_signal_are_read(told: str, expected: Plan):
-    assert plan({VARIABLE: told}) == expected
+def test_place_count_and_signal_are_read(text: str, expected: Plan):
+    assert plan({VARIABLE: text}) == expected
 
 
 @pytest.mark.parametrize(
-    "told", ["nowhere", "after_fold:x", "after_fold:1:LOUD", "after_fold:1:KILL:1"]
+    "text", ["nowhere", "after_fold:x", "after_fold:1:LOUD", "after_fold:1:KILL:1"]
 )
-def test_what_is_no_failpoint_fails_at_the_start(told: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(VARIABLE, told)
+def test_what_is_no_failpoint_fails_at_the_start(text: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(VARIABLE, text)
     with pytest.raises(ValidationError, match="name:count:signal"):
         Settings()
 

@@ -5,10 +5,10 @@ import sys
 
 SCRIPT = """
 import gc
-from service.ops.process_tuning import leave_the_past_alone
+from service.ops.process_tuning import freeze_gc
 
 past = [[] for _ in range(800_000)]
-leave_the_past_alone()
+freeze_gc()
 before = gc.get_stats()[2]["collections"]
 present = [[] for _ in range(100_000)]
 print(gc.get_freeze_count() > len(past), gc.get_stats()[2]["collections"] - before)
@@ -16,9 +16,9 @@ print(gc.get_freeze_count() > len(past), gc.get_stats()[2]["collections"] - befo
 
 
 def test_what_start_up_made_does_not_put_a_full_collection_off():
-    told = subprocess.run(
+    received = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, check=True, text=True
     )
-    is_frozen, collections = told.stdout.split()
+    is_frozen, collections = received.stdout.split()
     assert is_frozen == "True"
     assert int(collections) > 0  # 100,000 objects are less than a quarter of 800,000

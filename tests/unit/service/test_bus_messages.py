@@ -36,6 +36,6 @@ async def test_a_listener_that_nobody_holds_is_forgotten():
     listeners = Listeners()
     kept = listeners.add(Topic.REWARD)
     listeners.add(Topic.REWARD)
-    listeners.tell(Topic.REWARD, ["doses"])
+    listeners.notify(Topic.REWARD, ["doses"])
     assert await kept.wait(0) == {"doses"}
     assert await kept.wait(0) == set()

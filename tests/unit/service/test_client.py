@@ -38,7 +38,7 @@ def problem(status: int, slug: str, **headers: str) -> httpx.Response:
 
 
 class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Answers as told, one step a request."""
+    """Answers with the given steps, one per request."""
 
     def __init__(self, *steps: Step) -> None:
         self._steps = list(steps)

@@ -1,4 +1,4 @@
-"""Log formats: read, written and read again without change; bad lines are told by number."""
+"""Log formats: read, written and read again without change; bad lines are reported by number."""
 
 import io
 import json
@@ -155,8 +155,8 @@ def test_a_log_of_ours_becomes_open_bandit_rows():
         assert packed([float(each) for each in numbers]) == ours.context
 
 
-def test_open_bandit_has_no_place_for_some_logs():
-    with pytest.raises(LogFormatError, match="a context an arm"):
+def test_open_bandit_cannot_represent_some_logs():
+    with pytest.raises(LogFormatError, match="per-arm contexts"):
         written(open_bandit, OFFERS, made(OFFERS, 3))
     with pytest.raises(LogFormatError, match="without a reward"):
         written(open_bandit, SHARED, made(SHARED, 5))
@@ -172,13 +172,13 @@ def broken(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"{", "no such JSON"),
-        (b"[]", "no such JSON"),
+        (b"{", "invalid JSON"),
+        (b"[]", "invalid JSON"),
         (broken(reward=1.5), "reward"),
         (broken(reward="1"), "reward"),
         (broken(propensity=0.0), "propensity"),
         (broken(arm="none"), "arm"),
-        (broken(arms=["low", "low", "mid"], arm="low"), "twice"),
+        (broken(arms=["low", "low", "mid"], arm="low"), "unique"),
         (broken(arms=["low", "unknown"], arm="low"), "declared"),
         (broken(probabilities=[0.1, 0.2]), "probabilities"),
         (broken(probabilities=[1.0]), "probabilities"),
@@ -248,7 +248,7 @@ def test_files_that_are_no_logs_are_told():
     ):
         with pytest.raises(LogFormatError):
             list(module.read(io.BytesIO(content)))
-    with pytest.raises(LogFormatError, match="none of"):
+    with pytest.raises(LogFormatError, match="must end in one of"):
         format_of(Path("log.txt"))
     assert {format_of(Path(f"log.{name}.gz")) for name in FORMATS} == set(FORMATS)
 

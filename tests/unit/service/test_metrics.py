@@ -229,7 +229,7 @@ def test_all_figures_of_a_judgement_are_shown():
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Callable[..., str]:
-    """Tells of experiments in a process of its own, which ends at once."""
+    """Counts experiments in a separate process, which ends at once."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
 
     def run(*arguments: Any) -> str:
@@ -245,7 +245,7 @@ def test_processes_share_their_numbers_and_the_dead_are_forgotten(
     shared: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     shared(7, "e0", "e1")
-    told = shared(3, "e0")
+    received = shared(3, "e0")
     for line in (
         'daband_decisions_total{domain="source",experiment="e0"} 2.0',
         'daband_decisions_total{domain="source",experiment="e1"} 1.0',
@@ -254,25 +254,26 @@ def test_processes_share_their_numbers_and_the_dead_are_forgotten(
         "daband_processes 2.0",
         "daband_process_starts_total 2.0",
     ):
-        assert line in told
+        assert line in received
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     for path in tmp_path.glob("gauge_livesum_*.db"):
         forget_process(int(path.stem.rpartition("_")[2]))
-    told = shared(1, "e1")
-    assert 'daband_decisions_total{domain="source",experiment="e1"} 2.0' in told
-    assert 'daband_policy_lag_events{experiment="e0"} 1.0' in told
-    assert "daband_requests_in_flight 1.0" in told
-    assert "daband_process_starts_total 3.0" in told
+    received = shared(1, "e1")
+    assert 'daband_decisions_total{domain="source",experiment="e1"} 2.0' in received
+    assert 'daband_policy_lag_events{experiment="e0"} 1.0' in received
+    assert "daband_requests_in_flight 1.0" in received
+    assert "daband_process_starts_total 3.0" in received
 
 
 def test_processes_name_the_same_experiments(shared: Callable[..., str]):
     shared(0, *(f"e{number}" for number in range(MAX_EXPERIMENTS)))
-    told = shared(0, *(f"f{number}" for number in range(MAX_EXPERIMENTS)), "e3")
+    received = shared(0, *(f"f{number}" for number in range(MAX_EXPERIMENTS)), "e3")
     assert (
-        f'daband_decisions_total{{domain="source",experiment="other"}} {MAX_EXPERIMENTS}.0' in told
+        f'daband_decisions_total{{domain="source",experiment="other"}} {MAX_EXPERIMENTS}.0'
+        in received
     )
-    assert 'daband_decisions_total{domain="source",experiment="e3"} 2.0' in told
-    assert "f0" not in told
+    assert 'daband_decisions_total{domain="source",experiment="e3"} 2.0' in received
+    assert "f0" not in received
 
 
 def test_processes_claim_names_one_after_the_other(tmp_path: Path):

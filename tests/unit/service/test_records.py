@@ -60,7 +60,7 @@ def test_the_clock_knows_its_zone():
 def test_a_phase_moves_one_way():
     event = phase_event("e-1", Phase.CONTINUED)
     assert (event.kind, event.event_key) == (EventKind.PHASE, "e-1:continued")
-    with pytest.raises(ValueError, match="one way"):
+    with pytest.raises(ValueError, match="only change to continued"):
         phase_event("e-1", Phase.ZERO_SHOT)
 
 
@@ -106,10 +106,10 @@ def test_log_contexts_hold_no_contexts_payloads_or_rewards():
         Lease("e-1", "trainer", 1),
     )
     for record in records:
-        said = str(record.log_context())
-        assert said != "{}"
-        assert secret not in said
-        assert "0.125" not in said
+        payload = str(record.log_context())
+        assert payload != "{}"
+        assert secret not in payload
+        assert "0.125" not in payload
 
 
 def test_a_snapshot_knows_whether_its_bytes_are_whole():
@@ -128,5 +128,5 @@ def test_a_forked_process_makes_ids_of_its_own():
         os._exit(0)
     os.waitpid(child, 0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        assert told.read() not in {uuid7(0) for _ in range(1000)}
+    with os.fdopen(reader) as received:
+        assert received.read() not in {uuid7(0) for _ in range(1000)}

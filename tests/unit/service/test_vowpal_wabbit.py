@@ -63,10 +63,10 @@ def test_vw_reads_the_costs_and_probabilities_that_we_wrote(tmp_path: Path):
     # Once it has learned, VW prefers the arm that pays.
     right = 0
     for decision, line in zip(learnable(400)[:100], path.read_text().splitlines(), strict=False):
-        told = json.loads(line)
+        received = json.loads(line)
         for name in ("_label_cost", "_label_probability", "_label_Action", "_labelIndex"):
-            told.pop(name)
-        prediction = workspace.predict(json.dumps(told))
+            received.pop(name)
+        prediction = workspace.predict(json.dumps(received))
         best = int(np.frombuffer(decision.context, "<f4")[0] > 0)
         right += int(np.argmax(prediction) == best)
     assert right > 80

@@ -48,24 +48,24 @@ def with_fewer_rows_than_none(lines: list[bytes]) -> list[bytes]:
 
 
 CHANGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
-    "something follows the end": lambda lines: [*lines, b"more\n"],
+    "data after the end": lambda lines: [*lines, b"more\n"],
     "not complete": other_end,
     "a part of arms has changed": lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]],
-    "cut off": lambda lines: lines[:-1],
-    "no known table": lambda lines: [lines[0], lines[1].replace(b"arms", b"legs"), *lines[2:]],
-    "a line is not what it should be": lambda lines: [lines[0], b"[]\n", *lines[1:]],
-    "a line is not what it": with_fewer_rows_than_none,
+    "truncated": lambda lines: lines[:-1],
+    "unknown table": lambda lines: [lines[0], lines[1].replace(b"arms", b"legs"), *lines[2:]],
+    "a line has an unexpected format": lambda lines: [lines[0], b"[]\n", *lines[1:]],
+    "a line has an unexpected": with_fewer_rows_than_none,
     "not a backup of format": lambda lines: [lines[0].replace(b"daband", b"other"), *lines[1:]],
 }
 
 
-@pytest.mark.parametrize(("said", "change"), CHANGES.items(), ids=CHANGES)
+@pytest.mark.parametrize(("payload", "change"), CHANGES.items(), ids=CHANGES)
 def test_a_file_that_was_changed_is_refused(
-    tmp_path: Path, said: str, change: Callable[[list[bytes]], list[bytes]]
+    tmp_path: Path, payload: str, change: Callable[[list[bytes]], list[bytes]]
 ):
     path = tmp_path / "backup.gz"
     written(path)
     lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
     path.write_bytes(gzip.compress(b"".join(change(lines))))
-    with pytest.raises(BackupError, match=said):
+    with pytest.raises(BackupError, match=payload):
         verified(path)

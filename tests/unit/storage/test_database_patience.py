@@ -39,7 +39,7 @@ class Engine:
 
 
 async def outcomes(count: int, seconds: float, *, is_patient: bool) -> list[object]:
-    """What comes of so many operations at once, each of so many seconds."""
+    """The outcomes of `count` concurrent operations of `seconds` each."""
     options = DatabaseOptions(
         pool_size=POOL_SIZE, timeout_seconds=LIMIT_SECONDS, is_patient=is_patient
     )

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 
 
 class Committer:
-    """Commits when told to; answers each call with itself, or as `answers` says."""
+    """Commits on command; answers each call with itself, or with `answers`."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []

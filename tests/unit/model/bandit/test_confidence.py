@@ -101,11 +101,11 @@ def test_it_is_calibrated_on_the_source():
     source, target = around(CENTERS, 500)[0], around(CENTERS, 500)[0]
     found = Confidence.fitted(source, held, target, small_config())
     assert found is not None
-    said = 1 / (1 + np.exp(-(found.decision[0] + found.decision[1] * margins)))
-    assert abs(said.mean() - right.mean()) < 0.02
+    output = 1 / (1 + np.exp(-(found.decision[0] + found.decision[1] * margins)))
+    assert abs(output.mean() - right.mean()) < 0.02
     low, high = margins < np.median(margins), margins >= np.median(margins)
     for part in (low, high):
-        assert abs(said[part].mean() - right[part].mean()) < 0.05
+        assert abs(output[part].mean() - right[part].mean()) < 0.05
 
 
 def test_too_little_data_gives_none():

@@ -86,7 +86,10 @@ def test_a_target_with_a_theta_of_its_own_has_the_widths_of_the_source(
     np.testing.assert_allclose(scores[Domain.SOURCE](latents), expected, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(("count", "models", "size"), SHAPES[:-1])
+@pytest.mark.parametrize(
+    ("count", "models", "size"),
+    [(3, 10, 64), *(pytest.param(*each, marks=pytest.mark.slow) for each in SHAPES[:-1])],
+)
 def test_one_kernel_gives_the_same(count: int, models: int, size: int, tmp_path: Path):
     factors = _factors(models, size)
     latents = np.random.default_rng(1).standard_normal((count, size)).astype(np.float32)

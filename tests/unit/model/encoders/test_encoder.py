@@ -67,7 +67,7 @@ def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
     members = {"tower_count": 4, "latent_size": 16}  # of a committee, half on scales of their own
     apart, joined = (built(kind, shape, **members).train() for _ in range(2))
     expected = torch.cat([apart(source, Domain.SOURCE), apart(target, Domain.TARGET)])
-    found = joined.together(source, target)
+    found = joined.forward_both(source, target)
     torch.testing.assert_close(found, expected)
     direction = torch.randn_like(found)
     for latents in (found, expected):
@@ -268,7 +268,7 @@ def test_domains_can_share_batch_statistics(kind):
     assert isinstance(encoder, Conv)
     shared = torch.cat([source, target])
     torch.testing.assert_close(
-        encoder.train()(shared, Domain.SOURCE), encoder.together(source, target)
+        encoder.train()(shared, Domain.SOURCE), encoder.forward_both(source, target)
     )
     encoder.eval()
     torch.testing.assert_close(encoder(target, Domain.SOURCE), encoder(target, Domain.TARGET))

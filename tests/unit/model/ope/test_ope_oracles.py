@@ -14,7 +14,7 @@ from estimators.bandits import clopper_pearson as their_clopper_pearson, cressie
 from scipy import stats
 
 from model.ope.beta import beta_cdf, beta_quantile, f_quantile
-from model.ope.estimates import EvaluationOptions, Tally
+from model.ope.estimates import EvaluationOptions, ValueEstimator
 from model.ope.intervals import clopper_pearson, cressie_read
 from model.ope.sequence import ValueSequence
 from tests.oracles.make_references import SWITCH
@@ -26,15 +26,15 @@ BY_NAME = [pytest.param(each, id=each["log"]["name"]) for each in REFERENCES]
 Log = dict[str, Any]
 
 
-def tallied(log: Log, batch: int = 1000, **options: Any) -> Tally:
+def estimated_by(log: Log, batch: int = 1000, **options: Any) -> ValueEstimator:
     """The log, in batches of this many rounds."""
-    tally = Tally(EvaluationOptions(**options))
+    estimator = ValueEstimator(EvaluationOptions(**options))
     policy, predicted = np.array(log["policy"]), np.array(log["predicted"])
     rounds = logged_rounds(log["arms"], log["rewards"], np.array(log["logger"]))
     for number, part in enumerate(rounds.parts(batch)):
         rows = slice(number * batch, (number + 1) * batch)
-        tally.add(part, policy[rows], predicted[rows])
-    return tally
+        estimator.add(part, policy[rows], predicted[rows])
+    return estimator
 
 
 def weights_of(log: Log) -> np.ndarray:
@@ -46,7 +46,7 @@ def weights_of(log: Log) -> np.ndarray:
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 @pytest.mark.parametrize("reference", BY_NAME)
 def test_points_equal_obp(reference: Log, batch: int):
-    found = tallied(reference["log"], batch, switch=SWITCH).valuation().estimates
+    found = estimated_by(reference["log"], batch, switch=SWITCH).valuation().estimates
     for name, value in reference["expected"]["points"].items():
         ours = found[name].value
         if np.isnan(value):  # 0/0 of a log that never chose what the policy would
@@ -58,7 +58,7 @@ def test_points_equal_obp(reference: Log, batch: int):
 @pytest.mark.parametrize("reference", BY_NAME)
 def test_intervals_equal_vw_estimators(reference: Log):
     log, expected = reference["log"], reference["expected"]["intervals"]
-    sums = tallied(log).moments
+    sums = estimated_by(log).moments
     largest = float(weights_of(log).max())
     found = {
         "clopper_pearson": clopper_pearson(sums.y / largest, sums.n / largest, 0.95),
@@ -99,17 +99,17 @@ def test_a_random_log_gives_what_vw_estimators_give(seed: int):
         given = float(logger[row, arm]), float(rewards[row]), float(policy[row, arm])
         for each in (*theirs, *intervals):
             each.add_example(*given)
-    tally = Tally()
+    estimator = ValueEstimator()
     rounds = logged_rounds(arms, rewards, logger)
-    tally.add(rounds, policy, np.zeros_like(policy))
-    found = tally.valuation().estimates
-    for name, estimator in zip(("ips", "snips"), theirs, strict=True):
-        assert found[name].value == pytest.approx(estimator.get(), abs=1e-9)
-    if tally.support().effective_rounds >= 30:
+    estimator.add(rounds, policy, np.zeros_like(policy))
+    found = estimator.valuation().estimates
+    for name, their in zip(("ips", "snips"), theirs, strict=True):
+        assert found[name].value == pytest.approx(their.get(), abs=1e-9)
+    if estimator.support().effective_rounds >= 30:
         stated = found["snips"].interval
         assert stated is not None
         assert list(stated) == pytest.approx(intervals[1].get(0.05), abs=1e-6)
-    largest, sums = tally.support().max_weight, tally.moments
+    largest, sums = estimator.support().max_weight, estimator.moments
     binomial = clopper_pearson(sums.y / largest, sums.n / largest, 0.95)
     assert list(binomial) == pytest.approx(intervals[0].get(0.05), abs=1e-6)
 

@@ -5,7 +5,7 @@ import pytest
 
 from model.ope.density_ratio import discriminator_ratio, logistic_ratio
 from model.ope.intervals import Interval
-from model.ope.target import SourceRounds, TargetValue, _doubt, target_value
+from model.ope.target import SourceRounds, TargetValue, _why_not_identifiable, target_value
 
 THETA = np.random.default_rng(0).standard_normal((3, 4))
 
@@ -78,7 +78,7 @@ def test_the_ratio_corrects_a_reward_model_that_is_wrong():
 def test_no_overlap_is_said_not_guessed():
     found = valued(1, 6.0)
     assert not found.is_identifiable
-    assert "told apart" in (found.reason or "")
+    assert "separates the domains" in (found.reason or "")
     assert (found.value, found.interval, found.checked) == (None, None, None)
     assert found.as_dict()["interval"] is None
 
@@ -93,8 +93,8 @@ def test_too_few_rounds_are_said():
 
 def test_ratios_that_disagree_identify_nothing():
     ends = Interval(0.4, 0.5)
-    assert _doubt(100.0, 0.6, (0.45, 0.54), ends) is None
-    assert "disagree" in (_doubt(100.0, 0.6, (0.45, 0.56), ends) or "")
+    assert _why_not_identifiable(100.0, 0.6, (0.45, 0.54), ends) is None
+    assert "disagree" in (_why_not_identifiable(100.0, 0.6, (0.45, 0.56), ends) or "")
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0])

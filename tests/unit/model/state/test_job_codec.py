@@ -91,7 +91,14 @@ def test_a_job_is_not_changed_by_its_answer(good_job: TrainingJob):
 
 
 @pytest.mark.parametrize(
-    "kind", ["all loss terms", "a teacher", "a context an arm", "a distilled head"]
+    "kind",
+    [
+        "a distilled head",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("all loss terms", "a teacher", "a context an arm")
+        ),
+    ],
 )
 def test_a_judgement_made_elsewhere_is_the_same(kind: str):
     large = {"rebuild_window": 400, "reservoir_size": 200, "holdout_share": 0.5}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.state.restore import restore
-from tests.oracles.make_snapshot import FOLDER, said
+from tests.oracles.make_snapshot import FOLDER, payload
 from tests.support.builders import make_rounds, teach
 
 SNAPSHOTS = sorted(FOLDER.glob("*.bin"))
@@ -20,7 +20,7 @@ def test_there_are_snapshots_of_earlier_builds():
 @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: path.stem)
 def test_old_snapshot_scores_as_it_did(path: Path):
     expected = json.loads(path.with_suffix(".json").read_text())
-    for domain, scores in said(path.read_bytes()).items():
+    for domain, scores in payload(path.read_bytes()).items():
         np.testing.assert_allclose(scores, expected[domain], rtol=1e-5, atol=1e-6)
 
 

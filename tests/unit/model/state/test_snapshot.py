@@ -12,7 +12,7 @@ from safetensors.numpy import load, save
 
 from model.config import digest_of
 from model.learner import Learner
-from model.rounds import Domain, Floats, Integers, Phase, Round
+from model.rounds import Domain, Floats, Integers, Phase, RewardedRound
 from model.state.restore import ContextLookup, restore, restore_policy
 from model.state.snapshot import (
     MAGIC,
@@ -79,7 +79,7 @@ def forged(content: bytes, change: Change) -> bytes:
     return sealed(save(arrays, metadata={"header": json.dumps(header)}))
 
 
-def lookup_in(rounds: list[Round]) -> ContextLookup:
+def lookup_in(rounds: list[RewardedRound]) -> ContextLookup:
     known = {round_.reference: round_.context for round_ in rounds}
     known |= {-1 - round_.reference: (0.5 - round_.context) for round_ in rounds}
 

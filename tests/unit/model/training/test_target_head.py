@@ -68,21 +68,22 @@ def test_few_target_contexts_weigh_as_much_as_many_rounds():
 def test_a_theta_of_scores_chooses_as_they_do_where_one_of_rewards_does_not():
     latents = functional.normalize(numbers(400, SIZE, seed=2))
     theta = numbers(ARMS, SIZE, seed=1)
-    said = scoring(latents, theta, torch.zeros(ARMS), sharpness=8.0)
+    output = scoring(latents, theta, torch.zeros(ARMS), sharpness=8.0)
     by_scores, by_rewards = Distilled(SIZE, ARMS), Distilled(SIZE, ARMS)
-    by_scores.fit([said], taught=400, ridge=1e-9)
-    by_rewards.fit([replace(said, is_linear=False)], taught=400, ridge=1e-9)
+    by_scores.fit([output], taught=400, ridge=1e-9)
+    by_rewards.fit([replace(output, is_linear=False)], taught=400, ridge=1e-9)
     chosen = [(latents @ each.theta.T).argmax(dim=1) for each in (by_scores, by_rewards)]
-    assert torch.equal(chosen[0], said.scores.argmax(dim=1))
-    assert not torch.equal(chosen[1], said.scores.argmax(dim=1))
+    assert torch.equal(chosen[0], output.scores.argmax(dim=1))
+    assert not torch.equal(chosen[1], output.scores.argmax(dim=1))
 
 
 def test_a_theta_of_scores_expects_what_the_head_does_of_the_arms_it_chooses():
     latents = functional.normalize(numbers(300, SIZE, seed=2) + 2.0)
-    said = scoring(latents, numbers(ARMS, SIZE, seed=1), numbers(ARMS, seed=3), sharpness=8.0)
+    output = scoring(latents, numbers(ARMS, SIZE, seed=1), numbers(ARMS, seed=3), sharpness=8.0)
     groups = [
         replace(
-            said, **{name: getattr(said, name)[rows] for name in ("latents", "expected", "scores")}
+            output,
+            **{name: getattr(output, name)[rows] for name in ("latents", "expected", "scores")},
         )
         for rows in (slice(0, 290), slice(290, 300))
     ]
@@ -99,9 +100,9 @@ def test_a_theta_of_scores_expects_what_the_head_does_of_the_arms_it_chooses():
 @pytest.mark.parametrize("offset", [0.0, 3.0])
 def test_a_head_that_tells_no_arm_from_another_expects_the_same_of_all(offset):
     latents = functional.normalize(numbers(50, SIZE, seed=2) + 2.0)
-    said = scoring(latents, torch.zeros(ARMS, SIZE).double(), torch.full((ARMS,), offset))
+    output = scoring(latents, torch.zeros(ARMS, SIZE).double(), torch.full((ARMS,), offset))
     distilled = Distilled(SIZE, ARMS)
-    distilled.fit([said], taught=50, ridge=1e-9)
+    distilled.fit([output], taught=50, ridge=1e-9)
     assert distilled.theta.isfinite().all()
     assert (distilled.theta == distilled.theta[:1]).all()
     assert float((latents @ distilled.theta[0]).mean()) == pytest.approx(1 / ARMS, rel=0.05)
@@ -116,8 +117,8 @@ def test_the_head_speaks_for_the_rounds_that_taught_it_and_later_ones_for_themse
     distilled.taught.fill_(taught)
     shift = distilled.shift(latents, models, rewards, seen, RIDGE)
     known = 60 - (seen - taught)
-    said = (latents * distilled.theta[models]).sum(dim=1)
-    heard = torch.cat([said[:known], rewards[known:]])
+    output = (latents * distilled.theta[models]).sum(dim=1)
+    heard = torch.cat([output[:known], rewards[known:]])
     for model, theta in enumerate(distilled.theta):
         own = models == model
         z = latents[own]
@@ -153,9 +154,11 @@ def test_the_target_is_decided_by_what_the_head_says():
     assert int(networks.distilled.taught) == 16
     np.testing.assert_allclose(factors.target_theta, networks.distilled.theta.numpy(), atol=1e-9)
     contexts = learner.contexts[Domain.TARGET].sample().contexts
-    said = networks.served_head(networks.encode(contexts, Domain.TARGET)).detach().numpy()
+    output = networks.served_head(networks.encode(contexts, Domain.TARGET)).detach().numpy()
     means = learner.policy().score_many(contexts.numpy(), Domain.TARGET).mean
-    errors = [float(((found - said) ** 2).mean()) for found in (means, np.full_like(said, 1 / 3))]
+    errors = [
+        float(((found - output) ** 2).mean()) for found in (means, np.full_like(output, 1 / 3))
+    ]
     assert errors[0] < 0.5 * errors[1]
 
 

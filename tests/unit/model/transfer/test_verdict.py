@@ -1,4 +1,4 @@
-"""The plain verdict: each sign by itself makes it worse, and says so."""
+"""The verdict: each sign alone makes it worse, with its reason."""
 
 from dataclasses import replace
 from typing import Any
@@ -31,8 +31,8 @@ def test_good_signs_are_aligned_without_reasons():
         ({"domain_accuracy": 0.75}, Word.WEAK, "latents"),
         ({"domain_accuracy": 0.95}, Word.DO_NOT_TRUST, "latents"),
         ({"raw_domain_accuracy": 0.95}, Word.WEAK, "raw contexts"),
-        ({"share_distance": 0.4}, Word.WEAK, "arm shares"),
-        ({"share_distance": 0.7}, Word.DO_NOT_TRUST, "arm shares"),
+        ({"share_distance": 0.4}, Word.WEAK, "arm priors"),
+        ({"share_distance": 0.7}, Word.DO_NOT_TRUST, "arm priors"),
         ({"mean_confidence": 0.4}, Word.WEAK, "confidence"),
         ({"mean_confidence": 0.1}, Word.DO_NOT_TRUST, "confidence"),
         ({"source_explained": 0.2}, Word.WEAK, "source itself"),
