@@ -67,6 +67,11 @@ if TYPE_CHECKING:
     )
     from model.training.networks import Networks as Networks
     from model.training.optimiser import Moments as Moments, Recordings as Recordings
+    from model.training.schedule import (
+        Cause as Cause,
+        ContextCounts as ContextCounts,
+        NextUpdate as NextUpdate,
+    )
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
     from model.transfer.verdict import Word as Word
@@ -88,6 +93,7 @@ _PUBLIC = {
     "model.state.snapshot": "SnapshotError state_hash to_bytes",
     "model.training.networks": "Networks",
     "model.training.optimiser": "Moments Recordings",
+    "model.training.schedule": "Cause ContextCounts NextUpdate",
     "model.transfer.gate": "is_finite refused",
     "model.transfer.report": "Judgement JudgingJob",
     "model.transfer.verdict": "Word",

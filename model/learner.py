@@ -1,7 +1,8 @@
 """The learner: a pure fold of rounds into (encoder, A, b, θ).
 
 Its state depends only on the configuration, the seed and the folded rounds in order. After every
-`episode_length` source rewards an encoder update is due: `pending` holds its frozen training set.
+`episode_length` source rewards an encoder update is due: `pending` holds its frozen training set. An
+update that falls due while another is pending stays due until `begin_update`.
 `train` computes the update without touching the learner, so it may run elsewhere while folding goes
 on. `conclude` makes its outcome part of the state.
 """
@@ -41,6 +42,7 @@ from model.training.rebuild import (
     rebuilt_statistics,
     summed_statistics,
 )
+from model.training.schedule import ContextCounts, NextUpdate, Progress, next_update
 from model.transfer.bound import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
@@ -119,7 +121,8 @@ class Learner:
         self.device = torch.device(device)
         self.phase = Phase.ZERO_SHOT
         self.offset = 0
-        self.episode = 0
+        self.episode = 0  # of the newest update
+        self.covered_episodes = 0  # full episodes that no update is due for any more
         self.encoder_version = 0
         self.reward_counts = dict.fromkeys(Domain, 0)
         self.uploaded_count = 0  # contexts that came in bulk, without a decision
@@ -152,9 +155,48 @@ class Learner:
 
     @property
     def rounds_to_update(self) -> int:
-        """How many rewards are left until the next encoder update, at least 1."""
-        length = self.config.episode_length
-        return length - sum(self.reward_counts.values()) % length
+        """How many rewards are left until the episode is full, at least 1."""
+        return self.config.episode_length - self.progress.rewards_in_episode
+
+    @property
+    def progress(self) -> Progress:
+        """What the next update depends on."""
+        full, left = divmod(sum(self.reward_counts.values()), self.config.episode_length)
+        return Progress(
+            due_updates=full - self.covered_episodes,
+            rewards_in_episode=left,
+            rounds_kept=len(self.window),
+            contexts=self.context_counts,
+        )
+
+    @property
+    def context_counts(self) -> ContextCounts:
+        """How many contexts of each domain have come."""
+        return ContextCounts(
+            *(self.contexts[each].count for each in (Domain.SOURCE, Domain.TARGET))
+        )
+
+    def next_update(self, seen: ContextCounts | None) -> NextUpdate | None:
+        """The update that should begin now, unless one is pending; see `model.training.schedule`."""
+        if self.pending is not None:
+            return None
+        return next_update(self.config, self.progress, seen)
+
+    def begin_update(self, covers: int) -> None:
+        """Begin an update that stands for so many of those that are due.
+
+        Nothing happens while one is pending, and before the first reward.
+        """
+        if self.pending is None and self.window.count:
+            self.covered_episodes += min(covers, self.progress.due_updates)
+            self._begin_episode()
+
+    def request_update(self) -> None:
+        """Begin an update now, or make sure that one is due after the one that is pending."""
+        if self.pending is None:
+            self.begin_update(covers=min(1, self.progress.due_updates))
+        elif not self.progress.due_updates:
+            self.covered_episodes -= 1
 
     def observe(self, round_: RewardedRound) -> None:
         """Fold one reward under the current encoder; invalid input changes nothing."""
@@ -337,12 +379,15 @@ class Learner:
         self.window.add(block, self._held_out.among(first, len(block)))
         total = first - 1 + len(block)
         if total % self.config.episode_length == 0 and self.pending is None:
-            self._begin_episode()
+            self.begin_update(covers=1)
 
     def _begin_episode(self) -> None:
         self.episode += 1
         source, target = (self.contexts[domain].sample() for domain in Domain)
-        data = TrainingSet(self.episode, self.window.count, self.window.batch(), source, target)
+        counts = self.context_counts
+        data = TrainingSet(
+            self.episode, self.window.count, self.window.batch(), source, target, counts
+        )
         theta = self.statistics.factors().theta
         self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
 

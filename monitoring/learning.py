@@ -74,6 +74,9 @@ LEARNING = Board(
             "daband_trainer_blocked", Unit.NUMBER, "Blocked by damaged bytes", "1: learning waits."
         ),
         _newest("daband_learning_failing", Unit.NUMBER, "Learning fails", "1: see its state."),
+        _newest(
+            "daband_due_updates", Unit.COUNT, "Encoder updates due", "Behind the one under way."
+        ),
         Panel(
             "Experiments in the trainers",
             Unit.COUNT,

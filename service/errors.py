@@ -74,6 +74,10 @@ class UnknownCandidate(ServiceError, status=404):
     """There is no such candidate encoder; it may have been pruned, or serve already."""
 
 
+class NothingToTrainOn(ServiceError, status=409):
+    """The experiment has no reward yet, and encoders are trained on rewards."""
+
+
 class UnknownEvaluation(ServiceError, status=404):
     """There is no evaluation with this id."""
 

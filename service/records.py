@@ -37,6 +37,7 @@ class EventKind(StrEnum):
     PROMOTION = "promotion"
     RESTORE = "restore"
     REFOLD = "refold"
+    TRAINING = "training"
 
 
 class Status(StrEnum):

@@ -185,10 +185,23 @@ class TargetSelected(Struct, frozen=True):
     stored: ContextsStored | None = None
 
 
+class RunningUpdate(Struct, frozen=True):
+    """An encoder update under way, and what it was begun with."""
+
+    episode: int
+    rewards: int
+    target_contexts: int
+
+
 class Training(Struct, frozen=True):
-    """Whether an encoder is being trained, or why learning fails and when it is tried again."""
+    """Whether an encoder is being trained, or why learning fails and when it is tried again.
+
+    `due_updates` follow the one that is `running`.
+    """
 
     status: str
+    due_updates: int = 0
+    running: RunningUpdate | None = None
     stage: str | None = None
     reason: str | None = None
     failures: int | None = None
@@ -271,6 +284,14 @@ class CandidateList(Struct, frozen=True):
 
     experiment: str
     candidates: list[Candidate]
+
+
+class TrainingAsked(Struct, frozen=True):
+    """The request is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    offset: int
+    status: str
 
 
 class Promoted(Struct, frozen=True):

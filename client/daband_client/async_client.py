@@ -268,6 +268,14 @@ class AsyncClient:
         body = given(request_id=new_id(), by=by, reason=reason)
         return await self.send(Call("POST", to, answers.Promoted, body))
 
+    async def train(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.TrainingAsked:
+        """Update the encoder now, or after the update under way; who and why go into the audit trail."""
+        body = given(request_id=new_id(), by=by, reason=reason)
+        to = path("experiments", experiment, "train")
+        return await self.send(Call("POST", to, answers.TrainingAsked, body))
+
     async def candidate_policy(self, experiment: str, episode: int) -> bytes:
         """The target policy of a candidate as if it served, as a safetensors file."""
         to = path("experiments", experiment, "candidates", episode, "policy")

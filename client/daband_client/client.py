@@ -266,6 +266,14 @@ class Client:
         body = given(request_id=new_id(), by=by, reason=reason)
         return self.send(Call("POST", to, answers.Promoted, body))
 
+    def train(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.TrainingAsked:
+        """Update the encoder now, or after the update under way; who and why go into the audit trail."""
+        body = given(request_id=new_id(), by=by, reason=reason)
+        to = path("experiments", experiment, "train")
+        return self.send(Call("POST", to, answers.TrainingAsked, body))
+
     def candidate_policy(self, experiment: str, episode: int) -> bytes:
         """The target policy of a candidate as if it served, as a safetensors file."""
         to = path("experiments", experiment, "candidates", episode, "policy")

@@ -60,6 +60,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "policy": lambda c: c.policy("doses", 1),
     "candidates": lambda c: c.candidates("doses"),
     "promote": lambda c: c.promote("doses", 1, "ann", "why"),
+    "train": lambda c: c.train("doses", "ann", "why"),
     "candidate_policy": lambda c: c.candidate_policy("doses", 1),
     "evaluate": lambda c: c.evaluate("doses", [{"kind": "uniform"}]),
     "evaluations": lambda c: c.evaluations(),

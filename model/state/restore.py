@@ -16,11 +16,12 @@ from model.encoders.base import Encoder, FrozenEncoder
 from model.learner import Learner, TrainingJob
 from model.memory import COLUMNS, ContextSample, RoundBatch
 from model.rounds import Domain, Floats, Integers, Phase
-from model.state.snapshot import Header, SnapshotError, opened
+from model.state.snapshot import COVERED, Header, SnapshotError, opened
 from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
 from model.training.optimiser import Moments
+from model.training.schedule import ContextCounts
 from model.training.target_head import is_distilled
 
 # Finds contexts (n, *shape) by their references (n,).
@@ -37,6 +38,7 @@ def restore(
     learner.encoder_version = header.encoder_version
     learner.phase = Phase(header.phase)
     learner.reward_counts = {domain: header.counts[f"{domain}_rewards"] for domain in Domain}
+    learner.covered_episodes = _covered(header, learner)
     learner.uploaded_count = header.counts["uploaded_contexts"]
     load_state(learner.networks, arrays)
     learner.moments = taken_moments(learner.networks, arrays)
@@ -48,6 +50,16 @@ def restore(
     if arrays:
         raise SnapshotError(f"unknown content: {sorted(arrays)[0]}")
     return learner
+
+
+def _covered(header: Header, learner: Learner) -> int:
+    """Full episodes that no update is due for; one less than there are while a person waits for one."""
+    if COVERED not in header.counts:
+        return header.episode
+    full = sum(learner.reward_counts.values()) // learner.config.episode_length
+    if not -1 <= header.counts[COVERED] <= full:
+        raise SnapshotError(f"out of range: counts.{COVERED}")
+    return header.counts[COVERED]
 
 
 def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy:
@@ -247,12 +259,14 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
         seen = header.counts["window"]
         if learner.networks.distilled is not None:
             seen = loader.seen(seen)
+        source, target = (loader.sample(f"pending.{domain}") for domain in Domain)
         data = TrainingSet(
             header.pending_episode,
             seen,
             loader.rounds("pending.rounds"),
-            loader.sample("pending.source"),
-            loader.sample("pending.target"),
+            source,
+            target,
+            ContextCounts(len(source.references), len(target.references)),  # or more
         )
         theta = loader.theta(learner.statistics.b)
         learner.pending = TrainingJob(

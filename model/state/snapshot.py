@@ -28,6 +28,8 @@ _COUNTS = (
     "uploaded_contexts",
     "window",
 )
+# Left out where it is the number of the newest episode, as in all snapshots of earlier builds.
+COVERED = "covered_episodes"
 
 
 class SnapshotError(ValueError):
@@ -65,6 +67,9 @@ class Header:
         for name, value in numbers.items():
             if type(value) is not int or (value < 0 and name != "rng.seed"):
                 raise SnapshotError(f"header: {name} is not a count")
+        covered = self.counts.get(COVERED, 0)
+        if type(covered) is not int:
+            raise SnapshotError(f"header: counts.{COVERED} is not a count")
         if self.phase not in set(Phase):
             raise SnapshotError("header: unknown phase")
 
@@ -106,6 +111,8 @@ def _header(learner: Learner, version: int) -> Header:
     counts |= {f"{domain}_contexts": learner.contexts[domain].count for domain in Domain}
     counts["uploaded_contexts"] = learner.uploaded_count
     counts["window"] = learner.window.count
+    if learner.covered_episodes != learner.episode:
+        counts[COVERED] = learner.covered_episodes
     return Header(
         schema_version=SCHEMA_VERSION,
         version=version,

@@ -31,6 +31,7 @@ from model.training import losses
 from model.training.augmentation import augmented
 from model.training.networks import Networks, SlowCopy
 from model.training.optimiser import Batch, Moments, Optimiser, Recordings
+from model.training.schedule import NONE_CAME, ContextCounts
 
 STEPS_AT_ONCE = 16  # bounds the memory of batches and their augmentation
 _STEPS_DRAWN = (
@@ -43,13 +44,18 @@ _AVERAGE_SPAN = 10.0  # early in training the average spans one tenth of all ste
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """The data of an encoder update, frozen at its offset in the log, after `seen` rounds in total."""
+    """The data of an encoder update, frozen at its offset in the log, after `seen` rounds in total.
+
+    `contexts` counts the contexts so far, of which `source` and `target` are samples; the training
+    itself does not depend on it.
+    """
 
     episode: int
     seen: int
     rounds: RoundBatch
     source: ContextSample
     target: ContextSample
+    contexts: ContextCounts = NONE_CAME
 
 
 @dataclass(frozen=True, slots=True)

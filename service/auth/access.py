@@ -42,6 +42,7 @@ ROUTES: Mapping[str, Methods] = {
         "DELETE": Access.ADMIN,
     },
     "/experiments/{name}/phase": {"POST": Access.ADMIN},
+    "/experiments/{name}/train": {"POST": Access.ADMIN},
     "/experiments/{name}/state": {"GET": Access.ANY_KEY},
     "/experiments/{name}/transfer": {"GET": Access.ANY_KEY},
     "/experiments/{name}/report": {"GET": Access.ANY_KEY},

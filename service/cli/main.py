@@ -8,7 +8,7 @@ import typer
 from service.cli.evaluation import evaluate, log_app
 from service.cli.keys import key_app
 from service.cli.options import DataDir, Device, commands, fail
-from service.cli.remote import demo, experiment_app, export, report, upload
+from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
 BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
 
@@ -179,7 +179,7 @@ def settings() -> None:
     Console().print(table)
 
 
-for command in (demo, upload, report, export, evaluate):
+for command in (demo, upload, train_now, report, export, evaluate):
     app.command()(command)
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")

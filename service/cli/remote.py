@@ -185,6 +185,17 @@ def restore_version(
     Service(url, key).show(lambda client: client.restore(name, version, by, reason))
 
 
+def train_now(
+    experiment: str,
+    by: By = None,
+    reason: Reason = None,
+    url: Url = None,
+    key: Key = None,
+) -> None:
+    """Update an experiment's encoder with all rewards and target contexts that have come."""
+    Service(url, key).show(lambda client: client.train(experiment, by, reason))
+
+
 def upload(
     experiment: str,
     contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],

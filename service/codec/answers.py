@@ -174,10 +174,23 @@ class RewardedBatch(Schema):
     rewards: list[RewardOutcome]
 
 
+class RunningUpdate(Schema):
+    """An encoder update under way, and what it was begun with."""
+
+    episode: int
+    rewards: int
+    target_contexts: int
+
+
 class Training(Schema):
-    """Whether an encoder is being trained, or why learning fails and when it is retried."""
+    """Whether an encoder is being trained, or why learning fails and when it is retried.
+
+    `due_updates` follow the one that is `running`.
+    """
 
     status: Literal["idle", "running", "failing"]
+    due_updates: int = 0
+    running: RunningUpdate | None = None
     stage: Literal["training", "folding"] | None = None
     reason: str | None = None
     failures: int | None = None
@@ -261,6 +274,14 @@ class CandidateList(Schema):
 
     experiment: str
     candidates: list[Candidate]
+
+
+class TrainingAsked(Schema):
+    """The request is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    offset: int
+    status: Literal["created", "already_recorded"]
 
 
 class Promoted(Schema):

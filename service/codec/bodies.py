@@ -148,7 +148,7 @@ class PhaseBody(Struct, forbid_unknown_fields=True):
 
 
 class AuditBody(Struct, forbid_unknown_fields=True):
-    """POST …/restore and …/promote: a manual act, with its author and reason."""
+    """POST …/restore, …/promote and …/train: a manual act, with its author and reason."""
 
     request_id: Identifier | None = None
     by: Remark | None = None

@@ -4,18 +4,23 @@ The trainer and replay share this code, so that a replay gives the served state.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from model import (
     RECIPE,
+    Cause,
+    ContextCounts,
     Domain,
     Floats,
     GateRule,
     Learner,
     Moments,
     Networks,
+    NextUpdate,
     Outcome,
     RoundBlock,
 )
@@ -108,6 +113,15 @@ class Folder:
             self._restore()
         elif event.kind in CONCLUSIONS:
             self._conclude(event)
+        elif event.kind is EventKind.TRAINING:
+            self._begin_update(json.loads(event.payload))
+
+    def _begin_update(self, payload: Mapping[str, Any]) -> None:
+        """A person's request outlasts an update that is pending; the trainer's would be made again."""
+        if payload["cause"] == Cause.REQUEST:
+            self.learner.request_update()
+        else:
+            self.learner.begin_update(covers=int(payload["covers"]))
 
     def _conclude(self, event: StoredEvent) -> None:
         """Apply a conclusion of the log; conclusions of abandoned updates are ignored."""
@@ -132,16 +146,39 @@ class Folder:
         return self.learner.pending.data.episode if self.learner.pending else None
 
 
-def conclusion(experiment_id: str, outcome: Outcome, gate: GateRule = GateRule.AUTO) -> NewEvent:
-    """The event that ends an encoder update: an activation, a refusal or a candidate."""
+def next_update(learner: Learner, last_training: Mapping[str, Any]) -> NextUpdate | None:
+    """The update that should begin now; `last_training` is the payload of the newest conclusion."""
+    seen = last_training.get("contexts")
+    return learner.next_update(None if seen is None else ContextCounts(**seen))
+
+
+def training_event(experiment_id: str, offset: int, update: NextUpdate) -> NewEvent:
+    """The event at which an update begins that no full episode began, decided by the log up to `offset`."""
+    payload = {"cause": update.cause.value, "covers": update.covers}
+    key = f"{experiment_id}/{offset}"  # no key of a request: those have a colon there
+    return NewEvent(experiment_id, EventKind.TRAINING, key, payload=json.dumps(payload).encode())
+
+
+def conclusion(
+    experiment_id: str,
+    outcome: Outcome,
+    gate: GateRule = GateRule.AUTO,
+    contexts: ContextCounts | None = None,
+) -> NewEvent:
+    """The event that ends an encoder update: an activation, a refusal or a candidate.
+
+    `contexts`: how many had come when the update began.
+    """
     kind = EventKind.ACTIVATION if gate is GateRule.AUTO else EventKind.CANDIDATE
     if not outcome.verdict.is_accepted:
         kind = EventKind.REFUSAL
-    payload = {
+    payload: dict[str, Any] = {
         "episode": outcome.episode,
         "verdict": outcome.verdict.as_dict(),
         "losses": outcome.losses,
     }
+    if contexts is not None:
+        payload["contexts"] = asdict(contexts)
     key = f"{experiment_id}:{outcome.episode}"
     return NewEvent(experiment_id, kind, key, payload=json.dumps(payload, default=str).encode())
 

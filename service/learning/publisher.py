@@ -4,7 +4,16 @@ import asyncio
 import copy
 from typing import Any
 
-from model import Judgement, Learner, Outcome, is_finite, state_hash, to_bytes
+from model import (
+    Judgement,
+    Learner,
+    Outcome,
+    TrainingJob,
+    is_finite,
+    state_hash,
+    to_bytes,
+)
+from service.learning.fold import next_update
 from service.learning.resources import TrainerResources
 from service.ops.failpoints import Failpoint, reach
 from service.records import Experiment, Lease, NewSnapshot, SnapshotRecord
@@ -113,6 +122,7 @@ class Publisher:
 
     def _described(self, learner: Learner) -> dict[str, Any]:
         contexts, rewards = learner.contexts, learner.reward_counts
+        is_running = learner.pending is not None
         counts = {
             "decisions": sum(each.count for each in contexts.values()) - learner.uploaded_count,
             "folded_rewards": sum(rewards.values()),
@@ -124,11 +134,23 @@ class Publisher:
             "counts": counts,
             "phase": learner.phase.value,
             "episode": learner.episode,
-            "is_training": learner.pending is not None,
+            "is_training": is_running or next_update(learner, self.last_training) is not None,
+            "due_updates": learner.progress.due_updates,
+            "running_update": _described_update(learner.pending) if learner.pending else None,
             "last_training": self.last_training,
             "transfer": self.transfer,
             "condition_number": float(learner.statistics.condition_numbers().max()),
         }
+
+
+def _described_update(pending: TrainingJob) -> dict[str, int]:
+    """What an update under way was begun with."""
+    data = pending.data
+    return {
+        "episode": data.episode,
+        "rewards": len(data.rounds),
+        "target_contexts": data.contexts.target,
+    }
 
 
 def _as_if_serving(learner: Learner, outcome: Outcome) -> bytes | None:

@@ -6,11 +6,28 @@ import logging
 import time
 from typing import Any
 
-from model import RECIPE, GateRule, Judgement, Learner, Outcome, TrainingJob, estimated, refused
+from model import (
+    RECIPE,
+    GateRule,
+    Judgement,
+    Learner,
+    NextUpdate,
+    Outcome,
+    TrainingJob,
+    estimated,
+    refused,
+)
 from service.errors import DamagedSnapshot
 from service.experiment_spec import ExperimentSpec
 from service.learning.dependencies import Provider
-from service.learning.fold import CONCLUSIONS, Folder, conclusion, refold_event
+from service.learning.fold import (
+    CONCLUSIONS,
+    Folder,
+    conclusion,
+    next_update,
+    refold_event,
+    training_event,
+)
 from service.learning.jobs.job import JobFailed, JobRunner
 from service.learning.publisher import Publisher
 from service.learning.resources import TrainerResources
@@ -58,6 +75,7 @@ class TrainingLoop:
         self._page_rows = min(FIRST_ROWS, self._options.page_rows)
         self._training: asyncio.Future[Outcome] | None = None
         self._training_episode = self._concluded_episode = 0
+        self._begun_offset = 0  # of the event that begins the newest update that is due
         self._judging: tuple[int, asyncio.Future[Judgement]] | None = None
         self._judge_at = 0.0
         self._tried_offset = -1  # the learner's offset when judging was last tried
@@ -122,7 +140,16 @@ class TrainingLoop:
     @property
     def is_unfinished(self) -> bool:
         """Whether an update or a judgement is still due."""
-        return self._learner.pending is not None or self._can_judge()
+        return self._has_update or self._can_judge()
+
+    @property
+    def _has_update(self) -> bool:
+        """Whether an update is pending or should begin."""
+        return self._learner.pending is not None or self._next_update is not None
+
+    @property
+    def _next_update(self) -> NextUpdate | None:
+        return next_update(self._learner, self._publisher.last_training)
 
     @property
     def is_idle(self) -> bool:
@@ -145,6 +172,7 @@ class TrainingLoop:
         if self._has_news:
             await self._read_page()
         await self._advance_training()
+        self._metrics.set_due_updates(self._experiment.name, self._learner.progress.due_updates)
         await self._advance_judging()
         now = asyncio.get_running_loop().time()
         if self._publisher.due_in(self._learner, now, is_changed=self._is_changed) <= 0:
@@ -172,7 +200,7 @@ class TrainingLoop:
         seconds = self._publisher.due_in(self._learner, now, is_changed=self._is_changed)
         if self._can_judge() and self._judging is None:
             seconds = min(seconds, self._judge_at - now)
-        if self._learner.pending is not None and self._is_pausing():
+        if self._has_update and self._is_pausing():
             seconds = min(seconds, self._retry_at - now)
         return seconds
 
@@ -227,10 +255,11 @@ class TrainingLoop:
         return await self._begin_training(pending)
 
     async def _advance_training(self) -> None:
-        """Start a pending update; record the end of a finished one in the log."""
+        """Start a pending update; record the end of a finished one, or the next one, in the log."""
         pending = self._learner.pending
         if pending is None:
             self._drop_training()
+            await self._begin_next_update()
             return
         is_concluded = self._concluded_episode == pending.data.episode  # but not folded yet
         if is_concluded or (self._training is None and self._is_pausing()):
@@ -239,6 +268,17 @@ class TrainingLoop:
         if training.done():
             self._training = None
             await self._conclude(pending, training)
+
+    async def _begin_next_update(self) -> None:
+        """Write into the log that an update begins, if one should; it begins where that is folded."""
+        offset, update = self._learner.offset, self._next_update
+        is_written = offset < self._begun_offset  # and yet to be folded
+        if update is None or is_written or self._is_pausing():
+            return
+        event = training_event(self._experiment.experiment_id, offset, update)
+        (written,) = await self._stores.event_log.append([event], epoch=self._lease.epoch)
+        self._begun_offset = written.event.offset
+        self._has_news = True
 
     async def _conclude(self, pending: TrainingJob, training: "asyncio.Future[Outcome]") -> None:
         try:
@@ -251,7 +291,12 @@ class TrainingLoop:
             if not self._will_serve(outcome):
                 await self._publisher.keep_candidate(self._learner, outcome)
         self._folder.provide_outcome(outcome)
-        event = conclusion(self._experiment.experiment_id, outcome, self._learner.config.gate)
+        event = conclusion(
+            self._experiment.experiment_id,
+            outcome,
+            self._learner.config.gate,
+            pending.data.contexts,
+        )
         reach(Failpoint.BEFORE_CONCLUSION)
         await self._stores.event_log.append([event], epoch=self._lease.epoch)
         reach(Failpoint.AFTER_CONCLUSION)

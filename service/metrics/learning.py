@@ -65,6 +65,11 @@ class LearningMetrics(Registered):
             "Trainings and judgements that wait for a process",
             "livesum",
         )
+        self.due_updates = self._gauge(
+            "daband_due_updates",
+            "Encoder updates that follow the one under way, for rewards that were not trained on",
+            *("livemostrecent", "experiment"),
+        )
         self.condition_number = self._gauge(
             "daband_condition_number",
             "Largest condition number of A",
@@ -115,6 +120,10 @@ class LearningMetrics(Registered):
     def set_lag(self, experiment: str, event_count: int) -> None:
         """Set the number of events that are not folded yet."""
         self._set(self.trainer_lag, experiment, event_count)
+
+    def set_due_updates(self, experiment: str, update_count: int) -> None:
+        """So many encoder updates are due."""
+        self._set(self.due_updates, experiment, update_count)
 
     def set_blocked(self, experiment: str, *, is_blocked: bool) -> None:
         self._set(self.trainer_blocked, experiment, is_blocked)

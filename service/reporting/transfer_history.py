@@ -24,8 +24,9 @@ WORDS = {
     EventKind.PROMOTION: "encoder_promoted",
     EventKind.RESTORE: "version_restored",
     EventKind.REFOLD: "log_folded_again",
+    EventKind.TRAINING: "training_begun",
 }
-GATE = frozenset(WORDS) - {EventKind.PHASE, EventKind.REFOLD}
+GATE = frozenset(WORDS) - {EventKind.PHASE, EventKind.REFOLD, EventKind.TRAINING}
 SERVING = frozenset({EventKind.ACTIVATION, EventKind.PROMOTION, EventKind.RESTORE})
 GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
 

@@ -114,6 +114,10 @@ def state_answer(
     """The state of an experiment; database facts override the trainer's notes."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
+    updates = {
+        "due_updates": note.pop("due_updates", 0),
+        "running": note.pop("running_update", None),
+    }
     folded = newest.offset if newest else 0
     return {
         **note,
@@ -128,7 +132,7 @@ def state_answer(
         "folded_offset": folded,
         "lag": experiment.head_offset - folded,
         "snapshot_at": newest.created_at if newest else None,
-        "training": _training(failure, is_running=bool(note.get("is_training"))),
+        "training": _training(failure, is_running=bool(note.get("is_training"))) | updates,
     }
 
 

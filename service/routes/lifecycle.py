@@ -1,17 +1,20 @@
-"""Administrative acts on experiments: pause, resume, archive, delete, and their audit trail."""
+"""Administrative acts on experiments: pause, resume, archive, train, delete, and their audit trail."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from model import Cause
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.codec.bodies import StatusBody
-from service.errors import refuse
-from service.records import Actor, AuditRecord, Status
+from service.errors import NothingToTrainOn, refuse
+from service.records import Actor, AuditRecord, EventKind, Status
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
+from service.routes.audit import audit_of, outcome
 from service.routes.documentation import body, problems
 from service.routes.experiments import answer_of
+from service.services import Services
 
 SETTABLE = (Status.ACTIVE, Status.PAUSED, Status.ARCHIVED)
 
@@ -38,6 +41,33 @@ async def change_experiment(
     actor = Actor(asked.by, asked.reason, caller.key_id)
     changed = await services.experiments.set_status(experiment.name, Status(asked.status), actor)
     return json_answer(answer_of(changed))
+
+
+@router.post(
+    "/experiments/{name}/train",
+    status_code=202,
+    response_model=answers.TrainingAsked,
+    responses=problems(404, 409, has_body=True),
+    openapi_extra=body(requests.AuditRequest, is_required=False),
+)
+async def train_now(experiment: ExperimentDep, request: Request, services: ServicesDep) -> Response:
+    """Update the encoder with all that has come, after the update under way if there is one."""
+    told = await audit_of(request)
+    if not await _has_reward(services, experiment.experiment_id):
+        raise NothingToTrainOn
+    facts = {"cause": Cause.REQUEST.value}
+    event = told.event(experiment.experiment_id, EventKind.TRAINING, facts, "train")
+    (appended,) = await services.event_log.append([event])
+    services.bus.wake(experiment.name)
+    return json_answer({"experiment": public_name(experiment.name), **outcome(appended)}, 202)
+
+
+async def _has_reward(services: Services, experiment_id: str) -> bool:
+    """Whether the trainer has counted a reward, or one waits for it."""
+    newest = await services.snapshots.list(experiment_id, limit=1)
+    if newest and newest[0].note.get("counts", {}).get("folded_rewards"):
+        return True
+    return await services.history.has_reward(experiment_id, newest[0].offset if newest else 0)
 
 
 @router.delete(

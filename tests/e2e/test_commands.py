@@ -88,6 +88,20 @@ def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
     assert back["version"] == newest["version"]
 
 
+def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
+    url = ("--url", service.url)
+    arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
+    daband("experiment", "create", "asked", *arms, *url)
+    refused = outcome_of("train-now", "asked", *url)
+    assert (refused.exit_code, "no reward yet" in refused.stderr) == (2, True)
+    with Client(service.url) as client:
+        decided = client.select("asked", Round(source=[0.0] * 4))
+        assert decided.source is not None
+        client.reward(decided.source.decision_id, 1.0)
+    asked = json.loads(daband("train-now", "asked", "--by", "ann", "--reason", "new", *url))
+    assert (asked["experiment"], asked["status"]) == ("asked", "created")
+
+
 def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):
     plot = tmp_path / "curves" / "demo.png"
     shown = daband("demo", "--rounds", "40", "--plot", str(plot), "--url", service.url)

@@ -98,6 +98,7 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     ("PATCH", "/experiments/{name}"): lambda _: {"json": {"status": "paused"}},
     ("DELETE", "/experiments/{name}"): lambda things: {"params": {"confirm": things.experiment}},
     ("POST", "/experiments/{name}/phase"): lambda _: {"json": {"phase": "continued"}},
+    ("POST", "/experiments/{name}/train"): bare,
     ("GET", "/experiments/{name}/state"): bare,
     ("GET", "/experiments/{name}/transfer"): bare,
     ("GET", "/experiments/{name}/report"): bare,

@@ -2,7 +2,7 @@
 
 import sqlalchemy as sa
 
-from service.records import StoredEvent
+from service.records import EventKind, StoredEvent
 from service.storage.database import Database
 from service.storage.events.rows import event_columns, fetch_events
 from service.storage.tables import LIFECYCLE, TARGET_REWARD, events
@@ -26,6 +26,19 @@ class History:
         return await self._database.read(
             lambda connection: fetch_events(connection, query), TIMEOUT_SECONDS
         )
+
+    async def has_reward(self, experiment_id: str, after: int) -> bool:
+        """Whether there is a reward behind an offset."""
+        query = (
+            sa.select(events.c.event_offset)
+            .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
+            .where(events.c.kind == EventKind.REWARD.value)
+            .limit(1)
+        )
+        found = await self._database.read(
+            lambda connection: connection.scalar(query), TIMEOUT_SECONDS
+        )
+        return found is not None
 
     async def target_rewards(self, experiment_id: str) -> list[float]:
         """The rewards of target decisions, in order."""

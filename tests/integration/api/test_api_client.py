@@ -48,6 +48,8 @@ async def test_experiments_are_managed(client: AsyncClient):
     assert await client.snapshots("doses") == []
     with pytest.raises(ProblemError, match="unknown-snapshot"):
         await client.restore("doses", 1)
+    with pytest.raises(ProblemError, match="nothing-to-train-on"):
+        await client.train("doses")
 
 
 async def test_the_target_side_is_used(client: AsyncClient):

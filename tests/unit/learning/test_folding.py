@@ -14,9 +14,10 @@ from model.learner import Learner
 from model.rounds import Domain, Phase
 from model.state.restore import restore_networks
 from model.state.snapshot import state_hash, to_bytes
+from model.training.schedule import Cause, NextUpdate
 from service.codec.decisions import DecisionPayload
 from service.experiment_spec import ExperimentSpec
-from service.learning.fold import Folder, conclusion
+from service.learning.fold import Folder, conclusion, next_update, training_event
 from service.records import EventKind, StoredEvent
 from tests.support.api import DOSES
 
@@ -157,3 +158,89 @@ def test_a_conclusion_says_which_episode_it_ends_and_how():
     assert content.kind is EventKind.ACTIVATION
     assert content.event_key == "x:1"
     assert json.loads(content.payload)["episode"] == 1
+
+
+def begun(offset: int, cause: Cause = Cause.REWARDS, covers: int = 1) -> StoredEvent:
+    made = training_event("x", offset - 1, NextUpdate(cause, covers))
+    return event(offset, EventKind.TRAINING, made.event_key, made.payload)
+
+
+def behind(episodes: int) -> tuple[Folder, int]:
+    """A folder without a pending update that so many are due for, and the next offset."""
+    made = folder()
+    made.fold([*rounds(1, EPISODE * (episodes + 1))])
+    offset = 2 * EPISODE * (episodes + 1) + 1
+    made.fold([end_of(1, offset, EventKind.REFUSAL)])
+    assert (made.learner.pending, made.learner.progress.due_updates) == (None, episodes)
+    return made, offset + 1
+
+
+def test_a_training_begins_an_update_that_is_due():
+    made, offset = behind(2)
+    assert made.fold([begun(offset)]) == []
+    pending = made.learner.pending
+    assert pending is not None
+    assert (pending.data.episode, len(pending.data.rounds)) == (2, 3 * EPISODE)
+    assert made.learner.progress.due_updates == 1
+
+
+def test_a_training_that_a_full_episode_was_faster_than_begins_nothing():
+    made, offset = behind(1)
+    made.fold([*rounds(offset, EPISODE)])
+    assert (made.learner.episode, made.learner.progress.due_updates) == (2, 1)
+    assert made.fold([begun(offset + 2 * EPISODE)]) == []
+    assert (made.learner.episode, made.learner.progress.due_updates) == (2, 1)
+
+
+def test_a_request_during_an_update_is_not_forgotten():
+    made, offset = with_pending()
+    made.fold([begun(offset, Cause.REQUEST, 0), end_of(1, offset + 1, EventKind.REFUSAL)])
+    assert next_update(made.learner, {}) == NextUpdate(Cause.REWARDS, 1)
+
+
+def test_a_log_without_trainings_folds_as_it_always_did():
+    """Updates that were passed over by an earlier build begin by no event of its log."""
+    made, offset = behind(3)
+    made.fold([*rounds(offset, EPISODE - 1)])
+    assert made.learner.pending is None
+    made.fold([*rounds(offset + 2 * EPISODE - 2, 1)])
+    assert made.learner.episode == 2
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_trainings_do_not_depend_on_how_the_log_is_cut(size: int):
+    first = 2 * EPISODE * 3 + 1
+    log = [
+        *rounds(1, EPISODE * 3),
+        end_of(1, first, EventKind.REFUSAL),
+        begun(first + 1),
+        *rounds(first + 2, 3),
+        begun(first + 8, Cause.REQUEST, 0),
+        end_of(2, first + 9, EventKind.REFUSAL),
+        begun(first + 10),
+    ]
+    whole, cut = folder(), folder()
+    assert whole.fold(log) == []
+    for start in range(0, len(log), size):
+        assert cut.fold(log[start : start + size]) == []
+    assert whole.learner.episode == 3
+    assert state_hash(whole.learner) == state_hash(cut.learner)
+
+
+def test_a_conclusion_says_how_many_contexts_the_update_had():
+    made = folder()
+    made.fold([decision(1, Domain.TARGET), *rounds(2, EPISODE)])
+    pending = made.learner.pending
+    assert pending is not None
+    payload = json.loads(conclusion("x", pending.run(), contexts=pending.data.contexts).payload)
+    assert payload["contexts"] == {"source": EPISODE, "target": 1}
+    made.learner.dismiss(1)
+    assert next_update(made.learner, payload) is None
+    made.fold([decision(offset, Domain.TARGET) for offset in range(100, 100 + EPISODE)])
+    assert next_update(made.learner, payload) == NextUpdate(Cause.TARGET_CONTEXTS, 0)
+    del payload["contexts"]  # an earlier build does not say it
+    assert next_update(made.learner, payload) is None
+
+
+def test_no_request_has_the_key_of_a_training_by_the_trainer():
+    assert training_event("x", 5, NextUpdate(Cause.REWARDS, 1)).event_key == "x/5"

@@ -46,6 +46,7 @@ TOLD: dict[str, Callable[[Metrics, str], None]] = {
     "set_policy_lag": lambda metrics, name: metrics.set_policy_lag(name, 3),
     "begin_leading": lambda metrics, name: metrics.begin_leading(name),
     "set_lag": lambda metrics, name: metrics.set_lag(name, 5),
+    "set_due_updates": lambda metrics, name: metrics.set_due_updates(name, 36),
     "set_blocked": lambda metrics, name: metrics.set_blocked(name, is_blocked=True),
     "observe_snapshot": lambda metrics, name: metrics.observe_snapshot(name, 1000, 7.5),
     "observe_episode": lambda metrics, name: metrics.observe_episode(
@@ -68,6 +69,7 @@ daband_policy_version{experiment="doses"} 12.0
 daband_policy_created_timestamp_seconds{experiment="doses"} 1.7672256e+09
 daband_policy_lag_events{experiment="doses"} 3.0
 daband_trainer_lag_events{experiment="doses"} 5.0
+daband_due_updates{experiment="doses"} 36.0
 daband_trainer_blocked{experiment="doses"} 1.0
 daband_snapshot_bytes{experiment="doses"} 1000.0
 daband_condition_number{experiment="doses"} 7.5

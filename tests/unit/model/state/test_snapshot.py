@@ -323,6 +323,15 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "wrong window count": (lambda a, h: h["counts"].update(window=3), "count|length"),
     "more rounds seen than there were": (lambda a, h: a["pending.seen"].put(0, 69), "pending.seen"),
     "rounds seen negative": (lambda a, h: a["pending.seen"].put(0, -1), "pending.seen"),
+    "covered a word": (lambda a, h: h["counts"].update(covered_episodes="all"), "covered_episodes"),
+    "more covered than full": (
+        lambda a, h: h["counts"].update(covered_episodes=5),
+        "covered_episodes",
+    ),
+    "covered less than none": (
+        lambda a, h: h["counts"].update(covered_episodes=-2),
+        "covered_episodes",
+    ),
     "offset a word": (lambda a, h: h.update(offset="far"), "offset|header"),
     "unknown field": (lambda a, h: h.update(colour="red"), "header"),
     "missing field": (lambda a, h: h.pop("platform"), "header"),
