@@ -57,8 +57,13 @@ class Ours:
     """A learner and the policy that it publishes after every batch; it explores by the bonus only."""
 
     def __init__(self) -> None:
-        values = {"arm_count": ARMS, "context_shape": (SIZE,), "episode_length": 10**9}
-        config = system_config("linucb", **values, alpha=ALPHA, ridge=RIDGE, epsilon=0.0)
+        values: dict[str, Any] = {
+            "arm_count": ARMS,
+            "context_shape": (SIZE,),
+            "episode_length": 10**9,
+        }
+        values |= {"encoder": "identity", "alpha": ALPHA, "ridge": RIDGE, "epsilon": 0.0}
+        config = system_config("linucb", **values)
         self._learner = Learner(config, seed=1)
         self._seen = 0
         self._shares = np.ones(BATCH)

@@ -28,13 +28,13 @@ class Method:
         return system_config(self.system, **self.values(task))
 
 
-# φ = identity never changes, so nothing falls due between episodes: one episode spans all rounds
-# and the choices are the same.
-_UNCHANGING = {"episode_length": 1 << 20, "rebuild_window": 1 << 16}
+# The paper's linear methods scale nothing. φ = identity never changes, so nothing falls due between
+# episodes: one episode spans all rounds and the choices are the same.
+_UNCHANGING = {"encoder": "identity", "episode_length": 1 << 20, "rebuild_window": 1 << 16}
 
 ZERO_SHOT = (
     Method("linucb", "linucb", _UNCHANGING),
-    Method("linucb-p", "linucb-p"),
+    Method("linucb-p", "linucb-p", {"encoder": "pca"}),
     Method("nlinucb", "nlinucb"),
     Method("nlinucb-p", "nlinucb-p"),
     Method("daband", "daband"),

@@ -7,14 +7,15 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array, array_on, arrays_on
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.vectors import CLIP, Projection, SlotKinds, Standardise
+from model.encoders.vectors import CLIP, Projection, SlotKinds, Standardise, inverse_spread
 from model.rounds import Domain
 
 
 class MeasuredScale(Standardise):
-    """(x − μ)/σ of the measured features, over contexts of both domains; binary ones stay as they are.
+    """(x − μ)/σ of the measured features; binary ones stay as they are.
 
-    A rare binary feature would weigh most if it were standardised, and it may give the domain away.
+    μ is the source's, where rewards are learned. σ is the spread within the domains. A rare binary feature
+    would weigh most if it were standardised, and it may give the domain away.
     """
 
     fitted_counts: Tensor
@@ -30,11 +31,12 @@ class MeasuredScale(Standardise):
         # Rarely: what is learned on top needs coordinates that stay.
         if counts.sum() < 2 or bool((counts < (2 * self.fitted_counts).clamp_min(1)).all()):
             return False
-        both = torch.cat([source, target])
-        self.fit(both, *Domain)
-        is_binary = self._slots.are_binary(both)
-        self.center.masked_fill_(is_binary, 0.0)
-        self.scale.masked_fill_(is_binary, 1.0)
+        is_binary = self._slots.are_binary(torch.cat([source, target]))
+        center = (source if len(source) else target).double().mean(dim=0)
+        squares = sum(_squares(each) for each in (source, target) if len(each))
+        scale = inverse_spread((squares / (len(source) + len(target) - 1)).sqrt())
+        self.center.copy_(center.masked_fill(is_binary, 0.0))
+        self.scale.copy_(scale.masked_fill(is_binary, 1.0))
         self.fitted_counts.copy_(counts)
         return True
 
@@ -47,6 +49,12 @@ class MeasuredScale(Standardise):
             return arrays.clip((contexts.reshape(len(contexts), -1) - center) * scale, CLIP)
 
         return forward
+
+
+def _squares(contexts: Tensor) -> Tensor:
+    """Sums of squares about the mean, (size,)."""
+    wide = contexts.double()
+    return (wide - wide.mean(dim=0)).square().sum(dim=0)
 
 
 class Scaled(Encoder):

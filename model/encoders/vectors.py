@@ -96,10 +96,7 @@ class Standardise(nn.Module):
     def fit(self, contexts: Tensor, *domains: Domain) -> None:
         """μ and 1/σ of these domains from contexts (n, size); constant features keep scale 1."""
         wide = contexts.double()
-        deviation = wide.std(dim=0)
-        scale = 1.0 / torch.where(
-            deviation > _SMALLEST_SPREAD, deviation, torch.ones_like(deviation)
-        )
+        scale = inverse_spread(wide.std(dim=0))
         for domain in domains:
             self.center[domain_row(domain)] = wide.mean(dim=0)
             self.scale[domain_row(domain)] = scale
@@ -116,6 +113,11 @@ class Standardise(nn.Module):
     def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
         row = domain_row(domain)
         return ((contexts - self.center[row]) * self.scale[row]).clip(-CLIP, CLIP)
+
+
+def inverse_spread(deviation: Tensor) -> Tensor:
+    """1/σ of each feature; constant features keep scale 1."""
+    return 1.0 / torch.where(deviation > _SMALLEST_SPREAD, deviation, torch.ones_like(deviation))
 
 
 class ScaledEncoder(Encoder):
