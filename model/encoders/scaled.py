@@ -33,7 +33,7 @@ class MeasuredScale(Standardise):
             return False
         is_binary = self._slots.are_binary(torch.cat([source, target]))
         center = (source if len(source) else target).double().mean(dim=0)
-        squares = sum(_squares(each) for each in (source, target) if len(each))
+        squares = torch.stack([_squares(each) for each in (source, target) if len(each)]).sum(dim=0)
         scale = inverse_spread((squares / (len(source) + len(target) - 1)).sqrt())
         self.center.copy_(center.masked_fill(is_binary, 0.0))
         self.scale.copy_(scale.masked_fill(is_binary, 1.0))
