@@ -22,6 +22,7 @@ COPY pyproject.toml README.md ./
 COPY model ./model
 COPY service ./service
 COPY migrations ./migrations
+COPY client/daband_client ./client/daband_client
 RUN /opt/daband/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist . \
     && /opt/daband/bin/pip install --constraint constraints.txt "daband[otel] @ file://$(echo /src/dist/daband-*.whl)" \
     && /opt/daband/bin/pip uninstall --yes hatchling pip

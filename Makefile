@@ -30,6 +30,7 @@ check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy client/tests client/write_sync.py
 	$(BIN)/lint-imports
 
 docs: $(STAMP)  ## write what the documentation takes from the code

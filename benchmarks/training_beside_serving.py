@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from service.client import Client, Round
+from daband_client import Client, Round
 
 NAME, ARMS = "beside", 10
 BANNER = re.compile(rb"daband serves on (http://\S+)")
@@ -166,7 +166,7 @@ class Lab:
         """When it was first seen that an encoder trains, or no longer does."""
         deadline = time.perf_counter() + PATIENCE_SECONDS
         while time.perf_counter() < deadline:
-            noted = self._client.state(NAME).model_extra or {}
+            noted = self._client.state(NAME).noted
             if bool(noted.get("is_training")) is training:
                 return time.perf_counter()
             time.sleep(WATCH_SECONDS)

@@ -17,7 +17,7 @@ from loadtest.bench import Bench, Traits
 from loadtest.checks import Check
 from loadtest.generators import GeneratorOptions, Generators
 from loadtest.knee import NoKneeError, Promise
-from loadtest.patient_client import PatientClient
+from loadtest.patient_client import patient_client
 from loadtest.profiles import PROFILES, Plan, warm_up
 from loadtest.report import Verdict, write
 from loadtest.sampling import Sampler
@@ -90,8 +90,8 @@ def _bench(options: argparse.Namespace) -> Iterator[Bench]:
     with ExitStack() as stack:
         service = stack.enter_context(_service(options))
         config = SOAK_CONFIG if options.profile in WITH_REWARDS else {}
-        with PatientClient(service) as client:
-            client.create_experiment(workload.creation(config))
+        with patient_client(service) as client:
+            client.create_experiment(**workload.creation(config))
         sampler = stack.enter_context(Sampler(service.processes))
         made = GeneratorOptions(options.generators, options.timeout, seed=options.seed)
         generators = stack.enter_context(Generators(service, workload, made))

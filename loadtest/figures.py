@@ -7,7 +7,7 @@ from loadtest.bench import Bench, Stage
 from loadtest.checks import Check, at_least, at_most
 from loadtest.histogram import Histogram, merged
 from loadtest.lost_events import compared, logged_ids
-from loadtest.patient_client import PatientClient
+from loadtest.patient_client import patient_client
 from loadtest.request_counts import REFUSED, Second
 from loadtest.sampling import memory_slope
 
@@ -81,11 +81,11 @@ def memory_growth(bench: Bench, stage: Stage) -> list[Check]:
 
 def learning(bench: Bench) -> list[Check]:
     """Encoders must be trained and snapshots published during the run."""
-    with PatientClient(bench.service) as client:
-        state = client.get(f"/experiments/{bench.workload.experiment}/state")
+    with patient_client(bench.service) as client:
+        state = client.state(bench.workload.experiment)
     return [
-        at_least("encoders trained", state.get("episode", 0), 1, "{:.0f}"),
-        at_least("snapshots published", state["policy_version"], 1, "{:.0f}"),
+        at_least("encoders trained", state.noted.get("episode", 0), 1, "{:.0f}"),
+        at_least("snapshots published", state.policy_version, 1, "{:.0f}"),
     ]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from loadtest.patient_client import PatientClient
+from daband_client import Round
+from loadtest.patient_client import patient_client
 from loadtest.service_under_test import ServiceUnderTest
 
 ROUNDS = 256  # of which a training is made
@@ -21,7 +22,7 @@ class Trained:
     """Starts trainings of about a given length, one experiment each, and waits for their end."""
 
     def __init__(self, service: ServiceUnderTest, seconds: float) -> None:
-        self._client = PatientClient(service)
+        self._client = patient_client(service)
         self._seconds = seconds
         self._steps = TRIAL_STEPS
         self._name = ""
@@ -42,38 +43,32 @@ class Trained:
     def begin(self) -> None:
         """Feed a new experiment; returns when its training is under way."""
         self._name = f"trained-{time.time_ns():x}"
-        self._client.create_experiment(self._creation())
+        self._create()
         self._feed(np.random.default_rng(7))
-        self._wait(lambda state: bool(state.get("is_training") or state.get("last_training")))
+        self._wait(lambda noted: bool(noted.get("is_training") or noted.get("last_training")))
         self._begun = time.monotonic()
 
     def finish(self) -> str:
         """Wait until it is over; how long it took, in words."""
-        self._wait(lambda state: bool(state.get("last_training")))
+        self._wait(lambda noted: bool(noted.get("last_training")))
         self.durations.append(time.monotonic() - self._begun)
         self.count += 1
         return f"an encoder was trained for {self.durations[-1]:.1f} s"
 
-    def _creation(self) -> dict[str, Any]:
+    def _create(self) -> None:
         config = {"episode_length": ROUNDS, "steps_per_episode": self._steps}
         shape = {"kind": "shared", "shape": [SIZE]}
-        return {"name": self._name, "arms": ARMS, "context": shape, "config": config}
+        self._client.create_experiment(self._name, ARMS, shape, config=config)
 
     def _feed(self, rng: np.random.Generator) -> None:
-        rounds = [
-            {side: {"context": rng.standard_normal(SIZE).tolist()} for side in ("source", "target")}
-            for _ in range(ROUNDS)
-        ]
-        selected = self._client.post("/select/batch", {"experiment": self._name, "rounds": rounds})
-        rewards = [
-            {"decision_id": each["source"]["decision_id"], "reward": number % 2}
-            for number, each in enumerate(selected["rounds"])
-        ]
-        self._client.post("/reward/batch", {"rewards": rewards})
+        contexts = rng.standard_normal((ROUNDS, 2, SIZE))
+        selected = self._client.select_many(self._name, [Round(*pair) for pair in contexts])
+        chosen = [each.source.decision_id for each in selected if each.source is not None]
+        self._client.reward_many({each: number % 2 for number, each in enumerate(chosen)})
 
     def _wait(self, condition: Callable[[dict[str, Any]], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not condition(self._client.get(f"/experiments/{self._name}/state")):
+        while not condition(self._client.state(self._name).noted):
             if time.monotonic() > deadline:
                 raise TimeoutError("no encoder was trained")
             time.sleep(POLL_SECONDS)

@@ -22,8 +22,8 @@ PREFIX = "DABAND_"
 # Variables that are not settings: those of the tests, of the benchmarks and of the client commands.
 TEST_PREFIXES = ("DABAND_TEST_", failpoints.VARIABLE)
 BENCHMARK_DATA = "DABAND_DATA"
-CLIENT_KEY = "DABAND_API_KEY"
 STANDARD_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+CLIENT_VARIABLES = ("DABAND_URL", "DABAND_API_KEY")
 
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 PositiveSeconds = Annotated[float, Field(gt=0, le=3600)]
@@ -323,7 +323,7 @@ def unknown_variable(environment: Mapping[str, str]) -> str | None:
         candidate = name.upper()
         if not candidate.startswith(PREFIX) or candidate.startswith(TEST_PREFIXES):
             continue
-        if candidate not in (*known, BENCHMARK_DATA, CLIENT_KEY):
+        if candidate not in (*known, BENCHMARK_DATA, *CLIENT_VARIABLES):
             nearest = get_close_matches(candidate, known, n=1, cutoff=0.0)[0]
             return f"there is no setting {candidate}; did you mean {nearest}?"
     return None

@@ -17,11 +17,10 @@ from benchmarks.datasets.task import TransferTask, as_floats
 from benchmarks.paper.methods import Method
 from benchmarks.paper.playing import OnRounds, sampled_rows, strides
 from benchmarks.paper.scoring import by_policy, scores
+from daband_client import Client, Round
+from daband_client.answers import State
 from model.rounds import Doubles, Floats
 from model.state.export import open_exported
-from service.client import Client, Round
-from service.client.calls import raise_for_problem
-from service.codec.answers import State
 from service.experiment_spec import POINTERS
 from service.records import uuid7
 
@@ -62,10 +61,7 @@ class Session:
     def policy_bytes(self) -> bytes:
         """The newest target policy."""
         version = self.client.state(self.experiment).policy_version
-        path = f"/experiments/{self.experiment}/snapshots/{version}/policy"
-        answer = self.http.get(path)
-        raise_for_problem(answer)
-        return answer.content
+        return self.client.policy(self.experiment, version)
 
     def _wait_until_learned(self) -> None:
         """All rewards folded, the update that fell due concluded, and the policy served."""
@@ -74,14 +70,14 @@ class Session:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the service did not learn {self.played} rounds: {state}")
             time.sleep(_WAIT_SECONDS)
-        if (episode := _noted(state, "episode")) > self.updates:
+        if (episode := state.noted["episode"]) > self.updates:
             self.updates = episode
-            self.refusals += not _noted(state, "last_training")["verdict"]["is_accepted"]
+            self.refusals += not state.noted["last_training"]["verdict"]["is_accepted"]
 
     def _is_learned(self, state: State) -> bool:
         is_folded = state.lag == 0 and state.counts.get("folded_rewards") == self.played
-        is_over = _noted(state, "episode") == self.played // self.episode_length
-        if not is_folded or not is_over or _noted(state, "is_training"):
+        is_over = state.noted.get("episode") == self.played // self.episode_length
+        if not is_folded or not is_over or state.noted.get("is_training"):
             return False
         version = float(state.policy_version)
         gauge = f'daband_policy_version{{experiment="{self.experiment}"}} {version}'
@@ -129,8 +125,3 @@ def declare(session: Session, task: TransferTask, method: Method, seed: int) -> 
         seed=seed,
         config={name: value for name, value in values.items() if name not in POINTERS},
     )
-
-
-def _noted(state: State, name: str) -> Any:
-    """The trainer's notes in the state."""
-    return (state.model_extra or {}).get(name)

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from daband_client import Client, Round, answers
 from model import ClusterWorld, Domain, Draw
-from service.client import Client, Round
-from service.codec import answers
 from service.records import uuid7
 
 ARM = "arm-"

@@ -6,29 +6,19 @@ There is no HTTP call for this, so that no key can create another one.
 import getpass
 import json
 import re
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from service.app import opened_database
 from service.auth.keys import ApiKey, KeyChange, NewSecret, RateLimit, Scope, new_key_id
 from service.auth.tenants import TenantScope, is_tenant
-from service.cli.options import DataDir, run, settings_from
-from service.cli.remote import fail
-from service.experiment_spec import is_name
-from service.records import utc_now
-from service.storage.keys import Keys
-
-T = TypeVar("T")
+from service.cli.options import DataDir, commands, fail
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_LABEL = 255
 
-key_app = typer.Typer(no_args_is_help=True, help="API keys and their scopes.")
+key_app = commands("API keys: who may ask for what.")
 
 Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
 
@@ -50,6 +40,10 @@ def create_key(
     data_dir: DataDir = None,
 ) -> None:
     """Create a key and print it once; only its hash is stored."""
+    from service.cli.database import with_keys
+    from service.cli.local import settings_from
+    from service.records import utc_now
+
     settings = settings_from(data_dir=data_dir)
     given = (requests_per_second, settings.key_requests_per_second)
     rate = next(each for each in given if each is not None)
@@ -62,7 +56,7 @@ def create_key(
         expires_at=None if expires_in is None else utc_now() + _duration(expires_in),
     )
     secret = NewSecret.for_key(key.key_id)
-    _with_keys(data_dir, lambda keys: keys.create(key, secret, _me()))
+    with_keys(data_dir, lambda keys: keys.create(key, secret, _me()))
     _show_once(secret)
 
 
@@ -72,7 +66,9 @@ def list_keys(
     data_dir: DataDir = None,
 ) -> None:
     """List all keys, without their secrets."""
-    found = _with_keys(data_dir, Keys.list)
+    from service.cli.database import with_keys
+
+    found = with_keys(data_dir, lambda keys: keys.list())
     _print([_shown(key) if as_json else _summary(key) for key in found], as_json)
 
 
@@ -82,32 +78,29 @@ def key_history(
     data_dir: DataDir = None,
 ) -> None:
     """List the changes of keys: what, by whom and when."""
-    _print([_change(each) for each in _with_keys(data_dir, Keys.changes)], as_json)
+    from service.cli.database import with_keys
+
+    changes = with_keys(data_dir, lambda keys: keys.changes())
+    _print([_change(each) for each in changes], as_json)
 
 
 @key_app.command("rotate")
 def rotate_key(key_id: str, overlap: Duration = "24h", data_dir: DataDir = None) -> None:
     """Give a key a new secret and print it; the old one stays valid for the overlap."""
+    from service.cli.database import with_keys
+
     secret, seconds = NewSecret.for_key(key_id), _duration(overlap).total_seconds()
-    _with_keys(data_dir, lambda keys: keys.rotate(secret, seconds, _me()))
+    with_keys(data_dir, lambda keys: keys.rotate(secret, seconds, _me()))
     _show_once(secret)
 
 
 @key_app.command("revoke")
 def revoke_key(key_id: str, data_dir: DataDir = None) -> None:
     """Revoke a key permanently; serving processes notice within DABAND_KEY_POLL_SECONDS."""
-    _with_keys(data_dir, lambda keys: keys.revoke(key_id, _me()))
+    from service.cli.database import with_keys
+
+    with_keys(data_dir, lambda keys: keys.revoke(key_id, _me()))
     typer.echo(f"{key_id} is revoked")
-
-
-def _with_keys(data_dir: Any, work: Callable[[Keys], Awaitable[T]]) -> T:
-    settings = settings_from(data_dir=data_dir)
-
-    async def carried_out() -> T:
-        async with opened_database(settings) as database:
-            return await work(Keys(database))
-
-    return run(carried_out())
 
 
 def _me() -> str:
@@ -120,6 +113,8 @@ def _show_once(secret: NewSecret) -> None:
 
 
 def _tenant_scope(tenant: str, experiments: list[str] | None) -> TenantScope:
+    from service.experiment_spec import is_name
+
     _checked(tenant, is_tenant(tenant), "--tenant has 1 to 64 letters, digits, ._-")
     for name in experiments or ():
         _checked(name, is_name(name), "--experiment is not a valid name")
@@ -185,6 +180,9 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table()
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold", no_wrap=name == "key_id")

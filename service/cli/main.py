@@ -1,68 +1,18 @@
 """The command line, `daband`."""
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
-import prometheus_client
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from service.app import opened_database, running_trainer
-from service.cli.backup import backup, restore
-from service.cli.evaluation import evaluate, log_app, replay_counterfactual
+from service.cli.evaluation import evaluate, log_app
 from service.cli.keys import key_app
-from service.cli.options import DataDir, Device, run, settings_from
-from service.cli.remote import (
-    demo,
-    experiment_app,
-    export,
-    fail,
-    report,
-    score,
-    train_now,
-    upload,
-)
-from service.cli.serve import serve as serve_here, serve_in_workers
-from service.http.server import SIGNALS, listen, url_of
-from service.learning.replay import ReplayReport, replay as replay_log
-from service.metrics import Metrics
-from service.ops.process_tuning import (
-    freeze_gc,
-    give_back,
-    map_large_blocks,
-    share_arenas,
-)
-from service.ops.supervisor import Readiness
-from service.settings import Settings, described
-from service.storage.candidates import Candidates
-from service.storage.database import Database
-from service.storage.drivers import migrate as migrations
-from service.storage.events.log import EventLog
-from service.storage.experiments import Experiments
-from service.storage.keys import Keys
-from service.storage.snapshots import Snapshots
+from service.cli.options import DataDir, Device, commands, fail
+from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
-NO_KEY = (
-    "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
-    "select --scope reward …`, or listen on 127.0.0.1"
-)
-FOLDING_THREADS = 3
-GIVE_BACK_SECONDS = 15.0  # interval for returning a trainer's memory, which folding fragments
+BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Decisions by domain-adaptive contextual bandits.",
-)
-app.add_typer(experiment_app, name="experiment")
-app.add_typer(log_app, name="log")
-app.add_typer(key_app, name="keys")
-for command in (report, export, score, upload, train_now, evaluate, demo, backup, restore):
-    app.command()(command)
+app = commands("Decisions by domain-adaptive contextual bandits.")
 
 
 def main() -> None:
@@ -82,6 +32,9 @@ def serve(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    from service.cli.local import settings_from
+    from service.cli.serve import start
+
     settings = settings_from(
         host=host,
         port=port,
@@ -90,37 +43,24 @@ def serve(
         workers=workers,
         trainer_inside=trainer_inside,
     )
-    if not run(_can_be_called(settings)):
-        fail(NO_KEY.format(host=settings.host))
-    try:
-        listener = listen(settings.host, settings.port)
-    except OSError as error:
-        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}")
-    banner = _banner(settings, url_of(listener))
-    if settings.workers == 1:
-        code = serve_here(settings, listener, lambda: typer.echo(banner, err=True))
-    else:
-        typer.echo(banner, err=True)
-        code = serve_in_workers(settings, listener)
-    raise typer.Exit(code)
+    raise typer.Exit(start(settings))
 
 
 @app.command()
 def train(data_dir: DataDir = None, device: Device = None) -> None:
     """Train in a separate process, next to `serve --no-trainer`."""
-    settings = settings_from(data_dir=data_dir, device=device)
-    readiness = Readiness()
-    share_arenas()
-    map_large_blocks()
-    run(_train(settings, readiness))
-    raise typer.Exit(0 if readiness.dead_task is None else 1)
+    from service.cli.local import settings_from
+    from service.cli.train import start
+
+    raise typer.Exit(start(settings_from(data_dir=data_dir, device=device)))
 
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
     """Migrate the database to the schema of this version."""
-    settings = settings_from(data_dir=data_dir)
-    before, after = run(_migrate(settings))
+    from service.cli.database import migrated
+
+    before, after = migrated(data_dir)
     typer.echo(
         f"schema {after}, nothing to do" if before == after else f"schema {before} → {after}"
     )
@@ -144,19 +84,77 @@ def replay(
 
     With changes, replay the log through a fresh learner with these changes instead.
     """
+    from service.cli.database import replayed
+    from service.cli.local import settings_from
+    from service.cli.log_evaluation import replay_counterfactual
+
     settings = settings_from(data_dir=data_dir, device=device)
     if with_:
         replay_counterfactual(settings, experiment, with_, correction, as_json)
         return
-    report = run(_replay(settings, experiment))
-    typer.echo(f"offset   {report.offset}\nstored   {report.stored_hash}")
-    typer.echo(f"replayed {report.replayed_hash}\n{'equal' if report.is_equal else 'different'}")
-    raise typer.Exit(0 if report.is_equal else 1)
+    found = replayed(settings, experiment)
+    typer.echo(f"offset   {found.offset}\nstored   {found.stored_hash}")
+    typer.echo(f"replayed {found.replayed_hash}\n{'equal' if found.is_equal else 'different'}")
+    raise typer.Exit(0 if found.is_equal else 1)
+
+
+@app.command()
+def backup(
+    file: BackupFile,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify an existing file")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Write the whole database into one new file, while the service runs."""
+    from service.cli.database import backed_up
+
+    typer.echo(backed_up(file, verify, data_dir))
+
+
+@app.command()
+def restore(
+    file: BackupFile,
+    verify: Annotated[bool, typer.Option("--verify", help="only verify the file")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Restore a backup into an empty, migrated database, SQLite or Postgres, in one transaction."""
+    from service.cli.database import restored
+
+    typer.echo(restored(file, verify, data_dir))
+
+
+@app.command()
+def score(
+    policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
+    contexts: Annotated[Path, typer.Option(help="target contexts: npy, or JSON lines")],
+    confidence_floor: Annotated[
+        float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
+) -> None:
+    """Score target contexts with a policy file, without a service, as `/target/select` does."""
+    from service.cli.score import ScoringError, scored_lines
+
+    try:
+        lines = scored_lines(policy, contexts, confidence_floor)
+        if out is None:
+            for line in lines:
+                typer.echo(line, nl=False)
+        else:
+            with out.open("wb") as stream:
+                stream.writelines(lines)
+    except (ScoringError, OSError) as error:
+        fail(str(error))
 
 
 @app.command()
 def settings() -> None:
     """List all settings with values, defaults and meanings."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from service.cli.local import settings_from
+    from service.settings import described
+
     values = settings_from().model_dump()
     table = Table()
     for title in ("variable", "value", "default", "meaning"):
@@ -166,69 +164,8 @@ def settings() -> None:
     Console().print(table)
 
 
-def _banner(settings: Settings, url: str) -> str:
-    storage = f"SQLite in {settings.data_dir.resolve()}" if settings.is_embedded else "Postgres"
-    bus = "in this process" if settings.bus_url is None else "Redis"
-    trainer = "inside" if settings.trainer_inside else "elsewhere (`daband train`)"
-    return "\n".join(
-        (
-            f"daband serves on {url}",
-            f"  docs     {url}/docs",
-            f"  storage  {storage}, bus {bus}",
-            f"  keys     {_key_rule(settings)}",
-            f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
-            "  Ctrl-C drains and stops",
-        )
-    )
-
-
-def _key_rule(settings: Settings) -> str:
-    if settings.needs_keys:
-        return "required (`daband keys`)"
-    if settings.is_loopback:
-        return "not required: the address is loopback"
-    return "NOT REQUIRED: every caller has full access"
-
-
-async def _can_be_called(settings: Settings) -> bool:
-    """Whether the database can be opened and has a usable key, if keys are required."""
-    async with opened_database(settings) as database:
-        return not settings.needs_keys or await Keys(database).has_usable()
-
-
-async def _train(settings: Settings, readiness: Readiness) -> None:
-    stopped = asyncio.Event()
-    readiness.on_failure = stopped.set
-    loop = asyncio.get_running_loop()
-    # Few, since folding is bound by the GIL; several, since a large snapshot must not block all others.
-    loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
-    metrics = Metrics()
-    if settings.trainer_metrics_port:
-        prometheus_client.start_http_server(
-            settings.trainer_metrics_port, settings.host, metrics.registry
-        )
-    async with running_trainer(settings, metrics, readiness):
-        freeze_gc()
-        typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
-        while not stopped.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), GIVE_BACK_SECONDS)
-            give_back()
-
-
-async def _migrate(settings: Settings) -> tuple[str | None, str | None]:
-    database = await Database.open(settings.storage_url)
-    try:
-        return await migrations.upgrade(database)
-    finally:
-        await database.close()
-
-
-async def _replay(settings: Settings, name: str) -> ReplayReport:
-    async with opened_database(settings) as database:
-        experiment = await Experiments(database).get(name)
-        log = EventLog(database)
-        snapshots, candidates = Snapshots(database), Candidates(database)
-        return await replay_log(experiment, log, snapshots, candidates, settings.device)
+for command in (demo, upload, train_now, report, export, evaluate):
+    app.command()(command)
+app.add_typer(experiment_app, name="experiment")
+app.add_typer(log_app, name="log")
+app.add_typer(key_app, name="keys")

@@ -1,50 +1,43 @@
-"""Shared parts of the commands: settings from options, and errors as messages."""
+"""What the commands share: their options, and an end with a line that says why.
 
-import asyncio
-from collections.abc import Coroutine
+A module of commands imports at its top only what is cheap, and a command imports what it works with
+when it runs: `daband --help` and the commands that ask a running service load no torch.
+"""
+
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, NoReturn
 
 import typer
-from pydantic import ValidationError
-
-from service.app import OutdatedSchemaError
-from service.cli.remote import fail
-from service.errors import InvalidRequest, ServiceError
-from service.ops import logs
-from service.settings import Settings
-from service.storage.drivers.migrate import NewerSchemaError
-
-T = TypeVar("T")
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar="DABAND_URL", help="the running service; http://127.0.0.1:8000 if left out"
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", envvar="DABAND_API_KEY", help="for a service that asks for one"),
+]
+By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
+Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
 
-def settings_from(**options: Any) -> Settings:
-    """The settings, overridden by the given options."""
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        found = Settings(**given)
-    except ValidationError as error:
-        # Only the rules, not the values: a URL may contain a password.
-        fail("\n".join(_place(each) for each in error.errors()))
-    logs.configure(found.log_level, found.log_format)
-    return found
+def commands(help_: str) -> typer.Typer:
+    """An empty group of commands; its help is plain, for rich would take most of its time to load."""
+    return typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"max_content_width": 120},
+        help=help_,
+    )
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; a service error ends the command with a message."""
-    try:
-        return asyncio.run(work)
-    except InvalidRequest as error:
-        places = error.members.get("errors", [])
-        fail("\n".join(f"{each['pointer']} {each['detail']}" for each in places) or str(error))
-    except (OutdatedSchemaError, NewerSchemaError, ServiceError) as error:
-        fail(str(error))
-
-
-def _place(error: Any) -> str:
-    where = ".".join(map(str, error["loc"]))
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message
+def fail(message: str) -> NoReturn:
+    """End the command with an error message."""
+    typer.echo(message, err=True)
+    raise typer.Exit(2)

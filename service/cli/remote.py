@@ -1,40 +1,46 @@
-"""The commands that talk to a running service."""
+"""The commands that ask a running service; they work wherever the client does."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
-import httpx
-import msgspec
-import numpy as np
 import typer
-from pydantic import BaseModel, ValidationError
 
-from model import ClusterWorld, SnapshotError, manifest_of, open_exported
-from service.client import DEFAULT_URL, Client, ProblemError, Retries
-from service.codec.requests import Status
-from service.errors import InvalidRequest
+from service.cli.options import By, Key, Reason, Url, commands, fail
+
+if TYPE_CHECKING:
+    from daband_client import Client
 
 T = TypeVar("T")
 
-RETRIES = Retries(attempts=4)  # few, because a person waits
-KEY_VARIABLE = "DABAND_API_KEY"
-
-experiment_app = typer.Typer(no_args_is_help=True, help="Experiments of a running service.")
-
-Url = Annotated[str, typer.Option("--url", help="the service's URL")]
-ApiKey = Annotated[
-    str | None,
-    typer.Option("--api-key", envvar=KEY_VARIABLE, help="an API key, if the service requires one"),
-]
+experiment_app = commands("Experiments of a running service.")
 
 
 class Service(NamedTuple):
-    """The URL and API key of a running service."""
+    """Where a running service is, and what it lets us in with; none: as the client finds it."""
 
-    url: str
-    api_key: str | None
+    url: str | None
+    key: str | None
+
+    def ask(self, work: "Callable[[Client], T]") -> T:
+        """What `work` gets of it; a refusal ends the command with lines that say why."""
+        from daband_client import Client, DabandError, Retries, UnreachableError
+
+        try:
+            # Somebody waits at a terminal.
+            with Client(self.url, Retries(attempts=4), api_key=self.key) as client:
+                return work(client)
+        except UnreachableError as error:
+            fail(f"{error}; `daband serve` starts a service")
+        except (DabandError, ValueError) as error:
+            fail(str(error))
+
+    def show(self, look: "Callable[[Client], Any]") -> None:
+        """Print an answer as JSON."""
+        from msgspec import to_builtins
+
+        typer.echo(json.dumps(to_builtins(self.ask(look)), indent=2, ensure_ascii=False))
 
 
 @experiment_app.command("create")
@@ -48,64 +54,71 @@ def create_experiment(
     method: str = "daband",
     seed: int = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Create an experiment."""
-    declared = {
-        "name": name,
-        "arms": arm,
-        "context": {"kind": kind, "shape": shape},
-        "method": method,
-        "seed": seed,
-        "config": _json(config),
-    }
-    _show(Service(url, api_key), lambda client: client.create_experiment(**declared))
+    changes, context = _json(config), {"kind": kind, "shape": shape}
+    Service(url, key).show(
+        lambda client: client.create_experiment(
+            name, arm, context, method=method, seed=seed, config=changes
+        )
+    )
 
 
 @experiment_app.command("list")
-def list_experiments(url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
+def list_experiments(url: Url = None, key: Key = None) -> None:
     """List the experiments."""
-    _show(Service(url, api_key), lambda client: [each.name for each in client.experiments()])
+    Service(url, key).show(lambda client: [each.name for each in client.experiments()])
 
 
 @experiment_app.command("show")
-def show_experiment(name: str, url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
+def show_experiment(name: str, url: Url = None, key: Key = None) -> None:
     """Show an experiment and its state."""
+    from msgspec import to_builtins
 
-    def look(client: Client) -> Any:
-        return {**client.experiment(name).model_dump(mode="json"), "state": client.state(name)}
+    def look(client: "Client") -> dict[str, Any]:
+        state = to_builtins(client.state(name))
+        noted = state.pop("noted")
+        return {**to_builtins(client.experiment(name)), "state": {**state, **noted}}
 
-    _show(Service(url, api_key), look)
-
-
-By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
-Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
-
-
-def _status_command(status: Status, help_text: str) -> Callable[..., None]:
-    def change_status(
-        name: str,
-        by: By = None,
-        reason: Reason = None,
-        url: Url = DEFAULT_URL,
-        api_key: ApiKey = None,
-    ) -> None:
-        _show(Service(url, api_key), lambda client: client.set_status(name, status, by, reason))
-
-    change_status.__doc__ = help_text
-    return change_status
+    Service(url, key).show(look)
 
 
-experiment_app.command("pause")(
-    _status_command("paused", "Accept no more decisions; rewards are still accepted.")
-)
-experiment_app.command("archive")(
-    _status_command("archived", "Accept nothing new; the experiment can be read and exported.")
-)
-experiment_app.command("resume")(
-    _status_command("active", "Accept decisions and rewards again, after a pause or an archiving.")
-)
+@experiment_app.command("config")
+def show_configuration(name: str, url: Url = None, key: Key = None) -> None:
+    """Show the configuration in force: every field, with what was declared and all defaults."""
+    Service(url, key).show(lambda client: client.experiment(name).config)
+
+
+@experiment_app.command("snapshots")
+def list_snapshots(name: str, url: Url = None, key: Key = None) -> None:
+    """List the snapshots that are kept, the newest first: what `restore` can go back to."""
+    Service(url, key).show(lambda client: client.snapshots(name))
+
+
+@experiment_app.command("pause")
+def pause_experiment(
+    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
+) -> None:
+    """Take no more decisions; rewards are still taken."""
+    _set_status(Service(url, key), name, "paused", by, reason)
+
+
+@experiment_app.command("archive")
+def archive_experiment(
+    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
+) -> None:
+    """Take nothing new; the experiment can be read and exported."""
+    _set_status(Service(url, key), name, "archived", by, reason)
+
+
+@experiment_app.command("resume")
+def resume_experiment(
+    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
+) -> None:
+    """Take decisions and rewards again, after a pause or out of the archive."""
+    _set_status(Service(url, key), name, "active", by, reason)
 
 
 @experiment_app.command("delete")
@@ -116,36 +129,34 @@ def delete_experiment(
     ] = None,
     by: By = None,
     reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Delete an experiment with all its data; this cannot be undone."""
     if confirm is None:
         confirm = typer.prompt(f"This permanently erases {name} with its log. Type its name")
     if confirm != name:
-        fail("the name does not match: nothing was deleted")
-    _show(Service(url, api_key), lambda client: client.delete_experiment(name, by, reason))
+        fail("that is not its name: nothing was deleted")
+    Service(url, key).show(lambda client: client.delete_experiment(name, by, reason))
 
 
 @experiment_app.command("history")
 def show_acts(
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 100,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 100, url: Url = None, key: Key = None
 ) -> None:
-    """List administrative acts on experiments, including deleted ones, the newest first."""
-    _show(Service(url, api_key), lambda client: client.acts(limit))
+    """What was done to experiments, deleted ones included, the newest first."""
+    Service(url, key).show(lambda client: client.acts(limit))
 
 
 @experiment_app.command("open")
 def open_target(
     name: str,
     best_reward: Annotated[float, typer.Option(help="the reference of target regret")] = 1.0,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
-    """Accept target rewards from now on; this cannot be undone."""
-    _show(Service(url, api_key), lambda client: client.open_target(name, best_reward))
+    """Open the target for rewards; there is no way back."""
+    Service(url, key).show(lambda client: client.open_target(name, best_reward))
 
 
 @experiment_app.command("promote")
@@ -154,11 +165,11 @@ def promote_candidate(
     episode: int,
     by: By = None,
     reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
-    """Serve an encoder that the gate refused or that waits for promotion."""
-    _show(Service(url, api_key), lambda client: client.promote(name, episode, by, reason))
+    """Serve an encoder that the gate refused or that waits for a person."""
+    Service(url, key).show(lambda client: client.promote(name, episode, by, reason))
 
 
 @experiment_app.command("restore")
@@ -167,25 +178,22 @@ def restore_version(
     version: int,
     by: By = None,
     reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
-    """Roll back to the encoder of an earlier version; no reward is lost."""
-    _show(Service(url, api_key), lambda client: client.restore(name, version, by, reason))
+    """Go back to the encoder of an earlier version; no reward is lost."""
+    Service(url, key).show(lambda client: client.restore(name, version, by, reason))
 
 
 def train_now(
     experiment: str,
     by: By = None,
     reason: Reason = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Update an experiment's encoder with all rewards and target contexts that have come."""
-    _show(
-        Service(url, api_key),
-        lambda client: client.train(experiment, by, reason).model_dump(mode="json"),
-    )
+    Service(url, key).show(lambda client: client.train(experiment, by, reason))
 
 
 def upload(
@@ -194,73 +202,53 @@ def upload(
     request_id: Annotated[
         str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
-    """Store the unlabeled target contexts of a file in a running service, all or none."""
-    array = _loaded(contexts)
-    name = request_id or contexts.name
-    _show(Service(url, api_key), lambda client: client.upload_contexts(experiment, array, name))
+    """Store unlabeled target contexts of a file in a running service.
+
+    Up to 10^6 contexts and 256 MiB are stored all or none; more are sent in such parts.
+    """
+    import numpy as np
+
+    try:
+        rows = np.load(contexts, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        fail(f"{contexts}: {error}")
+    Service(url, key).show(
+        lambda client: client.upload_contexts(experiment, rows, request_id or contexts.name)
+    )
 
 
 def report(
     experiment: str,
     out: Annotated[Path | None, typer.Option(help="the HTML file to write")] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Write the transfer report of an experiment as one self-contained HTML file."""
-    path = out or Path(f"{experiment}-transfer.html")
-    page = _with_client(Service(url, api_key), lambda client: client.report(experiment))
-    _write(path, page.encode())
+    page = Service(url, key).ask(lambda client: client.report(experiment))
+    _write(out or Path(f"{experiment}-transfer.html"), page.encode())
 
 
 def export(
     experiment: str,
     version: Annotated[int | None, typer.Option(help="default: the newest")] = None,
     out: Annotated[Path | None, typer.Option(help="the safetensors file to write")] = None,
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Write the target policy of a version as a safetensors file, and its manifest as JSON."""
 
-    def fetch(client: Client) -> tuple[int, bytes]:
+    def fetch(client: "Client") -> tuple[int, bytes]:
         chosen = client.state(experiment).policy_version if version is None else version
         return chosen, client.policy(experiment, chosen)
 
-    chosen, content = _with_client(Service(url, api_key), fetch)
+    chosen, content = Service(url, key).ask(fetch)
     path = out or Path(f"{experiment}-{chosen}.safetensors")
     _write(path, content)
-    manifest = json.dumps(manifest_of(content), indent=2, ensure_ascii=False)
+    manifest = json.dumps(_manifest(content), indent=2, ensure_ascii=False)
     _write(path.with_suffix(".json"), manifest.encode())
-
-
-def score(
-    policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
-    contexts: Annotated[Path, typer.Option(help="target contexts: npy, or JSON lines")],
-    confidence_floor: Annotated[
-        float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
-) -> None:
-    """Score target contexts with a policy file, without a service, as `/target/select` does."""
-    from service.cli.score import scored  # slow to load, and no other command needs it
-
-    try:
-        found = open_exported(policy.read_bytes())
-        lines = (
-            msgspec.json.encode(each) + b"\n" for each in scored(found, contexts, confidence_floor)
-        )
-        if out is None:
-            for line in lines:
-                typer.echo(line, nl=False)
-        else:
-            with out.open("wb") as stream:
-                stream.writelines(lines)
-    except (SnapshotError, OSError, ValueError) as error:
-        fail(str(error))
-    except InvalidRequest as refusal:
-        fail("; ".join(f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"]))
 
 
 def demo(
@@ -270,49 +258,31 @@ def demo(
     plot: Annotated[Path, typer.Option(help="the image file to write")] = Path(
         "build/serve-demo.png"
     ),
-    url: Url = DEFAULT_URL,
-    api_key: ApiKey = None,
+    url: Url = None,
+    key: Key = None,
 ) -> None:
     """Play a simulated two-domain experiment against a running service."""
+    from model import ClusterWorld
     from service.cli import demo as laboratory
 
     world = ClusterWorld(seed=seed)
-    _with_client(
-        Service(url, api_key), lambda client: laboratory.run(client, world, method, rounds, plot)
-    )
+    Service(url, key).ask(lambda client: laboratory.run(client, world, method, rounds, plot))
 
 
-def _show(service: Service, look: Callable[[Client], Any]) -> None:
-    found = _with_client(service, look)
-    typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=_plain))
+def _set_status(
+    service: Service,
+    name: str,
+    status: Literal["active", "paused", "archived"],
+    by: str | None,
+    reason: str | None,
+) -> None:
+    service.show(lambda client: client.set_status(name, status, by, reason))
 
 
-def _plain(answer: BaseModel) -> Any:
-    return answer.model_dump(mode="json")
-
-
-def _with_client(service: Service, work: Callable[[Client], T]) -> T:
-    try:
-        with Client(service.url, RETRIES, api_key=service.api_key) as client:
-            return work(client)
-    except ProblemError as problem:
-        fail(_explained(problem))
-    except (ValidationError, httpx.InvalidURL) as error:
-        fail(str(error))
-    except httpx.TransportError:
-        fail(f"no service answers at {service.url}; `daband serve` starts one")
-
-
-def _explained(problem: ProblemError) -> str:
-    places = (f"  {each['pointer']} {each['detail']}" for each in problem.problem.get("errors", []))
-    return "\n".join((str(problem), *places))
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        fail(f"{path}: {error}")
+def _manifest(content: bytes) -> Any:
+    """The manifest in a safetensors file: its header's length comes first, then the header."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return json.loads(header["__metadata__"]["manifest"])
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -328,9 +298,3 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         fail("--config must be JSON")
-
-
-def fail(message: str) -> NoReturn:
-    """End the command with an error message."""
-    typer.echo(message, err=True)
-    raise typer.Exit(2)

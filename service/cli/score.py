@@ -7,14 +7,33 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from msgspec import Raw
 
-from model import ContextKind, ExportedPolicy
+from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.deciding.target import TargetDecision, decided, selected
+from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
+
+
+class ScoringError(Exception):
+    """The policy file or the contexts are no good; the message says why."""
+
+
+def scored_lines(policy: Path, contexts: Path, floor: float | None) -> Iterator[bytes]:
+    """The decision of each context of a file, as a line of JSON each."""
+    try:
+        found = open_exported(policy.read_bytes())
+        for each in scored(found, contexts, floor):
+            yield msgspec.json.encode(each) + b"\n"
+    except (SnapshotError, ValueError) as error:
+        raise ScoringError(str(error)) from error
+    except InvalidRequest as refusal:
+        places = (f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"])
+        raise ScoringError("; ".join(places)) from refusal
 
 
 def scored(

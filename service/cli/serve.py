@@ -8,17 +8,48 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from service.app import ServiceApp, create_app
+import typer
+
+from service.app import ServiceApp, create_app, opened_database
+from service.cli.local import run
+from service.cli.options import fail
 from service.http.protocol import guarded_protocol
-from service.http.server import DrainingServer, ServerOptions, server_config, tune_process
+from service.http.server import (
+    DrainingServer,
+    ServerOptions,
+    listen,
+    server_config,
+    tune_process,
+    url_of,
+)
 from service.http.workers import serve_with_workers
 from service.ops import logs
 from service.ops.supervisor import Readiness
 from service.settings import Settings
+from service.storage.keys import Keys
 
 TASK_DIED = 1
+NO_KEY = (
+    "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
+    "select --scope reward …`, or listen on 127.0.0.1"
+)
 
 log = logging.getLogger(__name__)
+
+
+def start(settings: Settings) -> int:
+    """Serve as the settings say until told to stop; the exit code."""
+    if not run(_can_be_called(settings)):
+        fail(NO_KEY.format(host=settings.host))
+    try:
+        listener = listen(settings.host, settings.port)
+    except OSError as error:
+        fail(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}")
+    banner = _banner(settings, url_of(listener))
+    if settings.workers == 1:
+        return serve(settings, listener, lambda: typer.echo(banner, err=True))
+    typer.echo(banner, err=True)
+    return serve_in_workers(settings, listener)
 
 
 def serve(
@@ -55,3 +86,33 @@ def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol
     return guarded_protocol(
         settings.header_timeout_seconds, app.shedding.early_refusal, app.fast_path
     )
+
+
+def _banner(settings: Settings, url: str) -> str:
+    storage = f"SQLite in {settings.data_dir.resolve()}" if settings.is_embedded else "Postgres"
+    bus = "in this process" if settings.bus_url is None else "Redis"
+    trainer = "inside" if settings.trainer_inside else "elsewhere (`daband train`)"
+    return "\n".join(
+        (
+            f"daband serves on {url}",
+            f"  docs     {url}/docs",
+            f"  storage  {storage}, bus {bus}",
+            f"  keys     {_key_rule(settings)}",
+            f"  device   {settings.device}, workers {settings.workers}, trainer {trainer}",
+            "  Ctrl-C drains and stops",
+        )
+    )
+
+
+def _key_rule(settings: Settings) -> str:
+    if settings.needs_keys:
+        return "required (`daband keys`)"
+    if settings.is_loopback:
+        return "not required: the address is loopback"
+    return "NOT REQUIRED: every caller has full access"
+
+
+async def _can_be_called(settings: Settings) -> bool:
+    """Whether the database can be opened and has a usable key, if keys are required."""
+    async with opened_database(settings) as database:
+        return not settings.needs_keys or await Keys(database).has_usable()

@@ -1,4 +1,4 @@
-"""The shapes of answers, as they are documented and as the client reads them."""
+"""The shapes of answers, as they are documented."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal

@@ -1,4 +1,4 @@
-"""The shapes of requests for the OpenAPI description and the client.
+"""The shapes of requests for the OpenAPI description.
 
 `bodies` defines what is accepted; a test compares the two field by field.
 """

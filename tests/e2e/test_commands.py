@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from daband_client import Client, Round
 from service.cli.main import app
-from service.client import Client, Round
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("keeps_logging")
 
@@ -48,6 +48,7 @@ def test_experiments_are_created_listed_and_shown(service: ServiceProcess):
     assert shown["declared"]["config"] == json.loads(SMALL)
     assert json.loads(SMALL).items() <= shown["config"].items()
     assert shown["state"]["phase"] == "zero_shot"
+    assert json.loads(daband("experiment", "config", "doses", *url)) == shown["config"]
 
 
 def test_experiments_are_paused_archived_resumed_and_deleted(service: ServiceProcess):
@@ -84,6 +85,21 @@ def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
         client.reward(decided.source.decision_id, 1.0)
     asked = json.loads(daband("train-now", "asked", "--by", "ann", "--reason", "new", *url))
     assert (asked["experiment"], asked["status"]) == ("asked", "created")
+
+
+def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
+    url = ("--url", service.url)
+    with Client(service.url) as client:
+        shared = {"kind": "shared", "shape": [4]}
+        client.create_experiment("kept", ["low", "high"], shared, config=json.loads(SMALL))
+        selected = client.select("kept", Round([1.0, 0.0, 0.0, 0.0]))
+        assert selected.source is not None
+        client.reward(selected.source.decision_id, 1)
+    wait_until(lambda: json.loads(daband("experiment", "snapshots", "kept", *url)) != [])
+    newest, *_ = json.loads(daband("experiment", "snapshots", "kept", *url))
+    assert {"version", "offset", "created_at", "size_bytes"} <= set(newest)
+    back = json.loads(daband("experiment", "restore", "kept", str(newest["version"]), *url))
+    assert back["version"] == newest["version"]
 
 
 def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):

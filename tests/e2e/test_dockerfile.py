@@ -109,9 +109,10 @@ def settings_of(image: Image, folder: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_the_wheel_brings_everything_that_runs(image: Image):
     (site,) = (image.root / "opt" / "daband" / "lib").glob("python3*/site-packages")
-    for package in ("model", "service", "migrations"):
-        there = {path.relative_to(site) for path in (site / package).rglob("*.py")}
-        ours = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
+    for package in ("model", "service", "migrations", "client/daband_client"):
+        name = Path(package).name
+        there = {path.relative_to(site / name) for path in (site / name).rglob("*.py")}
+        ours = {path.relative_to(ROOT / package) for path in (ROOT / package).rglob("*.py")}
         assert there == ours
     assert (image.root / "opt" / "daband" / "bin" / "daband").exists()
 

@@ -12,12 +12,12 @@ import pytest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
+from daband_client import Client
 from model.rounds import Domain
 from model.simulate import ClusterWorld
 from monitoring.alerts import recordings
 from monitoring.dashboards import BOARDS
 from service.cli.demo import Play, play
-from service.client import Client
 from tests.support.fixtures import emptied
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import EXPERIMENT, NAME

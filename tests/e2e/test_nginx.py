@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.client import Client, Round
+from daband_client import Client, Round
 from service.errors import PayloadTooLarge, UnsupportedMediaType, plain_problem
 from tests.support.api import CONTEXT, DOSES
 from tests.support.processes.nginx import Nginx

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks.lab import accuracy
+from daband_client import AsyncClient, Round as ClientRound, answers
 from model.bandit.policy import Policy
 from model.config import system_config
 from model.learner import Learner
@@ -23,8 +24,6 @@ from model.rounds import Domain, RewardedRound
 from model.simulate import ClusterWorld
 from model.state.export import open_exported
 from model.state.snapshot import state_hash
-from service.client import AsyncClient, client as http_client
-from service.codec import answers
 from tests.e2e.conftest import Adopt
 from tests.support.processes.daband import Daband, Server
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -70,7 +69,7 @@ class Laboratory:
         rows = list(range(number * EPISODE, (number + 1) * EPISODE))
         head = (await self.client.state(NAME)).head_offset
         source, target = (self.draws[domain].contexts for domain in Domain)
-        rounds = [http_client.Round(source=source[t], target=target[t]) for t in rows]
+        rounds = [ClientRound(source=source[t], target=target[t]) for t in rows]
         if self._is_batch:
             selected = await self.client.select_many(NAME, rounds)
         else:

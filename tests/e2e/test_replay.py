@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from service.client import AsyncClient
+from daband_client import AsyncClient
 from service.storage.database import Database
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots

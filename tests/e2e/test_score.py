@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from daband_client import Client, Round
 from service.cli.main import app
-from service.client import Client, Round
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -42,7 +43,12 @@ def daband(*arguments: str) -> str:
 def taught(client: Client, name: str, kind: str) -> None:
     """An experiment whose policy rates its decisions."""
     context = {"kind": kind, "shape": [4]}
-    declared = {"arms": SIDES[kind], "context": context, "seed": 3, "config": CONFIG}
+    declared: dict[str, Any] = {
+        "arms": SIDES[kind],
+        "context": context,
+        "seed": 3,
+        "config": CONFIG,
+    }
     client.create_experiment(name=name, fallback_arm="low", **declared)
     client.upload_contexts(name, ROWS[:200] + 0.2)
     for start in range(0, len(ROWS), 160):
@@ -62,7 +68,7 @@ def learn(client: Client, name: str, rows: np.ndarray, kind: str) -> None:
     def is_idle() -> bool:
         state = client.state(name)
         is_folded = state.counts["folded_rewards"] == state.counts["source_rewards"]
-        return is_folded and state.lag == 0 and not state.model_dump()["is_training"]
+        return is_folded and state.lag == 0 and not state.noted["is_training"]
 
     wait_until(is_idle)
 
@@ -89,7 +95,7 @@ def answers(
     for start in range(0, len(contexts), 1000):
         answered = client.target_select(name, contexts[start : start + 1000], floor)
         assert answered.policy_version == version
-        found += [each.model_dump() for each in answered.decisions]
+        found += [msgspec.to_builtins(each) for each in answered.decisions]
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.client import Client, Round
+from daband_client import Client, Round
 from service.records import EventKind
 from service.storage.database import Database
 from service.storage.events.log import EventLog

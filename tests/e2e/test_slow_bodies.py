@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from service.client import Client
+from daband_client import Client
 from tests.support.api import DOSES
 from tests.support.http.slow_clients import SELECT
 from tests.support.processes.service import ServiceProcess

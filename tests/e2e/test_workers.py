@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from service.client import AsyncClient, Retries, Round
-from service.codec.answers import Selected
+from daband_client import AsyncClient, Retries, Round
+from daband_client.answers import Selected
 from tests.e2e.conftest import Adopt
 from tests.support.measuring import Measured, percentile
 from tests.support.processes.daband import Daband, Server

@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.client import AsyncClient, ProblemError, Round
+from daband_client import AsyncClient, ProblemError, Round
 from tests.support.api import CONTEXT, DOSES, Api, asgi
 
 

@@ -90,11 +90,18 @@ def test_an_old_schema_is_refused_with_the_command_to_run(monkeypatch: pytest.Mo
     assert "daband migrate" in outcome.output
 
 
+def test_a_service_is_named_by_an_option_or_a_variable():
+    url = f"http://127.0.0.1:{free_port()}"
+    assert f"no answer from {url}: " in daband("experiment", "list", URL=url).output
+    other = daband("experiment", "list", "--url", "localhost:8000", URL=url)
+    assert (other.exit_code, "is no address of a service" in other.output) == (2, True)
+
+
 @pytest.mark.parametrize("command", [["experiment", "list"], ["demo", "--rounds", "1"]])
 def test_a_service_that_is_not_there_is_told(command: list[str]):
     url = f"http://127.0.0.1:{free_port()}"
     outcome = daband(*command, "--url", url)
-    assert (outcome.exit_code, f"no service answers at {url}" in outcome.output) == (2, True)
+    assert (outcome.exit_code, f"no answer from {url}: " in outcome.output) == (2, True)
 
 
 def test_a_configuration_must_be_json():
@@ -112,7 +119,7 @@ def test_a_backup_is_written_verified_and_restored(tmp_path: Path):
     file, empty = tmp_path / "backup.gz", ("--data-dir", str(tmp_path / "new"))
     written = daband("backup", str(file), "--data-dir", str(tmp_path / "old"))
     assert written.exit_code == 0, written.output
-    assert "complete, sha256:" in written.output
+    assert "whole, sha256:" in written.output
     for command in ("backup", "restore"):
         assert daband(command, str(file), "--verify").output == written.output
     assert daband("restore", str(file), *empty).output == written.output

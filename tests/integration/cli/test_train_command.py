@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli import main
+from service.cli import train
 from service.ops.supervisor import Readiness
 from service.settings import Settings
 from tests.support.storage import migrated, sqlite_url
@@ -25,7 +25,7 @@ async def training(folder: Path) -> AsyncIterator[None]:
     await migrated(url)
     loop, readiness = asyncio.get_running_loop(), Readiness()
     unheard = readiness.on_failure
-    task = asyncio.create_task(main._train(Settings(database_url=url), readiness))
+    task = asyncio.create_task(train.train(Settings(database_url=url), readiness))
     await eventually(lambda: readiness.on_failure is not unheard)
     try:
         yield
@@ -38,7 +38,7 @@ async def training(folder: Path) -> AsyncIterator[None]:
 
 
 async def test_all_that_a_trainer_does_beside_its_loop_shares_few_threads(tmp_path: Path):
-    all_there = threading.Barrier(main.FOLDING_THREADS + 1)
+    all_there = threading.Barrier(train.FOLDING_THREADS + 1)
 
     def meet() -> str:
         """The thread's name, once another one is there or a while has passed."""
@@ -47,17 +47,17 @@ async def test_all_that_a_trainer_does_beside_its_loop_shares_few_threads(tmp_pa
         return threading.current_thread().name
 
     async with training(tmp_path):
-        count = 2 * main.FOLDING_THREADS
+        count = 2 * train.FOLDING_THREADS
         names = await asyncio.gather(*(asyncio.to_thread(meet) for _ in range(count)))
-    assert set(names) <= {f"daband-folding_{number}" for number in range(main.FOLDING_THREADS)}
+    assert set(names) <= {f"daband-folding_{number}" for number in range(train.FOLDING_THREADS)}
 
 
 async def test_a_trainer_gives_free_memory_back_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     given_back: list[int] = []
-    monkeypatch.setattr(main, "GIVE_BACK_SECONDS", 0.01)
-    monkeypatch.setattr(main, "give_back", lambda: given_back.append(len(given_back)))
+    monkeypatch.setattr(train, "GIVE_BACK_SECONDS", 0.01)
+    monkeypatch.setattr(train, "give_back", lambda: given_back.append(len(given_back)))
     async with training(tmp_path):
         await eventually(lambda: len(given_back) > 3)
 

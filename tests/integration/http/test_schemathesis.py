@@ -26,8 +26,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from daband_client import Client, Round
 from service.app import ServiceApp, create_app
-from service.client import Client, Round
 from service.http.protocol import guarded_protocol
 from service.routes import decisions, target
 from service.settings import Settings

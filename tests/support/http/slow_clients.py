@@ -17,7 +17,7 @@ from typing import IO
 import httpx
 import psutil
 
-from service.client import Client
+from daband_client import Client
 from tests.support.api import CONTEXT, DOSES
 from tests.support.measuring import percentile
 from tests.support.processes import guard

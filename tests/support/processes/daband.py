@@ -19,7 +19,7 @@ import httpx
 import psutil
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
-from service.cli import main
+from service.cli import database, main, serve, train  # noqa: F401 - what the commands import
 from tests.support.processes import guard
 from tests.support.processes.servers import free_port
 from tests.support.processes.service import clean_environment

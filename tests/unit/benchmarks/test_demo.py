@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
+from daband_client.answers import State
 from model.rounds import Domain
 from service.cli.demo import Play, figure, sparkline, table
-from service.codec.answers import State
 
 STATE = State(
     experiment="demo",

@@ -1,0 +1,382 @@
+"""What the service answers.
+
+Fields that this version does not know are ignored, and words such as a status are plain strings:
+a newer service may add to both.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, convert
+
+
+class ContextShape(Struct, frozen=True):
+    """What a context looks like; `kind` is `shared` or `per_arm`."""
+
+    kind: str
+    shape: list[int]
+
+
+class Declared(Struct, frozen=True, kw_only=True):
+    """An experiment as it was declared; `config` holds what differs from the method's values."""
+
+    name: str
+    arms: list[str]
+    context: ContextShape
+    method: str
+    seed: int
+    config: dict[str, Any]
+    fallback_arm: str | None = None
+    durability: str = "durable"
+
+    def is_as(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether a declaration would give this experiment."""
+        return bool(self == convert(wanted, Declared))
+
+
+class Experiment(Declared, frozen=True, kw_only=True):
+    """An experiment; `config` is the configuration in force, every field of it.
+
+    `phase` is `zero_shot` or `continued`; `status` is `active`, `paused` or `archived`.
+    """
+
+    experiment_id: str
+    recipe: int
+    declared: Declared
+    phase: str
+    status: str
+    created_at: datetime
+
+
+class ExperimentList(Struct, frozen=True):
+    """All experiments, the oldest first."""
+
+    experiments: list[Experiment]
+
+
+class Deleted(Struct, frozen=True):
+    """An experiment that is unknown from now on; its data is erased soon after."""
+
+    experiment: str
+    experiment_id: str
+    status: str
+
+
+class Score(Struct, frozen=True):
+    """What the policy thinks of an arm: `ucb` = `mean` + `bonus`."""
+
+    mean: float
+    bonus: float
+    ucb: float
+
+
+class Decision(Struct, frozen=True):
+    """The chosen arm, with the exact probability of every eligible arm."""
+
+    decision_id: str
+    arm: str
+    probabilities: dict[str, float]
+    scores: dict[str, Score]
+
+
+class Selected(Struct, frozen=True):
+    """The decisions of a round."""
+
+    experiment: str
+    request_id: str
+    policy_version: int
+    source: Decision | None = None
+    target: Decision | None = None
+
+
+class SelectedBatch(Struct, frozen=True):
+    """The decisions of many rounds, in their order."""
+
+    experiment: str
+    rounds: list[Selected]
+
+
+class Problem(Struct, frozen=True):
+    """RFC 9457: what went wrong."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    request_id: str | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+class Rewarded(Struct, frozen=True):
+    """What became of a reward: `status` is `created` or `already_recorded`."""
+
+    decision_id: str
+    status: str
+    offset: int
+
+
+class RewardOutcome(Struct, frozen=True):
+    """The same for one reward of many; `problem` says why it was `refused`."""
+
+    decision_id: str
+    status: str
+    offset: int | None = None
+    problem: Problem | None = None
+
+
+class RewardedBatch(Struct, frozen=True):
+    """What became of each reward, in their order."""
+
+    rewards: list[RewardOutcome]
+
+
+class TargetDecision(Struct, frozen=True):
+    """The target policy's arm for a context, or the fallback arm where it abstained."""
+
+    arm: str | None
+    probabilities: dict[str, float]
+    mean: float
+    bonus: float
+    transfer_confidence: float
+    abstained: bool
+
+
+class ContextsStored(Struct, frozen=True):
+    """Unlabeled target contexts that are durable: `created` now, or `already_recorded`."""
+
+    experiment: str
+    request_id: str
+    status: str
+    contexts: int
+    offset: int
+
+
+class TargetSelected(Struct, frozen=True):
+    """The target policy's decisions, in the order of the contexts; `stored` says what was kept."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    decisions: list[TargetDecision]
+    stored: ContextsStored | None = None
+
+
+class RunningUpdate(Struct, frozen=True):
+    """An encoder update under way, and what it was begun with."""
+
+    episode: int
+    rewards: int
+    target_contexts: int
+
+
+class Training(Struct, frozen=True):
+    """Whether an encoder is being trained, or why learning fails and when it is tried again.
+
+    `due_updates` follow the one that is `running`.
+    """
+
+    status: str
+    due_updates: int = 0
+    running: RunningUpdate | None = None
+    stage: str | None = None
+    reason: str | None = None
+    failures: int | None = None
+    since: datetime | None = None
+    retry_at: datetime | None = None
+
+
+class State(Struct, frozen=True):
+    """Where an experiment stands; `noted` is what its trainer noted last."""
+
+    experiment: str
+    phase: str
+    status: str
+    counts: dict[str, int]
+    policy_version: int
+    encoder_version: int
+    state_hash: str | None
+    head_offset: int
+    folded_offset: int
+    lag: int
+    snapshot_at: datetime | None
+    training: Training = Training(status="idle")
+    noted: dict[str, Any] = {}
+
+
+class PhaseChanged(Struct, frozen=True):
+    """The phase from this offset of the log on."""
+
+    experiment: str
+    phase: str
+    best_reward: float
+    offset: int
+    status: str
+
+
+class Snapshot(Struct, frozen=True):
+    """A saved version of an experiment's learner."""
+
+    version: int
+    offset: int
+    encoder_version: int
+    epoch: int
+    state_hash: str
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    note: dict[str, Any]
+
+
+class SnapshotList(Struct, frozen=True):
+    """The snapshots that are kept, the newest first."""
+
+    experiment: str
+    snapshots: list[Snapshot]
+
+
+class Restored(Struct, frozen=True):
+    """The restore is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    version: int
+    offset: int
+    status: str
+
+
+class Candidate(Struct, frozen=True):
+    """A trained encoder that does not serve, and what the gate said of it."""
+
+    episode: int
+    sha256: str
+    size_bytes: int
+    is_pinned: bool
+    created_at: datetime
+    verdict: dict[str, Any]
+
+
+class CandidateList(Struct, frozen=True):
+    """The candidates that are kept, the newest first."""
+
+    experiment: str
+    candidates: list[Candidate]
+
+
+class TrainingAsked(Struct, frozen=True):
+    """The request is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    offset: int
+    status: str
+
+
+class Promoted(Struct, frozen=True):
+    """The promotion is in the log; the trainer carries it out when it gets there."""
+
+    experiment: str
+    episode: int
+    offset: int
+    status: str
+
+
+class Act(Struct, frozen=True):
+    """What was done to an experiment: paused, active, archived, deleted, erased."""
+
+    experiment: str
+    experiment_id: str
+    at: datetime
+    what: str
+    by: str | None
+    reason: str | None
+    key_id: str | None
+
+
+class Acts(Struct, frozen=True):
+    """What was done to experiments, the newest first."""
+
+    entries: list[Act]
+
+
+class AuditEntry(Struct, frozen=True):
+    """Something that happened to an experiment; `offset` is its place in the log, if it has one."""
+
+    offset: int | None
+    at: datetime
+    what: str
+    details: dict[str, Any]
+
+
+class AuditTrail(Struct, frozen=True):
+    """What happened to an experiment, in order."""
+
+    experiment: str
+    entries: list[AuditEntry]
+
+
+class TransferVerdict(Struct, frozen=True):
+    """`aligned`, `weak` or `do not trust`, and why it is not better."""
+
+    word: str
+    reasons: list[str]
+
+
+class TransferVersion(Struct, frozen=True):
+    """What was said of one encoder version; `gate` is what let it serve."""
+
+    encoder_version: int
+    offset: int
+    at: datetime
+    verdict: TransferVerdict
+    signs: dict[str, float]
+    bound: dict[str, float]
+    gate: AuditEntry | None
+
+
+class TargetRegret(Struct, frozen=True):
+    """Target rewards against the declared best; `curve` is [rewards, cumulative regret]."""
+
+    rewards: int
+    best_reward: float | None
+    cumulative: float
+    curve: list[tuple[int, float]]
+
+
+class Transfer(Struct, frozen=True):
+    """How the source carries over to the target, by encoder version."""
+
+    experiment: str
+    phase: str
+    encoder_version: int
+    verdict: TransferVerdict | None
+    versions: list[TransferVersion]
+    gate: list[AuditEntry]
+    target_regret: TargetRegret
+
+
+class Progress(Struct, frozen=True):
+    """Events of the log that were read, of those there were at the start."""
+
+    done: int
+    total: int
+
+
+class EvaluationJob(Struct, frozen=True):
+    """An offline evaluation and, once it is `done`, its result."""
+
+    evaluation_id: str
+    experiment: str
+    status: str
+    progress: Progress
+    created_at: datetime
+    ended_at: datetime | None
+    problem: str | None
+    request: dict[str, Any]
+    result: dict[str, Any] | None
+
+
+class EvaluationList(Struct, frozen=True):
+    """The newest evaluations first, without their results."""
+
+    evaluations: list[EvaluationJob]

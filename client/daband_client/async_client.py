@@ -1,0 +1,351 @@
+"""The client. `client.py` is made of this file: run `python client/write_sync.py` after a change."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Self, TypeVar
+
+import httpx
+
+from daband_client import answers, batches, settings
+from daband_client.calls import LONG_SECONDS, Call, given, path
+from daband_client.contexts import Round
+from daband_client.errors import ProblemError
+from daband_client.ids import new_id
+from daband_client.retries import Attempts, Retries
+from daband_client.settings import Limits
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A running service; close the client, or use it with `async with`.
+
+    Every call can be sent twice without harm, so each is sent again after a failure that may pass.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        retries: Retries | None = None,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = 10.0,
+        limits: Limits | None = None,
+        headers: Mapping[str, str] | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`url` and `api_key` are those of `DABAND_URL` and `DABAND_API_KEY` when left out.
+
+        `headers` go with every request, for a proxy, say.
+        """
+        self._retries = retries or Retries()
+        self._limits = limits or Limits()
+        self._sleep = sleep
+        self._had_answer = False
+        self._http = httpx.AsyncClient(
+            base_url=settings.address(url),
+            headers=settings.headers(api_key, headers),
+            timeout=settings.timeout(timeout_seconds),
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let the connections go."""
+        await self._http.aclose()
+
+    @property
+    def url(self) -> str:
+        """Where the service is; may be set."""
+        return str(self._http.base_url).rstrip("/")
+
+    @url.setter
+    def url(self, url: str) -> None:
+        self._http.base_url = settings.address(url)
+        self._had_answer = False
+
+    # Experiments
+
+    async def create_experiment(
+        self,
+        name: str,
+        arms: Sequence[str],
+        context: Mapping[str, Any],
+        *,
+        method: str = "daband",
+        seed: int = 0,
+        config: Mapping[str, Any] | None = None,
+        fallback_arm: str | None = None,
+        durability: Literal["durable", "relaxed"] = "durable",
+    ) -> answers.Experiment:
+        """Create an experiment, or find it there just as declared.
+
+        `context` is `{"kind": "shared", "shape": [16]}`, or of kind `per_arm`.
+        """
+        wanted = {
+            "name": name,
+            "arms": list(arms),
+            "context": dict(context),
+            "method": method,
+            "seed": seed,
+            "config": dict(config or {}),
+            "fallback_arm": fallback_arm,
+            "durability": durability,
+        }
+        try:
+            return await self.send(Call("POST", "/experiments", answers.Experiment, wanted))
+        except ProblemError as problem:
+            if problem.slug != "experiment-exists":
+                raise
+            found = await self.experiment(name)
+            if not found.declared.is_as(wanted):
+                raise
+            return found
+
+    async def experiments(self) -> list[answers.Experiment]:
+        """All experiments, the oldest first."""
+        answer = await self.send(Call("GET", "/experiments", answers.ExperimentList))
+        return answer.experiments
+
+    async def experiment(self, name: str) -> answers.Experiment:
+        """An experiment: as declared, and the configuration in force."""
+        return await self.send(Call("GET", path("experiments", name), answers.Experiment))
+
+    async def state(self, experiment: str) -> answers.State:
+        """Where an experiment stands."""
+        return await self.send(Call("GET", path("experiments", experiment, "state"), answers.State))
+
+    async def set_status(
+        self,
+        experiment: str,
+        status: Literal["active", "paused", "archived"],
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> answers.Experiment:
+        """Pause, archive or resume (`active`); who and why go into the audit trail."""
+        body = given(status=status, by=by, reason=reason)
+        return await self.send(
+            Call("PATCH", path("experiments", experiment), answers.Experiment, body)
+        )
+
+    async def delete_experiment(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.Deleted:
+        """Delete an experiment for good, with all its data."""
+        to = path("experiments", experiment, confirm=experiment, by=by, reason=reason)
+        return await self.send(Call("DELETE", to, answers.Deleted))
+
+    async def open_target(self, experiment: str, best_reward: float = 1.0) -> answers.PhaseChanged:
+        """Open the target for rewards, for good."""
+        body = {"phase": "continued", "best_reward": float(best_reward)}
+        to = path("experiments", experiment, "phase")
+        return await self.send(Call("POST", to, answers.PhaseChanged, body))
+
+    async def audit(self, experiment: str) -> list[answers.AuditEntry]:
+        """What happened to an experiment, in order."""
+        to = path("experiments", experiment, "audit")
+        answer = await self.send(Call("GET", to, answers.AuditTrail))
+        return answer.entries
+
+    async def acts(self, limit: int = 100) -> list[answers.Act]:
+        """What was done to experiments, deleted ones included, the newest first."""
+        answer = await self.send(Call("GET", path("audit", limit=limit), answers.Acts))
+        return answer.entries
+
+    # Rounds
+
+    async def select(self, experiment: str, round_: Round) -> answers.Selected:
+        """Decide one round."""
+        body = {"experiment": experiment, **round_.body()}
+        return await self.send(Call("POST", "/select", answers.Selected, body))
+
+    async def select_many(
+        self, experiment: str, rounds: Iterable[Round], request_id: str | None = None
+    ) -> list[answers.Selected]:
+        """Decide any number of rounds, 1000 at a time; each 1000 are decided all or none."""
+        calls = batches.select_calls(experiment, rounds, request_id, self._limits)
+        parts = [await self.send(call) for call in calls]
+        return [each for part in parts for each in part.rounds]
+
+    async def reward(self, decision_id: str, value: float) -> answers.Rewarded:
+        """Report the reward of a decision, a number from 0 to 1."""
+        body = {"decision_id": decision_id, "reward": float(value)}
+        return await self.send(Call("POST", "/reward", answers.Rewarded, body))
+
+    async def reward_many(self, rewards: Mapping[str, float]) -> list[answers.RewardOutcome]:
+        """Report any number of rewards by decision id; each is recorded or refused by itself."""
+        calls = batches.reward_calls(rewards, self._limits)
+        parts = [await self.send(call) for call in calls]
+        return [each for part in parts for each in part.rewards]
+
+    # The target
+
+    async def target_select(
+        self,
+        experiment: str,
+        contexts: Any,
+        confidence_floor: float | None = None,
+        store: bool = False,
+        request_id: str | None = None,
+        eligible_arms: Sequence[str] | None = None,
+    ) -> answers.TargetSelected:
+        """Ask the frozen target policy for any number of contexts, 1000 at a time.
+
+        `contexts` are a DataFrame, an array (n, …) or a list. With `store` they are kept as
+        unlabeled data. The versions of the answer are those of the last 1000.
+        """
+        fields = given(
+            experiment=experiment,
+            confidence_floor=None if confidence_floor is None else float(confidence_floor),
+            store=store,
+            eligible_arms=None if eligible_arms is None else list(eligible_arms),
+        )
+        whole = request_id or new_id()
+        calls = batches.target_calls(contexts, fields, whole, self._limits)
+        parts = [await self.send(call) for call in calls]
+        return batches.joined_targets(parts, whole)
+
+    async def upload_contexts(
+        self, experiment: str, contexts: Any, request_id: str | None = None
+    ) -> answers.ContextsStored:
+        """Store unlabeled target contexts: a DataFrame, an array (n, …) or a list.
+
+        All or none of each part are stored; a part has at most 10^6 contexts and 256 MiB.
+        """
+        whole = request_id or new_id()
+        calls = batches.upload_calls(experiment, contexts, whole, self._limits)
+        parts = [await self.send(call) for call in calls]
+        return batches.joined_uploads(parts, whole)
+
+    async def transfer(self, experiment: str) -> answers.Transfer:
+        """How the source carries over, by encoder version."""
+        to = path("experiments", experiment, "transfer")
+        return await self.send(Call("GET", to, answers.Transfer))
+
+    async def report(self, experiment: str) -> str:
+        """The transfer report, as an HTML page."""
+        to = path("experiments", experiment, "report")
+        return await self.send(Call("GET", to, str, timeout_seconds=LONG_SECONDS))
+
+    # Snapshots and candidates
+
+    async def snapshots(self, experiment: str) -> list[answers.Snapshot]:
+        """The snapshots that are kept, the newest first."""
+        to = path("experiments", experiment, "snapshots")
+        answer = await self.send(Call("GET", to, answers.SnapshotList))
+        return answer.snapshots
+
+    async def restore(
+        self, experiment: str, version: int, by: str | None = None, reason: str | None = None
+    ) -> answers.Restored:
+        """Roll back to a version; who and why go into the audit trail."""
+        to = path("experiments", experiment, "snapshots", version, "restore")
+        body = given(request_id=new_id(), by=by, reason=reason)
+        return await self.send(Call("POST", to, answers.Restored, body))
+
+    async def policy(self, experiment: str, version: int) -> bytes:
+        """The target policy of a version, as a safetensors file."""
+        to = path("experiments", experiment, "snapshots", version, "policy")
+        return await self.send(Call("GET", to, bytes, timeout_seconds=LONG_SECONDS))
+
+    async def candidates(self, experiment: str) -> list[answers.Candidate]:
+        """Trained encoders that do not serve, the newest first."""
+        to = path("experiments", experiment, "candidates")
+        answer = await self.send(Call("GET", to, answers.CandidateList))
+        return answer.candidates
+
+    async def promote(
+        self, experiment: str, episode: int, by: str | None = None, reason: str | None = None
+    ) -> answers.Promoted:
+        """Serve a candidate all the same; who and why go into the audit trail."""
+        to = path("experiments", experiment, "candidates", episode, "promote")
+        body = given(request_id=new_id(), by=by, reason=reason)
+        return await self.send(Call("POST", to, answers.Promoted, body))
+
+    async def train(
+        self, experiment: str, by: str | None = None, reason: str | None = None
+    ) -> answers.TrainingAsked:
+        """Update the encoder now, or after the update under way; who and why go into the audit trail."""
+        body = given(request_id=new_id(), by=by, reason=reason)
+        to = path("experiments", experiment, "train")
+        return await self.send(Call("POST", to, answers.TrainingAsked, body))
+
+    async def candidate_policy(self, experiment: str, episode: int) -> bytes:
+        """The target policy of a candidate as if it served, as a safetensors file."""
+        to = path("experiments", experiment, "candidates", episode, "policy")
+        return await self.send(Call("GET", to, bytes, timeout_seconds=LONG_SECONDS))
+
+    # Offline evaluation
+
+    async def evaluate(
+        self,
+        experiment: str,
+        candidates: Sequence[Mapping[str, Any]],
+        *,
+        confidence: float = 0.95,
+        domain: Literal["source", "target"] = "source",
+        target: bool = False,
+        seed: int = 0,
+        request_id: str | None = None,
+    ) -> answers.EvaluationJob:
+        """Queue an evaluation of candidates on an experiment's log.
+
+        A candidate is `{"kind": "uniform"}`, `{"kind": "arm", "arm": "low"}`, … (docs/api.md).
+        """
+        body = {
+            "experiment": experiment,
+            "candidates": [dict(each) for each in candidates],
+            "confidence": confidence,
+            "domain": domain,
+            "target": target,
+            "seed": seed,
+            "request_id": request_id or new_id(),
+        }
+        return await self.send(Call("POST", "/evaluations", answers.EvaluationJob, body))
+
+    async def evaluations(self, limit: int = 100) -> list[answers.EvaluationJob]:
+        """The newest evaluations first, without their results."""
+        to = path("evaluations", limit=limit)
+        answer = await self.send(Call("GET", to, answers.EvaluationList))
+        return answer.evaluations
+
+    async def evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
+        """Where an evaluation stands, with its result once it is done."""
+        return await self.send(
+            Call("GET", path("evaluations", evaluation_id), answers.EvaluationJob)
+        )
+
+    async def cancel_evaluation(self, evaluation_id: str) -> answers.EvaluationJob:
+        """Stop an evaluation; one that has ended stays as it is."""
+        to = path("evaluations", evaluation_id, "cancel")
+        return await self.send(Call("POST", to, answers.EvaluationJob, {}))
+
+    async def evaluation_report(self, evaluation_id: str) -> str:
+        """The result of an evaluation, as an HTML page."""
+        to = path("evaluations", evaluation_id, "report")
+        return await self.send(Call("GET", to, str, timeout_seconds=LONG_SECONDS))
+
+    # Sending
+
+    async def send(self, call: Call[T]) -> T:
+        """Send a call until it is answered for good or the attempts are used up."""
+        request = call.request()
+        attempts = Attempts(self._retries, self.url, self._had_answer)
+        while True:
+            try:
+                answer = await self._http.request(**request)
+            except httpx.TransportError as error:
+                wait = attempts.after_error(error)
+            else:
+                self._had_answer = True
+                again = attempts.after_answer(answer)
+                if again is None:
+                    return call.read(answer)
+                wait = again
+            await self._sleep(wait)

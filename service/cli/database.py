@@ -1,0 +1,85 @@
+"""Work on the database itself: migrating, backups, keys, folding a log again."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from service.app import opened_database
+from service.cli.local import run, settings_from
+from service.cli.options import fail
+from service.learning.replay import ReplayReport, replay
+from service.settings import Settings
+from service.storage.backup.backup import backup, restore
+from service.storage.backup.format import BackupError, Contents, verified
+from service.storage.candidates import Candidates
+from service.storage.database import Database
+from service.storage.drivers import migrate
+from service.storage.events.log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.keys import Keys
+from service.storage.snapshots import Snapshots
+
+T = TypeVar("T")
+
+
+def migrated(data_dir: Path | None) -> tuple[str | None, str | None]:
+    """The schema before and after."""
+
+    async def upgraded(settings: Settings) -> tuple[str | None, str | None]:
+        database = await Database.open(settings.storage_url)
+        try:
+            return await migrate.upgrade(database)
+        finally:
+            await database.close()
+
+    return run(upgraded(settings_from(data_dir=data_dir)))
+
+
+def replayed(settings: Settings, name: str) -> ReplayReport:
+    """What folding an experiment's log from zero gives, beside what is stored."""
+
+    async def folded(database: Database) -> ReplayReport:
+        experiment = await Experiments(database).get(name)
+        log = EventLog(database)
+        snapshots, candidates = Snapshots(database), Candidates(database)
+        return await replay(experiment, log, snapshots, candidates, settings.device)
+
+    return _opened(settings, folded)
+
+
+def backed_up(file: Path, only_verify: bool, data_dir: Path | None) -> str:
+    """Write a backup, or only look at one; what is in it, in words."""
+    return _contents(file, only_verify, data_dir, lambda database: backup(database, file))
+
+
+def restored(file: Path, only_verify: bool, data_dir: Path | None) -> str:
+    """Restore a backup, or only look at it; what is in it, in words."""
+    return _contents(file, only_verify, data_dir, lambda database: restore(database, file))
+
+
+def with_keys(data_dir: Path | None, work: Callable[[Keys], Awaitable[T]]) -> T:
+    """Work on the API keys."""
+    return _opened(settings_from(data_dir=data_dir), lambda database: work(Keys(database)))
+
+
+def _contents(
+    file: Path,
+    only_verify: bool,
+    data_dir: Path | None,
+    work: Callable[[Database], Awaitable[Contents]],
+) -> str:
+    try:
+        found = verified(file) if only_verify else _opened(settings_from(data_dir=data_dir), work)
+    except BackupError as error:
+        fail(str(error))
+    counts = (f"  {name:<12} {count}" for name, count in found.rows.items())
+    lines = (f"schema {found.schema}, of {found.created_at}", *counts)
+    return "\n".join((*lines, f"whole, sha256:{found.sha256}"))
+
+
+def _opened(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def worked() -> T:
+        async with opened_database(settings) as database:
+            return await work(database)
+
+    return run(worked())

@@ -1,0 +1,45 @@
+"""What the commands share that work on the database themselves: settings, and refusals as one line."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from service.app import OutdatedSchemaError
+from service.cli.options import fail
+from service.errors import InvalidRequest, ServiceError
+from service.ops import logs
+from service.settings import Settings
+from service.storage.drivers.migrate import NewerSchemaError
+
+T = TypeVar("T")
+
+
+def settings_from(**options: Any) -> Settings:
+    """The settings, overridden by the given options."""
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        found = Settings(**given)
+    except ValidationError as error:
+        # Only the rules, not the values: a URL may contain a password.
+        fail("\n".join(_place(each) for each in error.errors()))
+    logs.configure(found.log_level, found.log_format)
+    return found
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`; a service error ends the command with a message."""
+    try:
+        return asyncio.run(work)
+    except InvalidRequest as error:
+        places = error.members.get("errors", [])
+        fail("\n".join(f"{each['pointer']} {each['detail']}" for each in places) or str(error))
+    except (OutdatedSchemaError, NewerSchemaError, ServiceError) as error:
+        fail(str(error))
+
+
+def _place(error: Any) -> str:
+    where = ".".join(map(str, error["loc"]))
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

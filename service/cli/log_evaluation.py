@@ -1,0 +1,220 @@
+"""The work of offline evaluation's commands: logs evaluated, replayed, exported and imported."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import typer
+
+from model.ope import EvaluationOptions
+from service.app import opened_database
+from service.auth.tenants import TenantScope, split
+from service.cli.local import run
+from service.cli.options import fail
+from service.evaluating.candidates import CandidateSpec, changed_values, parsed
+from service.evaluating.counterfactual import Counterfactual, replay_with
+from service.evaluating.experiment_log import decisions_of, header_of
+from service.evaluating.file_log import FileOptions, evaluate_file
+from service.evaluating.html_report import interval, number, page
+from service.evaluating.importing import Imported, Importer
+from service.evaluating.request import EvaluationRequest
+from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.table_report import print_result
+from service.experiment_spec import ExperimentSpec
+from service.formats.files import FORMATS, reading, write_log
+from service.formats.records import LoggedDecision
+from service.records import Domain
+from service.settings import Settings
+from service.storage.database import Database
+from service.storage.events.group_commit import CommitOptions
+from service.storage.events.log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.snapshots import Snapshots
+
+T = TypeVar("T")
+Pages = AsyncIterator[list[tuple[int, LoggedDecision]]]
+
+PATIENT = CommitOptions(timeout_seconds=60.0)
+CORRECTIONS = ("rejection", "weighting")
+
+
+def replay_counterfactual(
+    settings: Settings, experiment: str, changes: list[str], correction: str, as_json: bool
+) -> None:
+    """`daband replay --with`: print the estimated value under the changes."""
+    if correction not in CORRECTIONS:
+        fail(f"--correction must be one of {', '.join(CORRECTIONS)}")
+    wanted = _reading(lambda: Counterfactual(changed_values(changes), correction))
+    result = _reading(lambda: run(_counterfactual(settings, experiment, wanted)))
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    found = result["estimates"]["dr"]
+    ips, snips = (result["estimates"][name]["value"] for name in ("ips", "snips"))
+    typer.echo(
+        f"rounds    {result['rounds']} ({result['kept_rounds']} kept by {correction},"
+        f" {result['encoder_version']} encoder updates)\n"
+        f"logged    {number(result['logged']['value'])}\n"
+        f"with it   {number(found['value'])} {interval(found['interval'])}"
+        f" (snips {number(snips)}, ips {number(ips)},"
+        f" effective n {result['support']['effective_rounds']:.0f})"
+    )
+    for warning in result["warnings"]:
+        typer.echo(f"! {warning}")
+
+
+def candidates(told: list[str]) -> list[CandidateSpec]:
+    """The candidates of the options, each once."""
+    return _reading(lambda: [parsed(each) for each in dict.fromkeys(told)])
+
+
+def file_options(
+    log_format: str | None, skip_bad: bool, domain: str = Domain.SOURCE
+) -> FileOptions:
+    """How a log file is read."""
+    return FileOptions(_known_format(log_format), skip_bad, Domain(domain))
+
+
+def evaluated_file(
+    log: Path, wanted: list[CandidateSpec], options: EvaluationOptions, how: FileOptions
+) -> dict[str, Any]:
+    """What candidates would have earned, by a file."""
+    return _reading(lambda: evaluate_file(log, wanted, options, how))
+
+
+def evaluated(settings: Settings, request: EvaluationRequest) -> dict[str, Any]:
+    """What candidates would have earned, by an experiment's log."""
+    return _reading(lambda: run(_evaluated(settings, request)))
+
+
+def exported(
+    settings: Settings, experiment: str, file: Path, log_format: str | None, rewarded: bool
+) -> int:
+    """Write an experiment's log to a file; the number of decisions."""
+    name = _known_format(log_format)
+    return _reading(lambda: run(_exported(settings, experiment, file, name, rewarded)))
+
+
+def import_file(
+    settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
+) -> None:
+    """Make a new experiment of a file, and say what came of it."""
+    _reading(lambda: _import(settings, file, how, declared))
+
+
+def show(result: dict[str, Any], json_file: Path | None, html_file: Path | None) -> None:
+    """Print a result, and write it to the files that are named."""
+    print_result(result)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+    if html_file is not None:
+        html_file.parent.mkdir(parents=True, exist_ok=True)
+        html_file.write_text(page(result))
+
+
+def _known_format(name: str | None) -> str | None:
+    if name is not None and name not in FORMATS:
+        fail(f"--format must be one of {', '.join(FORMATS)}")
+    return name
+
+
+def _reading(work: Callable[[], T]) -> T:
+    """The result of `work`; an invalid file or candidate ends the command with a message."""
+    try:
+        return work()
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    except (ValueError, msgspec.MsgspecError) as error:
+        fail(str(error))
+
+
+async def _evaluated(settings: Settings, request: EvaluationRequest) -> dict[str, Any]:
+    async with opened_database(settings) as database:
+        stores = _stores(database)
+        experiment = await stores.experiments.get(request.experiment)
+        return await ExperimentEvaluation(stores, experiment, request).run()
+
+
+async def _counterfactual(settings: Settings, name: str, wanted: Counterfactual) -> dict[str, Any]:
+    async with opened_database(settings) as database:
+        stores = _stores(database)
+        return await replay_with(await stores.experiments.get(name), stores.event_log, wanted)
+
+
+def _stores(database: Database) -> EvaluationStores:
+    return EvaluationStores(Experiments(database), EventLog(database), Snapshots(database))
+
+
+async def _exported(
+    settings: Settings, name: str, file: Path, log_format: str | None, rewarded: bool
+) -> int:
+    async with opened_database(settings) as database:
+        stores = _stores(database)
+        experiment = await stores.experiments.get(name)
+        pages = decisions_of(experiment, stores.event_log, experiment.head_offset)
+        decisions = _from_loop(asyncio.get_running_loop(), pages)
+        kept = (each for each in decisions if each.reward is not None or not rewarded)
+        header = header_of(ExperimentSpec.of(experiment))
+        return await asyncio.to_thread(write_log, file, header, kept, log_format)
+
+
+def _from_loop(loop: asyncio.AbstractEventLoop, pages: Pages) -> Iterator[LoggedDecision]:
+    """The decisions for the writing thread; the event loop reads the log."""
+    while True:
+        page_ = asyncio.run_coroutine_threadsafe(_next(pages), loop).result()
+        if page_ is None:
+            return
+        yield from (decision for _, decision in page_)
+
+
+async def _next(pages: Pages) -> list[tuple[int, LoggedDecision]] | None:
+    return await anext(pages, None)
+
+
+def _import(
+    settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
+) -> None:
+    full_name, method, seed, config = declared
+    tenant_scope, name = split(full_name)
+    with reading(file, how.format, how.skip_bad) as reader:
+        header = reader.header
+        spec = ExperimentSpec(
+            name, header.arms, header.context_kind, header.context_shape, method, seed, config
+        )
+        done = run(_imported(settings, tenant_scope, spec, iter(reader)))
+        typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {full_name}")
+        if done.left_out:
+            typer.echo(f"{done.left_out} target rewards were left out: the phase is zero-shot")
+        if reader.bad_count:
+            typer.echo(f"{reader.bad_count} bad lines were skipped")
+            for bad in reader.first_bad:
+                typer.echo(f"  line {bad.number}: {bad.reason}")
+
+
+async def _imported(
+    settings: Settings,
+    tenant_scope: TenantScope,
+    spec: ExperimentSpec,
+    decisions: Iterator[LoggedDecision],
+) -> Imported:
+    spec.check_budget(settings.budget_limits)
+    async with opened_database(settings) as database, _writing(database) as event_log:
+        return await Importer(Experiments(database, settings.quotas), event_log, tenant_scope).run(
+            spec, decisions
+        )
+
+
+@asynccontextmanager
+async def _writing(database: Database) -> AsyncIterator[EventLog]:
+    event_log = EventLog(database, PATIENT)
+    flusher = asyncio.create_task(event_log.run())
+    try:
+        yield event_log
+    finally:
+        await event_log.close()
+        await flusher
