@@ -18,7 +18,9 @@ CONTEXTS = 100_000
 CLOSE = 1e-5
 KINDS = {
     "identity": (32,),
+    "scaled": (32,),
     "pca": (32,),
+    "scaled-pca": (32,),
     "mlp": (32,),
     "pca-mlp": (32,),
     "committee": (32,),

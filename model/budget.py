@@ -124,7 +124,7 @@ def _fitting(config: BanditConfig, memory: _Memory) -> float:
     """Multiplications to fit scales or principal components, which no gradient learns."""
     inputs = memory.context_bytes // FLOAT
     rows = memory.rounds + 2 * memory.sampled
-    if not kind_of(config).startswith("pca"):
+    if "pca" not in kind_of(config):
         return SCALING * rows * inputs
     chunk = PCA_ROWS + min(config.component_count, inputs)
     return FACTORING_A_CHUNK * rows * inputs * min(chunk, inputs)

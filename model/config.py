@@ -75,6 +75,9 @@ class BanditConfig:
     context_kind: ContextKind = _field(
         ContextKind.SHARED, "one shared context, or one for each arm"
     )
+    slot_kinds: str = _field(
+        "", "kind of each number of a vector, m = measured, b = binary; empty = told by its values"
+    )
     exclusive_rewards: bool = _field(False, "exactly one arm pays 1 in a round, all others 0")
 
     ridge: float = _field(1.0, "A starts as ridge · I", symbol="γ", above=0.0)
@@ -83,7 +86,7 @@ class BanditConfig:
 
     encoder: str = _field("auto", "kind of φ; auto = conv for images, mlp for vectors", symbol="φ")
     latent_size: int = _field(
-        64, "dimension of φ(x); identity keeps the context's", symbol="d", bounds=(1, 65_536)
+        64, "dimension of φ(x) where it is learned", symbol="d", bounds=(1, 65_536)
     )
     hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
     tower_count: int = _field(
@@ -179,8 +182,15 @@ class BanditConfig:
             _check_bounds(field.name, getattr(self, field.name), field.metadata)
         if not self.context_shape or any(size < 1 for size in self.context_shape):
             raise ValueError("context_shape: needs at least one dimension, each at least 1")
+        if self.slot_kinds and not self._is_kind_of_each_slot():
+            raise ValueError("slot_kinds: needs one letter, m or b, for each number of a context")
         if any(size < 1 for size in self.hidden_sizes):
             raise ValueError("hidden_sizes: each must be at least 1")
+
+    def _is_kind_of_each_slot(self) -> bool:
+        return len(self.slot_kinds) == math.prod(self.context_shape) and set(self.slot_kinds) <= {
+            *"mb"
+        }
 
     @property
     def is_joint(self) -> bool:
@@ -294,7 +304,10 @@ _ENSEMBLE: Values = {
     "view_dropout": 0.5,
     "distil_head": True,
 }
+# Where nothing is learned, a column of large numbers drowns the others unless all are on one scale.
 _ON_VECTORS: Mapping[str, Values] = {
+    "linucb": {"encoder": "scaled"},
+    "linucb-p": {"encoder": "scaled-pca"},
     "nlinucb": _WIDE,
     "nlinucb-p": _WIDE,
     "daband": _ENSEMBLE,
@@ -374,7 +387,7 @@ def _convolved(values: Values) -> bool:
 # Raise the version whenever a method changes, in the tables above or in training. Add removed features to
 # `retired`: experiments keep the recipe that they started with.
 RECIPE = Recipe(
-    2,
+    3,
     SYSTEMS,
     _ON_VECTORS,
     _ON_IMAGES,

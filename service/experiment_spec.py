@@ -27,6 +27,8 @@ from model import (
     estimated,
 )
 from service.auth.tenants import public_name
+from service.columns.rows import RowPlan
+from service.columns.schema import TableSchema
 from service.errors import InvalidRequest, refuse
 from service.limits import MEBIBYTE, BudgetLimits
 from service.records import Experiment, check_identifier
@@ -91,7 +93,8 @@ class ExperimentSpec:
     """One experiment as declared; `config` holds only the differences from the method's defaults.
 
     `arms` may be empty for per-arm contexts: each call then names its arms. `stored` is the
-    configuration in force, resolved when the experiment was created.
+    configuration in force, resolved when the experiment was created. `table` are the columns
+    if contexts are rows of a table: the model sees their slots.
     """
 
     name: str
@@ -104,6 +107,12 @@ class ExperimentSpec:
     fallback_arm: str | None = None
     durability: Durability = Durability.DURABLE
     stored: StoredConfig | None = None
+    table: TableSchema | None = None
+
+    @cached_property
+    def row_plan(self) -> RowPlan | None:
+        """What encodes rows, where contexts are rows of a table."""
+        return None if self.table is None else RowPlan(self.table)
 
     @cached_property
     def is_relaxed(self) -> bool:
@@ -148,6 +157,7 @@ class ExperimentSpec:
                 arm_count=max(1, len(self.arms)),
                 context_shape=self.context_shape,
                 context_kind=self.context_kind,
+                **self._slot_kinds(),
                 **self.config,
             )
         except (ValueError, OverflowError) as error:
@@ -208,8 +218,13 @@ class ExperimentSpec:
             "experiment": self.name,
             "arms": list(self.arms),
             "fallback_arm": self.fallback_arm,
-            "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+            "context": self.context_facts(),
         }
+
+    def context_facts(self) -> dict[str, Any]:
+        """What the model sees of a context, and the columns that it is encoded from."""
+        facts = {"kind": self.context_kind.value, "shape": list(self.context_shape)}
+        return facts if self.table is None else {**facts, "columns": self.table.plain()}
 
     def row(self) -> dict[str, Any]:
         """The database values of a new experiment: its declaration and resolved configuration."""
@@ -224,7 +239,7 @@ class ExperimentSpec:
         """The declaration as stored; the default durability is left out."""
         values: dict[str, Any] = {
             "arms": list(self.arms),
-            "context": {"kind": self.context_kind.value, "shape": list(self.context_shape)},
+            "context": self.context_facts(),
             "method": self.method,
             "seed": self.seed,
             "config": dict(self.config),
@@ -248,6 +263,7 @@ class ExperimentSpec:
             config=values["config"],
             fallback_arm=values.get("fallback_arm"),
             durability=Durability(values.get("durability", Durability.DURABLE)),
+            table=table_of(values["context"]),
         )
 
     @classmethod
@@ -258,6 +274,12 @@ class ExperimentSpec:
             return declared
         stored = StoredConfig(experiment.recipe, json.loads(experiment.config))
         return replace(declared, stored=stored)
+
+    def _slot_kinds(self) -> dict[str, str]:
+        """Told where they are known; a caller may tell the model otherwise."""
+        if self.table is None or "slot_kinds" in self.config:
+            return {}
+        return {"slot_kinds": self.table.slot_kinds}
 
     def _carried_over(self, stored: StoredConfig) -> CarriedOver:
         try:
@@ -287,6 +309,11 @@ class ExperimentSpec:
     def _check_config_names(self) -> None:
         if not self.config.keys() <= CONFIG_FIELDS:
             refuse("Unknown configuration field.", "#/config")
+
+
+def table_of(context: Mapping[str, Any]) -> TableSchema | None:
+    """The columns that `context_facts` wrote."""
+    return TableSchema.from_plain(context["columns"]) if "columns" in context else None
 
 
 def _refuse_for_model(error: Exception) -> NoReturn:

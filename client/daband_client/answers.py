@@ -8,14 +8,21 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct, convert, to_builtins
 
 
 class ContextShape(Struct, frozen=True):
-    """What a context looks like; `kind` is `shared` or `per_arm`."""
+    """What a context looks like; `kind` is `shared`, `per_arm` or `table`, which has columns."""
 
     kind: str
-    shape: list[int]
+    shape: list[int] = []
+    columns: list[dict[str, Any]] | None = None
+    per_arm: bool = False
+
+    def is_as(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether this is what was declared; only the service knows what a sample told."""
+        declared = {name: value for name, value in wanted.items() if name != "sample"}
+        return _is_included(declared, to_builtins(self))
 
 
 class Declared(Struct, frozen=True, kw_only=True):
@@ -32,7 +39,22 @@ class Declared(Struct, frozen=True, kw_only=True):
 
     def is_as(self, wanted: Mapping[str, Any]) -> bool:
         """Whether a declaration would give this experiment."""
-        return bool(self == convert(wanted, Declared))
+        context = self.context
+        declared = convert({**wanted, "context": to_builtins(context)}, Declared)
+        return bool(self == declared) and context.is_as(wanted["context"])
+
+
+def _is_included(wanted: Any, found: Any) -> bool:
+    """Whether all that is wanted was found, and maybe more; null leaves a field open."""
+    if wanted is None:
+        return True
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        return all(_is_included(value, found.get(name)) for name, value in wanted.items())
+    if isinstance(wanted, list | tuple) and isinstance(found, list):
+        is_as_long = len(wanted) == len(found)
+        return is_as_long and all(map(_is_included, wanted, found))
+    # An integer names a level by its digits; a column that may not be missing does not say so.
+    return bool(wanted == found or str(wanted) == found or (wanted is False and found is None))
 
 
 class Experiment(Declared, frozen=True, kw_only=True):

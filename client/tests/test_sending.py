@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec import convert
 
 from daband_client import (
     AnswerError,
@@ -15,6 +16,7 @@ from daband_client import (
     Retries,
     UnreachableError,
 )
+from daband_client.answers import Declared
 from scripted import Script, problem
 
 REWARDED = {"decision_id": "d", "status": "created", "offset": 1}
@@ -218,6 +220,25 @@ def created(*steps: httpx.Response) -> Any:
 def test_an_experiment_that_is_there_as_wanted_is_no_error() -> None:
     found = created(problem(409, "experiment-exists"), httpx.Response(200, json=EXPERIMENT))
     assert (found.experiment_id, found.config) == ("e", {"alpha": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("column", "is_there"),
+    [
+        ({"name": "site", "type": "categorical", "values": [1, "2"]}, True),
+        ({"name": "site", "unit": None}, True),
+        ({"name": "site", "missing": False}, False),
+        ({"name": "site", "values": ["1"]}, False),
+    ],
+)
+def test_a_table_is_there_as_wanted_if_all_that_was_declared_is(
+    column: dict[str, Any], is_there: bool
+) -> None:
+    shown = {"name": "site", "type": "categorical", "values": ["1", "2"], "missing": True}
+    context = {"kind": "table", "shape": [4], "columns": [shown], "per_arm": False}
+    found = convert({**DECLARED, "context": context}, Declared)
+    wanted = {"kind": "table", "columns": [column], "sample": [{"site": "1"}]}
+    assert found.is_as({**DECLARED, "context": wanted}) is is_there
 
 
 def test_an_experiment_that_is_there_otherwise_is_an_error() -> None:

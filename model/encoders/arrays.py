@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 # A numpy array or a torch tensor.
 Array = Any
@@ -40,6 +41,10 @@ class Arrays:
         """Vectors scaled to norm 1; zero vectors stay zero."""
         return vectors / (self.norms(vectors) + TINY)[..., None]
 
+    def after_one(self, vectors: Array) -> Array:
+        """Vectors (n, d) with a leading 1, (n, d + 1)."""
+        raise NotImplementedError
+
 
 class _Numpy(Arrays):
     def copied(self, values: Array) -> Array:
@@ -54,6 +59,11 @@ class _Numpy(Arrays):
     def norms(self, vectors: Array) -> Array:
         return np.sqrt(np.vecdot(vectors, vectors))
 
+    def after_one(self, vectors: Array) -> Array:
+        joined = np.ones((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
+        joined[:, 1:] = vectors
+        return joined
+
 
 class _Torch(Arrays):
     def copied(self, values: Array) -> Array:
@@ -67,6 +77,9 @@ class _Torch(Arrays):
 
     def norms(self, vectors: Array) -> Array:
         return torch.linalg.vector_norm(vectors, dim=-1)
+
+    def after_one(self, vectors: Array) -> Array:
+        return functional.pad(vectors, (1, 0), value=1.0)
 
 
 def arrays_on(device: torch.device) -> Arrays:

@@ -5,12 +5,15 @@ from collections.abc import Callable
 from model.config import ENSEMBLE, BanditConfig
 from model.encoders.base import Encoder
 from model.encoders.images import Conv, StridedConv
+from model.encoders.scaled import Scaled, ScaledProjection
 from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 
 # Every kind of encoder is registered here.
 ENCODERS: dict[str, Callable[[BanditConfig], Encoder]] = {
     "identity": Identity,
+    "scaled": Scaled,
     "pca": Projection,
+    "scaled-pca": ScaledProjection,
     "mlp": MLP,
     "conv": Conv,
     "strided-conv": StridedConv,

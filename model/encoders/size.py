@@ -35,8 +35,10 @@ def network_size(config: BanditConfig) -> NetworkSize:
     inputs = math.prod(config.context_shape)
     if kind == "identity":
         return NetworkSize(inputs, 0, 0, inputs)
+    if kind == "scaled":
+        return NetworkSize(inputs + 1, 4 * inputs, inputs, inputs)
     components = min(config.component_count, inputs)
-    if kind == "pca":
+    if kind in ("pca", "scaled-pca"):
         return NetworkSize(components, inputs * components, inputs * components, inputs)
     encoder = ENCODERS[kind]
     if isinstance(encoder, type) and issubclass(encoder, Conv):

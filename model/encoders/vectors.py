@@ -145,6 +145,7 @@ class MLP(ScaledEncoder):
         sizes = (int(np.prod(config.context_shape)), *config.hidden_sizes, config.latent_size)
         self.latent_size = config.latent_size
         self._downweights = config.downweight_unseen
+        self._slots = SlotKinds(config.slot_kinds)
         self.standardise = Standardise(sizes[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
@@ -164,7 +165,9 @@ class MLP(ScaledEncoder):
         if len(both) > 1:
             self.standardise.fit(both, *Domain)
             if self._downweights:
-                self.standardise.weight_features(variation_weights(rewarded.flatten(1), both))
+                is_binary = self._slots.are_binary(both)
+                weights = variation_weights(rewarded.flatten(1), both, is_binary)
+                self.standardise.weight_features(weights)
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         row = domain_row(domain)
@@ -196,7 +199,7 @@ class ProjectedMLP(MLP):
 
     def __init__(self, config: BanditConfig) -> None:
         projection = Projection(config)
-        super().__init__(config.changed(context_shape=(projection.latent_size,)))
+        super().__init__(config.changed(context_shape=(projection.latent_size,), slot_kinds=""))
         self.projection = projection
 
     def scaled(self, contexts: Tensor, domain: Domain) -> Tensor:
@@ -232,6 +235,7 @@ class Ensemble(ScaledEncoder):
         self.latent_size = config.latent_size
         self._downweights = config.downweight_unseen
         self._aligns_binary = config.align_binary
+        self._slots = SlotKinds(config.slot_kinds)
         # Even members see both domains on one scale, odd ones each domain on its own.
         self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
         self.layers = nn.ModuleList(MemberLinear(self.members, a, b) for a, b in pairwise(sizes))
@@ -254,7 +258,7 @@ class Ensemble(ScaledEncoder):
     def recalibrate(self, source: Tensor, target: Tensor) -> None:
         """Set the members' weights by the fraction of used features that are measured."""
         if len(target) and not self._aligns_binary:
-            is_measured = ~is_binary(torch.cat([source, target]).flatten(1))
+            is_measured = ~self._slots.are_binary(torch.cat([source, target]).flatten(1))
             measured = measured_fraction(is_measured, self.common.scale[0] != 0)
             self.weights.copy_(member_weights(self.members, float(measured)))
 
@@ -263,9 +267,9 @@ class Ensemble(ScaledEncoder):
         both = torch.cat([source, target])
         if len(both) < 2:
             return
-        weights = torch.ones_like(both[0])
+        weights, is_binary = torch.ones_like(both[0]), self._slots.are_binary(both)
         if self._downweights:
-            weights = variation_weights(rewarded.flatten(1), both)
+            weights = variation_weights(rewarded.flatten(1), both, is_binary)
         self.common.fit(both, *Domain)
         if min(len(source), len(target)) < _LEAST_TO_SPLIT:
             self.own.fit(both, *Domain)
@@ -274,9 +278,8 @@ class Ensemble(ScaledEncoder):
             self.own.fit(target, Domain.TARGET)
             if not self._aligns_binary:
                 # If most features are binary, measured features differ because the subjects differ.
-                is_measured = ~is_binary(both)
-                measured = measured_fraction(is_measured, weights != 0)
-                self.own.blend_towards(self.common, is_measured * measured)
+                measured = measured_fraction(~is_binary, weights != 0)
+                self.own.blend_towards(self.common, ~is_binary * measured)
         self.common.weight_features(weights)
         self.own.weight_features(weights)
 
@@ -321,13 +324,29 @@ class Ensemble(ScaledEncoder):
         return forward
 
 
-def is_binary(contexts: Tensor) -> Tensor:
+class SlotKinds:
+    """Which features are binary: those that the configuration tells, or those that look so."""
+
+    def __init__(self, slot_kinds: str) -> None:
+        self._told = torch.tensor([kind == "b" for kind in slot_kinds]) if slot_kinds else None
+
+    def are_binary(self, contexts: Tensor) -> Tensor:
+        """The binary features (*shape,) of contexts (n, *shape), n > 0."""
+        if self._told is None:
+            return look_binary(contexts)
+        return self._told.to(contexts.device).view(contexts.shape[1:])
+
+
+UNTOLD = SlotKinds("")
+
+
+def look_binary(contexts: Tensor) -> Tensor:
     """The features (size,) that have at most two values in contexts (n, size), n > 0."""
     is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
     return is_end.all(dim=0)
 
 
-def variation_weights(rewarded: Tensor, contexts: Tensor) -> Tensor:
+def variation_weights(rewarded: Tensor, contexts: Tensor, is_binary: Tensor) -> Tensor:
     """Weights of the features (size,), from 0 to 1: features that never varied in rewarded rounds are untrained.
 
     A feature that is constant over the rewarded contexts (n, size) gets 0. A binary feature gets its
@@ -337,7 +356,7 @@ def variation_weights(rewarded: Tensor, contexts: Tensor) -> Tensor:
         return torch.ones_like(contexts[0])
     varied, varies = rewarded.double().var(dim=0), contexts.double().var(dim=0)
     seen = (varied / varies.clamp_min(_SMALLEST_SPREAD**2)).clamp_max(1.0)
-    weights = torch.where(is_binary(contexts), seen, torch.ones_like(seen))
+    weights = torch.where(is_binary, seen, torch.ones_like(seen))
     is_constant = rewarded.amax(dim=0) - rewarded.amin(dim=0) <= _SMALLEST_SPREAD
     return weights.masked_fill(is_constant, 0.0).float()
 

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from model.encoders.vectors import is_binary
+from model.encoders.vectors import UNTOLD, SlotKinds
 
 # Vectors.
 _NOISE = 0.1  # of a feature's spread
@@ -27,22 +27,28 @@ _IMAGES_AT_ONCE = 224  # parts of this size stay in a CPU's caches
 _BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 127.5
 
 
-def augmented(contexts: Tensor, generator: Generator, dropout: float) -> Tensor:
-    """Each context changed at random, (n, *shape); `dropout` is that of vectors."""
+def augmented(
+    contexts: Tensor, generator: Generator, dropout: float, slots: SlotKinds = UNTOLD
+) -> Tensor:
+    """Each context changed at random, (n, *shape); `dropout` and `slots` are those of vectors."""
     if contexts.ndim != 4:
-        return augmented_vectors(contexts, generator, dropout)
+        return augmented_vectors(contexts, generator, dropout, slots=slots)
     parts = contexts.split(_IMAGES_AT_ONCE) if contexts.device.type == "cpu" else [contexts]
     return torch.cat([augmented_images(part, generator) for part in parts])
 
 
 def augmented_vectors(
-    contexts: Tensor, generator: Generator, dropout: float, noise: float = _NOISE
+    contexts: Tensor,
+    generator: Generator,
+    dropout: float,
+    noise: float = _NOISE,
+    slots: SlotKinds = UNTOLD,
 ) -> Tensor:
     """Gaussian noise relative to each feature's spread, and a fraction of the features replaced by their mean."""
     center = contexts.mean(dim=0)
     spread = contexts.std(dim=0, unbiased=False)
     jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    chance = torch.where(is_binary(contexts), min(dropout, _BINARY_DROPOUT), dropout)
+    chance = torch.where(slots.are_binary(contexts), min(dropout, _BINARY_DROPOUT), dropout)
     is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
     return torch.where(is_kept, contexts + noise * spread * jitter, center)
 

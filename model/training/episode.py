@@ -23,6 +23,7 @@ from torch import Tensor
 
 from model.config import BanditConfig, Objective
 from model.encoders.ensemble import alignment_factors
+from model.encoders.vectors import SlotKinds
 from model.memory import ContextSample, RoundBatch
 from model.randomness import derived_seed, generator
 from model.rounds import Domain, Doubles
@@ -246,6 +247,7 @@ class _Sampler:
         self._rng = generator(seed, "batches", data.episode)
         self._augmentation = torch.Generator(self.device)
         self._augmentation.manual_seed(derived_seed(seed, "views", data.episode))
+        self._slots = SlotKinds(self.config.slot_kinds)
         self._constants = self._weights(networks, data.episode)
         if self.config.objective is Objective.PAPER:
             self._constants["theta"] = torch.from_numpy(inputs.theta).float().to(self.device)
@@ -303,7 +305,8 @@ class _Sampler:
     def _augmented(self, contexts: Tensor) -> Tensor:
         """A random augmentation of contexts (steps, batch, *shape)."""
         flat = contexts.flatten(0, 1)
-        return augmented(flat, self._augmentation, self.config.view_dropout).view_as(contexts)
+        dropout = self.config.view_dropout
+        return augmented(flat, self._augmentation, dropout, self._slots).view_as(contexts)
 
     def _weights(self, networks: Networks, episode: int) -> dict[str, Tensor]:
         config = self.config

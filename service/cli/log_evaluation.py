@@ -184,7 +184,14 @@ def _import(
     with reading(file, how.format, how.skip_bad) as reader:
         header = reader.header
         spec = ExperimentSpec(
-            name, header.arms, header.context_kind, header.context_shape, method, seed, config
+            name,
+            header.arms,
+            header.context_kind,
+            header.context_shape,
+            method,
+            seed,
+            config,
+            table=header.table,
         )
         done = run(_imported(settings, tenant_scope, spec, iter(reader)))
         typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {full_name}")

@@ -125,23 +125,38 @@ def restore(
 @app.command()
 def score(
     policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
-    contexts: Annotated[Path, typer.Option(help="target contexts: npy, or JSON lines")],
+    contexts: Annotated[
+        Path, typer.Option(help="target contexts: npy, JSON lines, or a table as CSV or Parquet")
+    ],
     confidence_floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="abstain below this confidence")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="JSON lines, or *.csv; default: standard output")
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option("--id", help="the column of a table that names its rows")
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="a column of a table to leave out; repeatable")
+    ] = None,
+    separator: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
+    decimal: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
+    encoding: Annotated[str, typer.Option(help="of a CSV file")] = "utf-8",
 ) -> None:
     """Score target contexts with a policy file, without a service, as `/target/select` does."""
-    from service.cli.score import ScoringError, scored_lines
+    from service.cli.score import ScoringError, TableOptions, scored_lines, write_whole
+    from service.formats.tables import CsvOptions
 
+    options = TableOptions(id_column, drop or (), CsvOptions(separator, decimal, encoding))
+    as_csv = out is not None and out.suffix == ".csv"
     try:
-        lines = scored_lines(policy, contexts, confidence_floor)
+        lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)
         if out is None:
             for line in lines:
                 typer.echo(line, nl=False)
         else:
-            with out.open("wb") as stream:
-                stream.writelines(lines)
+            write_whole(out, lines)
     except (ScoringError, OSError) as error:
         fail(str(error))
 

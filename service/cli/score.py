@@ -3,9 +3,13 @@
 Batches have the size of a request, because batches of other sizes may round differently.
 """
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,36 +18,109 @@ from msgspec import Raw
 from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
-from service.deciding.target import TargetDecision, decided, selected
+from service.columns.schema import TableError
+from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
-from service.experiment_spec import ExperimentSpec
+from service.experiment_spec import ExperimentSpec, table_of
+from service.formats.tables import CsvOptions, TableFile
+
+TABLES = (".csv", ".tsv", ".parquet", ".gz")
 
 
 class ScoringError(Exception):
     """The policy file or the contexts are no good; the message says why."""
 
 
-def scored_lines(policy: Path, contexts: Path, floor: float | None) -> Iterator[bytes]:
-    """The decision of each context of a file, as a line of JSON each."""
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How a table of contexts is read: the column of ids, columns to leave out, its text."""
+
+    id: str | None = None
+    drop: Sequence[str] = ()
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+
+class Scored(NamedTuple):
+    """The answers to some contexts, with the ids of their rows if there are any."""
+
+    answer: TargetAnswer
+    ids: Sequence[str] | None = None
+
+
+def scored_lines(
+    policy: Path,
+    contexts: Path,
+    floor: float | None,
+    options: TableOptions,
+    *,
+    as_csv: bool = False,
+) -> Iterator[bytes]:
+    """The decisions for the contexts of a file, as JSON lines or CSV."""
     try:
-        found = open_exported(policy.read_bytes())
-        for each in scored(found, contexts, floor):
-            yield msgspec.json.encode(each) + b"\n"
-    except (SnapshotError, ValueError) as error:
+        batches = scored(open_exported(policy.read_bytes()), contexts, floor, options)
+        yield from csv_lines(batches) if as_csv else json_lines(batches)
+    except (SnapshotError, ValueError, LookupError) as error:
         raise ScoringError(str(error)) from error
     except InvalidRequest as refusal:
         places = (f"{each['pointer']} {each['detail']}" for each in refusal.members["errors"])
         raise ScoringError("; ".join(places)) from refusal
 
 
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write all of a file or nothing."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as stream:
+            stream.writelines(pieces)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def scored(
-    found: ExportedPolicy, contexts: Path, floor: float | None = None, batch: int = MAX_BATCH
-) -> Iterator[TargetDecision]:
-    """The decision of each context of a file: npy, or JSON lines."""
+    found: ExportedPolicy,
+    contexts: Path,
+    floor: float | None = None,
+    options: TableOptions | None = None,
+) -> Iterator[Scored]:
+    """The decision of each context of a file: npy, JSON lines, or a table as CSV or Parquet."""
     spec = _spec(found)
-    for groups in _batches(spec, contexts, batch):
+    for groups, ids in _batches(spec, contexts, options or TableOptions()):
         selections = [selected(found.policy, spec, group) for group in groups]
-        yield from decided(spec, groups, selections, floor)
+        yield Scored(TargetAnswer(spec, groups, selections, floor, None), ids)
+
+
+def json_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
+    """A decision a line, as the endpoint writes it, with its `id` in front if it has one."""
+    for answer, ids in batches:
+        lines = [msgspec.json.encode(each) for each in answer.decisions()]
+        if ids is not None:
+            lines = [
+                b'{"id":%b,%b' % (msgspec.json.encode(each), line[1:])
+                for each, line in zip(ids, lines, strict=True)
+            ]
+        yield b"".join(line + b"\n" for line in lines)
+
+
+def csv_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
+    """The same as CSV: a column for each field and one for the probability of each arm."""
+    has_header = False
+    for answer, ids in batches:
+        arms, table = answer.spec.arms, answer.table()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not has_header:
+            has_header = True
+            names = ("arm", "mean", "bonus", "transfer_confidence", "abstained")
+            writer.writerow(
+                [*(() if ids is None else ("id",)), *names, *(f"p({arm})" for arm in arms)]
+            )
+        fields = [table[name].tolist() for name in ("mean", "bonus", "transfer_confidence")]
+        chosen = [arms[place] if place >= 0 else "" for place in table["arm"].tolist()]
+        abstained = [str(each).lower() for each in table["abstained"].tolist()]
+        columns = [chosen, *fields, abstained, *table["probabilities"].T.tolist()]
+        writer.writerows(zip(*(() if ids is None else (ids,)), *columns, strict=True))
+        yield text.getvalue().encode()
 
 
 def _spec(found: ExportedPolicy) -> ExperimentSpec:
@@ -54,22 +131,41 @@ def _spec(found: ExportedPolicy) -> ExperimentSpec:
         context_kind=ContextKind(manifest["context"]["kind"]),
         context_shape=tuple(manifest["context"]["shape"]),
         fallback_arm=manifest["fallback_arm"],
+        table=table_of(manifest["context"]),
     )
 
 
-def _batches(spec: ExperimentSpec, contexts: Path, size: int) -> Iterator[list[TargetRows]]:
+_Batch = tuple[list[TargetRows], Sequence[str] | None]
+
+
+def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Iterator[_Batch]:
+    if contexts.suffix in TABLES:
+        yield from _of_table(spec, contexts, options)
+        return
+    if options.id is not None:
+        raise TableError("Only a table has a column of ids: CSV or Parquet.")
     if contexts.suffix == ".npy":
         array = np.load(contexts, mmap_mode="r")
-        for start in range(0, len(array), size):
+        for start in range(0, len(array), MAX_BATCH):
             with np.errstate(over="ignore"):  # values beyond float32 are refused later
-                rows = np.ascontiguousarray(array[start : start + size], dtype="<f4")
-            yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None)
+                rows = np.ascontiguousarray(array[start : start + MAX_BATCH], dtype="<f4")
+            yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None), None
         return
     with contexts.open("rb") as stream:
         lines = (line.strip() for line in stream)
         full = (line for line in lines if line)
-        while some := list(islice(full, size)):
+        while some := list(islice(full, MAX_BATCH)):
             body = TargetSelectBody(
                 experiment=spec.name, contexts=Raw(b"[" + b",".join(some) + b"]")
             )
-            yield target_rows(spec, body, MediaType.JSON)
+            yield target_rows(spec, body, MediaType.JSON), None
+
+
+def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterator[_Batch]:
+    if spec.table is None or spec.is_per_arm:
+        raise TableError("The policy takes no rows of a table: its contexts have no columns.")
+    apart = () if options.id is None else (options.id,)
+    file = TableFile(path, options.csv)
+    for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.drop):
+        groups = [TargetRows(spec.arms, rows, range(len(rows)))]
+        yield groups, None if options.id is None else list(map(str, ids.column(0).to_pylist()))

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.codec.requests import ContextShape, Identifier, Method, Name, Request, Status
+from service.codec.requests import Identifier, Method, Name, Request, Status
 
 Phase = Literal["zero_shot", "continued"]
 
@@ -14,6 +14,26 @@ class Schema(BaseModel):
     """An answer; clients ignore unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Column(Schema):
+    """A column of a table with nothing left open; `values` are its levels, frozen."""
+
+    name: str
+    type: Literal["numeric", "categorical", "boolean", "ordinal"]
+    unit: str | None = None
+    values: list[str] = []
+    missing: bool = False
+    fill: float | str | None = None
+
+
+class ContextShape(Schema):
+    """What a context looks like; the shape of a table follows from its columns."""
+
+    kind: Literal["shared", "per_arm", "table"]
+    shape: list[int]
+    columns: list[Column] | None = None
+    per_arm: bool = False
 
 
 class Declared(Schema):

@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from service.columns.resolving import MAX_SAMPLE
+from service.columns.schema import DeclaredColumn
 from service.errors import InvalidRequest, UnsupportedMediaType
 from service.records import Domain, check_identifier, uuid7
 
@@ -25,6 +27,7 @@ T = TypeVar("T")
 Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
 Finite = Annotated[float, Meta(ge=0, le=1)]
 Remark = Annotated[str, Meta(max_length=500)]
+SampleRow = dict[str, bool | float | int | str | None]
 
 
 class MediaType(StrEnum):
@@ -107,10 +110,13 @@ class TargetSelectBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ContextBody(Struct, forbid_unknown_fields=True):
-    """Kind and shape of the contexts of an experiment."""
+    """The contexts of an experiment: kind and shape, or the columns of a table."""
 
     kind: str
-    shape: list[int]
+    shape: list[int] | None = None
+    columns: list[DeclaredColumn] | None = None
+    sample: Annotated[list[SampleRow], Meta(max_length=MAX_SAMPLE)] | None = None
+    per_arm: bool = False
 
 
 class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):

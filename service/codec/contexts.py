@@ -6,7 +6,8 @@ from array import array as packed_array
 from collections.abc import Sequence
 from functools import cache
 from tokenize import TokenError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote
 
 import numpy as np
 from msgspec import Raw
@@ -25,11 +26,14 @@ from service.codec.bodies import (
     decoder,
 )
 from service.codec.decisions import CONTEXT_TYPE, Side, context_bytes
+from service.columns.rows import RowPlan
+from service.columns.schema import TableError
 from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
 from service.records import check_identifier
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
+MSGPACK_MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # and of its maps
 
 
 def sides_of(
@@ -89,7 +93,7 @@ def _side(
         refuse("This experiment takes one shared `context`.", pointer)
     if body.contexts is not None:
         return side_by_arm(spec, domain, body.contexts, eligible, media, f"{pointer}/contexts")
-    context = _decoded(body.context, spec.context_shape, media, f"{pointer}/context")
+    context = decoded(spec, body.context, media, f"{pointer}/context")
     arms = spec.arms if eligible is None else in_order(spec, eligible)
     return Side(domain, arms, context_bytes(context))
 
@@ -110,7 +114,10 @@ def side_by_arm(
     names = raw.keys() if eligible is None else eligible
     if not raw.keys() >= set(names):
         refuse("An eligible arm has no context.", pointer)
-    contexts = {arm: _decoded(raw[arm], spec.context_shape, media, pointer) for arm in names}
+    places = dict.fromkeys(names, pointer)
+    if spec.table is not None:
+        places = {arm: f"{pointer}/{_escaped(arm)}" for arm in names}
+    contexts = {arm: decoded(spec, raw[arm], media, places[arm]) for arm in names}
     return _per_arm_side(spec, domain, contexts)
 
 
@@ -142,8 +149,11 @@ def _check_arm(spec: ExperimentSpec, arm: str, pointer: str) -> None:
     check_identifier(arm, pointer)
 
 
-def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -> Floats:
-    content = bytes(raw)
+def decoded(spec: ExperimentSpec, raw: Raw, media: MediaType, pointer: str) -> Floats:
+    """One context, *shape: a row of the declared columns, or numbers."""
+    content, shape = bytes(raw), spec.context_shape
+    if spec.row_plan is not None and _is_object(content, media):
+        return _row(spec.row_plan, content, media, pointer)
     if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
         array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
         return _checked(array, shape, pointer)
@@ -151,6 +161,29 @@ def _decoded(raw: Raw, shape: tuple[int, ...], media: MediaType, pointer: str) -
     if len(shape) == 1:  # the same cast as numpy's, three times as fast
         values = np.frombuffer(packed_array("f", values), dtype=np.float32)
     return _checked(values, shape, pointer)
+
+
+def _row(plan: RowPlan, content: bytes, media: MediaType, pointer: str) -> Floats:
+    try:
+        return plan.row(content, is_msgpack=media is MediaType.MSGPACK)
+    except TableError as error:
+        refuse_column(error, pointer)
+
+
+def refuse_column(error: TableError, pointer: str) -> NoReturn:
+    """Refuse a row at its column."""
+    place = pointer if error.column is None else f"{pointer}/{_escaped(error.column)}"
+    refuse(error.detail, place)
+
+
+def _escaped(name: str) -> str:
+    """A name as a step of a JSON pointer in a fragment (RFC 6901)."""
+    return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
+
+
+def _is_object(content: bytes, media: MediaType) -> bool:
+    first = content[:1]
+    return first[0] in MSGPACK_MAP if media is MediaType.MSGPACK else first == b"{"
 
 
 @cache

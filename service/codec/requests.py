@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from model import SYSTEMS
+from service.columns.resolving import MAX_SAMPLE
+from service.columns.schema import MAX_COLUMNS
 
 Identifier = Annotated[
     str,
@@ -22,6 +24,9 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = (
     list[Number] | list[list[Number]] | list[list[list[Number]]] | list[list[list[list[Number]]]]
 )
+Cell = bool | Number | Annotated[str, Field(max_length=128)] | None
+Row = Annotated[dict[str, Cell], Field(description="a row of a table: its columns by name")]
+Context = Numbers | Row
 Status = Literal["active", "paused", "archived"]
 Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
 
@@ -32,13 +37,36 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ContextShape(Request):
-    """Kind and shape of a context: one shared by all arms, or one for each arm."""
+class ColumnRequest(Request):
+    """A column of a table; a sample tells what is left out."""
 
-    kind: Literal["shared", "per_arm"] = Field(examples=["shared"])
-    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] = Field(
-        examples=[[16]]
+    name: Annotated[str, Field(min_length=1, max_length=128)] = Field(examples=["age"])
+    type: Literal["numeric", "categorical", "boolean", "ordinal"] | None = None
+    unit: Annotated[str, Field(max_length=128)] | None = Field(None, examples=["years"])
+    values: list[str | int] | None = Field(
+        None, description="the levels; of an ordinal column from the lowest to the highest"
     )
+    missing: bool | None = Field(None, description="whether a row may lack it")
+    fill: float | str | None = Field(
+        None,
+        description="what stands for a missing number or level; the sample's median by default",
+    )
+
+
+class ContextRequest(Request):
+    """What a context looks like: shared by all arms, one for each arm, or a row of a table."""
+
+    kind: Literal["shared", "per_arm", "table"] = Field(examples=["shared"])
+    shape: (
+        Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] | None
+    ) = Field(None, examples=[[16]], description="follows from the columns of a table")
+    columns: Annotated[list[ColumnRequest], Field(min_length=1, max_length=MAX_COLUMNS)] | None = (
+        Field(None, description="of a table; those of its sample when absent")
+    )
+    sample: Annotated[list[dict[str, Cell]], Field(max_length=MAX_SAMPLE)] | None = Field(
+        None, description="rows of both domains, without rewards; they are not stored"
+    )
+    per_arm: bool = Field(False, description="of a table: whether each arm has a row of its own")
 
 
 class ExperimentRequest(Request):
@@ -48,7 +76,7 @@ class ExperimentRequest(Request):
     arms: Annotated[list[Identifier], Field(max_length=10_000)] = Field(
         default=[], examples=[["low", "mid", "high"]]
     )
-    context: ContextShape
+    context: ContextRequest
     method: Method = "daband"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     config: dict[str, Any] = Field(
@@ -75,8 +103,8 @@ class StatusRequest(Request):
 class SideRequest(Request):
     """One domain's contexts in a round."""
 
-    context: Numbers | None = Field(None, description="the shared context, in the declared shape")
-    contexts: dict[str, Numbers] | None = Field(None, description="a context for each arm")
+    context: Context | None = Field(None, description="the shared context, as it is declared")
+    contexts: dict[str, Context] | None = Field(None, description="a context for each arm")
 
 
 class RoundRequest(Request):
@@ -107,8 +135,8 @@ class TargetSelectRequest(Request):
     """One target context or many; per-arm contexts are objects by arm."""
 
     experiment: Name
-    context: Numbers | dict[str, Numbers] | None = None
-    contexts: Annotated[list[Numbers | dict[str, Numbers]], Field(max_length=1000)] | None = None
+    context: Context | dict[str, Context] | None = None
+    contexts: Annotated[list[Context | dict[str, Context]], Field(max_length=1000)] | None = None
     confidence_floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
         None, description="abstain if the transfer confidence is lower"
     )

@@ -14,6 +14,7 @@ from service.codec.contexts import (
     MSGPACK_BINARY,
     check_eligible,
     checked_batch,
+    decoded,
     in_order,
     named_arms,
     npy_header,
@@ -21,6 +22,8 @@ from service.codec.contexts import (
     side_by_arm,
 )
 from service.codec.decisions import CONTEXT_TYPE, stored_contexts
+from service.columns.rows import RowPlan
+from service.columns.schema import TableError
 from service.errors import refuse
 from service.experiment_spec import ExperimentSpec
 
@@ -74,6 +77,8 @@ def _shared(
         if not is_many and len(array) != 1:
             refuse(f"Expected one context of shape {list(shape)}.", pointer)
         return checked_batch(array, shape, pointer)
+    if spec.row_plan is not None:
+        return _table_rows(spec, spec.row_plan, content, is_many, media)
     kind: Any = float
     for _ in range(len(shape) + is_many):
         kind = list[kind]
@@ -81,6 +86,24 @@ def _shared(
     rows = values if is_many else [values]
     _check_count(len(rows), pointer)
     return checked_batch(rows, shape, pointer)
+
+
+def _table_rows(
+    spec: ExperimentSpec, plan: RowPlan, content: bytes, is_many: bool, media: MediaType
+) -> Floats:
+    if not is_many:
+        return decoded(spec, Raw(content), media, "#/context")[None]
+    try:
+        rows = plan.rows(content, is_msgpack=media is MediaType.MSGPACK)
+    except TableError:
+        # One by one: a row that does not fit is named, and rows may be numbers as well.
+        each = decode(content, list[Raw], media, "#/contexts")
+        _check_count(len(each), "#/contexts")
+        return np.stack(
+            [decoded(spec, raw, media, f"#/contexts/{row}") for row, raw in enumerate(each)]
+        )
+    _check_count(len(rows), "#/contexts")
+    return rows
 
 
 def _rows_by_arm(

@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Raw
 
 from model import Floats
 from service.codec.bodies import MediaType, decode
-from service.codec.contexts import NpyHeader, checked_batch, npy_header
+from service.codec.contexts import NpyHeader, checked_batch, decoded, npy_header
 from service.codec.decisions import CONTEXT_TYPE
+from service.columns.rows import RowPlan
+from service.columns.schema import TableError
 from service.errors import InvalidRequest, refuse
 from service.experiment_spec import ExperimentSpec
 
@@ -35,7 +38,7 @@ class ContextDecoder(Protocol):
 def decoder_for(media: MediaType, spec: ExperimentSpec) -> ContextDecoder:
     """The decoder of a media type."""
     if media is MediaType.JSON_LINES:
-        return JsonLines(spec.context_shape)
+        return JsonLines(spec)
     if media is MediaType.NPY:
         return NpyRows(spec.context_shape)
     return PlainRows(spec.context_shape)
@@ -115,10 +118,11 @@ class NpyRows:
 
 
 class JsonLines:
-    """One context per line, as an array of numbers; empty lines are skipped."""
+    """One context per line: an array of numbers, or a row of the columns; empty lines are skipped."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._shape = shape
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec = spec
+        self._shape = shape = spec.context_shape
         self._rest = b""
         self._number = 0  # lines seen so far
         kind: Any = float
@@ -145,6 +149,9 @@ class JsonLines:
         full = [line.strip() for line in lines if line.strip()]
         if not full:
             return
+        if self._spec.row_plan is not None:
+            yield self._table_rows(self._spec.row_plan, lines, full, start)
+            return
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
@@ -154,6 +161,20 @@ class JsonLines:
             yield checked_batch(rows, self._shape, "#")
         except InvalidRequest:
             self._refuse_line(lines, start)
+
+    def _table_rows(
+        self, plan: RowPlan, lines: list[bytes], full: list[bytes], start: int
+    ) -> Floats:
+        try:
+            return plan.lines(full)
+        except TableError:
+            found = []  # One by one: the line that does not fit is named, and lines may be numbers.
+        for index, line in enumerate(lines):
+            if line.strip():
+                pointer = f"#/{start + index}"
+                raw = decode(line, Raw, pointer=pointer)
+                found.append(decoded(self._spec, raw, MediaType.JSON, pointer))
+        return np.stack(found)
 
     def _refuse_line(self, lines: list[bytes], start: int) -> None:
         """Refuse the first invalid line by its number."""

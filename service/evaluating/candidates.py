@@ -207,7 +207,9 @@ def fresh_learner(
     header: LogHeader, spec: ExperimentSpec | None, method: str, changes: Mapping[str, Any]
 ) -> Learner:
     """An untrained learner with the experiment's configuration and the changes."""
-    base = spec or ExperimentSpec("log", header.arms, header.context_kind, header.context_shape)
+    base = spec or ExperimentSpec(
+        "log", header.arms, header.context_kind, header.context_shape, table=header.table
+    )
     wanted = base.changed(method or base.method, changes)
     wanted.check()
     return Learner(wanted.bandit_config(), wanted.seed)

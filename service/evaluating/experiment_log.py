@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import numpy as np
+from msgspec import UNSET
 
 from model import Floats
 from service.codec.context_sets import StoredSet, completed, part_contexts
@@ -19,7 +20,10 @@ IMPORTED = -1  # the encoder version of imported decisions
 def header_of(spec: ExperimentSpec) -> LogHeader:
     """The header of an experiment's log."""
     return LogHeader(
-        arms=spec.arms, context_kind=spec.context_kind, context_shape=spec.context_shape
+        arms=spec.arms,
+        context_kind=spec.context_kind,
+        context_shape=spec.context_shape,
+        columns=UNSET if spec.table is None else spec.table.columns,
     )
 
 

@@ -6,20 +6,36 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from model import ContextKind, Domain
+from service.columns.schema import Column, TableSchema
 
 Numbers = tuple[float, ...]
 
 
 class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daband-log"):
-    """The header of a log; `arms` is empty if decisions may have any arms."""
+    """The header of a log; `arms` is empty if decisions may have any arms.
+
+    `columns` are those of the table that contexts are encoded from, if there is one.
+    """
 
     version: Literal[1] = 1
     arms: tuple[str, ...]
     context_kind: ContextKind
     context_shape: tuple[int, ...]
+    columns: tuple[Column, ...] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.table is not None:
+            self.table.check()
+            if (self.table.width,) != self.context_shape:
+                raise ValueError("columns: their slots are not those of the context's shape")
+
+    @property
+    def table(self) -> TableSchema | None:
+        """The columns, where contexts are rows of a table."""
+        return None if isinstance(self.columns, UnsetType) else TableSchema(self.columns)
 
     @property
     def is_per_arm(self) -> bool:

@@ -9,7 +9,11 @@ from fastapi import APIRouter, Request, Response
 from model import ContextKind
 from service.auth.tenants import public_name
 from service.codec import answers, requests
-from service.codec.bodies import ExperimentBody, PhaseBody
+from service.codec.bodies import ContextBody, ExperimentBody, PhaseBody
+from service.codec.contexts import refuse_column
+from service.columns.resolving import resolved
+from service.columns.rows import RowPlan, encoded_rows
+from service.columns.schema import TableError, TableSchema
 from service.errors import InvalidRequest, PhaseConflict, RequestConflict, refuse
 from service.experiment_spec import Durability, ExperimentSpec
 from service.records import (
@@ -24,6 +28,8 @@ from service.routes.documentation import body, problems
 
 # The trainer's counts, which are 0 before the first snapshot.
 COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
+
+TABLE = "table"  # the kind of contexts that are declared by columns
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -144,10 +150,7 @@ def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str,
 
 
 def _declared(body: ExperimentBody) -> ExperimentSpec:
-    try:
-        kind = ContextKind(body.context.kind)
-    except ValueError:
-        refuse(f"Must be one of {', '.join(ContextKind)}.", "#/context/kind")
+    kind, shape, table = _context(body.context)
     try:
         durability = Durability(body.durability)
     except ValueError:
@@ -156,13 +159,49 @@ def _declared(body: ExperimentBody) -> ExperimentSpec:
         name=body.name,
         arms=tuple(body.arms),
         context_kind=kind,
-        context_shape=tuple(body.context.shape),
+        context_shape=shape,
         method=body.method,
         seed=body.seed,
         config=body.config,
         fallback_arm=body.fallback_arm,
         durability=durability,
+        table=table,
     )
+
+
+def _context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema | None]:
+    if context.kind == TABLE:
+        return _table_context(context)
+    try:
+        kind = ContextKind(context.kind)
+    except ValueError:
+        refuse(f"Must be one of {', '.join((*ContextKind, TABLE))}.", "#/context/kind")
+    for name in ("columns", "sample", "per_arm"):
+        if getattr(context, name):
+            refuse(f"Only contexts of kind {TABLE} have this.", f"#/context/{name}")
+    if context.shape is None:
+        refuse("The shape of a context is declared.", "#/context/shape")
+    return kind, tuple(context.shape), None
+
+
+def _table_context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema]:
+    try:
+        table = resolved(context.columns, context.sample or ())
+    except TableError as error:
+        refuse_column(error, "#/context/columns")
+    try:
+        encoded_rows(RowPlan(table), context.sample or ())
+    except TableError as error:
+        refuse_column(error, f"#/context/sample/{error.row}")
+    shape = (table.width,)
+    if context.shape is not None and tuple(context.shape) != shape:
+        refuse("The shape of a table follows from its columns: leave it out.", "#/context/shape")
+    return ContextKind.PER_ARM if context.per_arm else ContextKind.SHARED, shape, table
+
+
+def _context_answer(spec: ExperimentSpec) -> dict[str, Any]:
+    facts = spec.context_facts()
+    return facts if spec.table is None else {**facts, "kind": TABLE, "per_arm": spec.is_per_arm}
 
 
 def answer_of(experiment: Experiment) -> dict[str, Any]:
@@ -171,7 +210,7 @@ def answer_of(experiment: Experiment) -> dict[str, Any]:
     declared = {
         "name": spec.name,
         "arms": spec.arms,
-        "context": {"kind": spec.context_kind.value, "shape": spec.context_shape},
+        "context": _context_answer(spec),
         "method": spec.method,
         "seed": spec.seed,
         "config": spec.config,

@@ -73,20 +73,6 @@ def test_experiments_are_paused_archived_resumed_and_deleted(service: ServicePro
     ]
 
 
-def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
-    url = ("--url", service.url)
-    arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
-    daband("experiment", "create", "asked", *arms, *url)
-    refused = outcome_of("train-now", "asked", *url)
-    assert (refused.exit_code, "no reward yet" in refused.stderr) == (2, True)
-    with Client(service.url) as client:
-        decided = client.select("asked", Round(source=[0.0] * 4))
-        assert decided.source is not None
-        client.reward(decided.source.decision_id, 1.0)
-    asked = json.loads(daband("train-now", "asked", "--by", "ann", "--reason", "new", *url))
-    assert (asked["experiment"], asked["status"]) == ("asked", "created")
-
-
 def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
     url = ("--url", service.url)
     with Client(service.url) as client:
@@ -100,6 +86,20 @@ def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
     assert {"version", "offset", "created_at", "size_bytes"} <= set(newest)
     back = json.loads(daband("experiment", "restore", "kept", str(newest["version"]), *url))
     assert back["version"] == newest["version"]
+
+
+def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
+    url = ("--url", service.url)
+    arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
+    daband("experiment", "create", "asked", *arms, *url)
+    refused = outcome_of("train-now", "asked", *url)
+    assert (refused.exit_code, "no reward yet" in refused.stderr) == (2, True)
+    with Client(service.url) as client:
+        decided = client.select("asked", Round(source=[0.0] * 4))
+        assert decided.source is not None
+        client.reward(decided.source.decision_id, 1.0)
+    asked = json.loads(daband("train-now", "asked", "--by", "ann", "--reason", "new", *url))
+    assert (asked["experiment"], asked["status"]) == ("asked", "created")
 
 
 def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):

@@ -19,7 +19,8 @@ from tests.support.builders import block, make_rounds, small_config
 from tests.support.strategies import FINITE, repeatable
 
 CONFIGS = {
-    kind: small_config(encoder=kind, episode_length=10) for kind in ("identity", "mlp", "pca")
+    kind: small_config(encoder=kind, episode_length=10)
+    for kind in ("identity", "scaled", "mlp", "pca")
 }
 ROUNDS = make_rounds(CONFIGS["mlp"], 48)
 MIXED = [

@@ -14,7 +14,9 @@ from tests.support.strategies import FINITE, repeatable
 CPU = torch.device("cpu")
 KINDS: dict[str, tuple[int, ...]] = {
     "identity": (4,),
+    "scaled": (4,),
     "pca": (4,),
+    "scaled-pca": (4,),
     "mlp": (4,),
     "pca-mlp": (4,),
     "conv": (1, 2, 2),

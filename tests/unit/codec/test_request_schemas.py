@@ -7,6 +7,7 @@ from msgspec import NODEFAULT, inspect
 from pydantic import BaseModel
 
 from service.codec import answers, bodies, requests
+from service.columns.schema import DeclaredColumn
 from service.evaluating.request import EvaluationRequest
 
 PAIRS: list[tuple[Any, type[BaseModel]]] = [
@@ -17,7 +18,8 @@ PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (bodies.RewardBody, requests.RewardRequest),
     (bodies.RewardBatchBody, requests.RewardBatchRequest),
     (bodies.TargetSelectBody, requests.TargetSelectRequest),
-    (bodies.ContextBody, requests.ContextShape),
+    (bodies.ContextBody, requests.ContextRequest),
+    (DeclaredColumn, requests.ColumnRequest),
     (bodies.ExperimentBody, requests.ExperimentRequest),
     (bodies.StatusBody, requests.StatusRequest),
     (bodies.PhaseBody, requests.PhaseRequest),
@@ -35,6 +37,7 @@ BOUNDS = {
 }
 # Checked by `ExperimentSpec`, by the look-up of the name, or against the declared shape.
 CHECKED_LATER = {"name", "experiment", "arms", "context", "contexts", "shape", "seed"}
+CHECKED_LATER |= {"columns", "unit", "values", "fill"}  # by `TableSchema`
 
 
 def decoded_bounds(kind: Any) -> dict[str, Any]:

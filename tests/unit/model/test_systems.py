@@ -3,6 +3,7 @@ import pytest
 
 from model.config import RECIPE, SYSTEMS, ContextKind, digest_of, system_config
 from model.encoders.images import Conv, StridedConv
+from model.encoders.scaled import Scaled, ScaledProjection
 from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 from model.learner import Learner
 from model.rounds import Domain
@@ -13,6 +14,7 @@ from tests.support.builders import SMALL, make_rounds, play, teach
 RECIPES = {
     1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e",
     2: "9dd1a536788ee8f384dcd4fcdba450797045973236670bc3eee151a98f2b99ff",
+    3: "39078f930b80d3d3615f041ce4c727227e9b580ac9310b08ad0db4f39918b881",
 }
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
@@ -52,8 +54,8 @@ def test_system_runs_two_episodes_on_per_arm_contexts(name):
 @pytest.mark.parametrize(
     ("name", "vectors", "images"),
     [
-        ("linucb", Identity, Identity),
-        ("linucb-p", Projection, Projection),
+        ("linucb", Scaled, Identity),
+        ("linucb-p", ScaledProjection, Projection),
         ("nlinucb", MLP, Conv),
         ("nlinucb-p", ProjectedMLP, ProjectedMLP),
         ("daband", Ensemble, Conv),

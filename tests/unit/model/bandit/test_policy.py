@@ -16,7 +16,9 @@ IDS = [f"decision-{i}" for i in range(40)]
 
 SETUPS = {
     "identity": {"encoder": "identity"},
+    "scaled": {"encoder": "scaled"},
     "pca": {"encoder": "pca"},
+    "scaled-pca": {"encoder": "scaled-pca"},
     "mlp": {},
     "pca-mlp": {"encoder": "pca-mlp"},
     "conv": {"context_shape": (3, 8, 8)},

@@ -9,7 +9,8 @@ VALUES = np.array([[3.0, -4.0], [0.0, 0.0], [1e-3, 20.0]], dtype=np.float32)
 
 
 @pytest.mark.parametrize(
-    ("operation", "arguments"), [("clip", (2.0,)), ("relu", ()), ("norms", ()), ("unit", ())]
+    ("operation", "arguments"),
+    [("clip", (2.0,)), ("relu", ()), ("norms", ()), ("unit", ()), ("after_one", ())],
 )
 def test_numpy_and_torch_agree(operation, arguments):
     ours = getattr(arrays_on(CPU), operation)(VALUES.copy(), *arguments)

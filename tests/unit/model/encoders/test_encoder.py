@@ -15,6 +15,7 @@ from model.encoders.vectors import (
     ProjectedMLP,
     Projection,
     Standardise,
+    look_binary,
     variation_weights,
 )
 from model.learner import Learner
@@ -22,7 +23,7 @@ from model.rounds import Domain, Floats
 from tests.support.builders import make_rounds, small_config, teach
 
 CPU = torch.device("cpu")
-VECTOR_KINDS = ["identity", "pca", "mlp", "pca-mlp"]
+VECTOR_KINDS = ["identity", "scaled", "pca", "scaled-pca", "mlp", "pca-mlp"]
 IMAGE_KINDS = ["conv", "strided-conv"]
 CASES: list[tuple[str, tuple[int, ...]]] = [(kind, (4,)) for kind in VECTOR_KINDS]
 CASES += [(kind, (3, 8, 8)) for kind in [*VECTOR_KINDS, *IMAGE_KINDS]]
@@ -81,7 +82,7 @@ def test_both_domains_together_are_what_each_is_by_itself(kind, shape):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("kind", ["pca", "mlp", "pca-mlp", *IMAGE_KINDS])
+@pytest.mark.parametrize("kind", ["scaled", "pca", "scaled-pca", "mlp", "pca-mlp", *IMAGE_KINDS])
 def test_frozen_function_does_not_follow_the_network(kind):
     encoder, contexts = built(kind, (3, 8, 8)), contexts_of((3, 8, 8))
     frozen = FrozenEncoder.of(encoder, CPU)
@@ -236,7 +237,9 @@ def test_a_feature_counts_once_it_varied_in_a_rewarded_round_of_either_domain():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_all_features_count_before_there_are_two_rewarded_rounds(count):
-    assert variation_weights(torch.zeros(count, 3), torch.randn(9, 3)).tolist() == [1.0, 1.0, 1.0]
+    assert variation_weights(
+        torch.zeros(count, 3), torch.randn(9, 3), torch.ones(3).bool()
+    ).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen():
@@ -245,7 +248,7 @@ def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen(
     contexts[:10, 1], rewarded[:50, 1] = 1.0, 1.0
     contexts[:50, 2] = 1.0
     contexts[:, 3], rewarded[:, 3] = torch.randn(100), 0.01 * torch.randn(100)  # a measurement
-    shares = variation_weights(rewarded, contexts)
+    shares = variation_weights(rewarded, contexts, look_binary(contexts))
     torch.testing.assert_close(shares, torch.tensor([0.36, 1.0, 0.0, 1.0]))
 
 

@@ -35,7 +35,7 @@ SLOW: tuple[dict[str, float], ...] = (
 
 
 @pytest.mark.parametrize("slow", SLOW, ids=str)
-@pytest.mark.parametrize("encoder", ["mlp", "identity", "pca", "pca-mlp"])
+@pytest.mark.parametrize("encoder", ["mlp", "identity", "scaled", "pca", "scaled-pca", "pca-mlp"])
 @pytest.mark.parametrize("kind", ContextKind)
 def test_the_file_decides_bit_for_bit_as_the_learner(encoder, kind, slow):
     learner = taught(encoder=encoder, context_kind=kind, **slow)

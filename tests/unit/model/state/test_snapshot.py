@@ -117,7 +117,9 @@ def test_restored_learner_has_the_same_bytes(content):
 SETUPS = {
     "everything": EVERYTHING,
     "identity": {"encoder": "identity"},
+    "scaled": {"encoder": "scaled"},
     "pca": {"encoder": "pca"},
+    "scaled-pca": {"encoder": "scaled-pca"},
     "paper": {"objective": "paper", "statistics": "keep", "epsilon": 0.0},
     "per arm": {"context_kind": "per_arm"},
     "images": {"context_shape": (3, 8, 8), "divergence_weight": 1.0},

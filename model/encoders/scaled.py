@@ -1,0 +1,97 @@
+"""Encoders of vectors that are not learned and see measured features on one scale."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.config import BanditConfig
+from model.encoders.arrays import Array, array_on, arrays_on
+from model.encoders.base import TINY, Encoder, Frozen, domain_row
+from model.encoders.vectors import CLIP, Projection, SlotKinds, Standardise
+from model.rounds import Domain
+
+
+class MeasuredScale(Standardise):
+    """(x − μ)/σ of the measured features, over contexts of both domains; binary ones stay as they are.
+
+    A rare binary feature would weigh most if it were standardised, and it may give the domain away.
+    """
+
+    fitted_counts: Tensor
+
+    def __init__(self, config: BanditConfig, size: int) -> None:
+        super().__init__(size)
+        self._slots = SlotKinds(config.slot_kinds)
+        self.register_buffer("fitted_counts", torch.zeros(2))
+
+    def refit(self, source: Tensor, target: Tensor) -> bool:
+        """Fit to contexts (n, size) once a domain has twice as many as at the last fit."""
+        counts = torch.tensor([float(len(source)), float(len(target))]).to(self.fitted_counts)
+        # Rarely: what is learned on top needs coordinates that stay.
+        if counts.sum() < 2 or bool((counts < (2 * self.fitted_counts).clamp_min(1)).all()):
+            return False
+        both = torch.cat([source, target])
+        self.fit(both, *Domain)
+        is_binary = self._slots.are_binary(both)
+        self.center.masked_fill_(is_binary, 0.0)
+        self.scale.masked_fill_(is_binary, 1.0)
+        self.fitted_counts.copy_(counts)
+        return True
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        """The forward function of one domain on one device."""
+        row, arrays = domain_row(domain), arrays_on(device)
+        center, scale = array_on(device, self.center[row]), array_on(device, self.scale[row])
+
+        def forward(contexts: Array) -> Array:
+            return arrays.clip((contexts.reshape(len(contexts), -1) - center) * scale, CLIP)
+
+        return forward
+
+
+class Scaled(Encoder):
+    """φ(x) = (1, s(x)) / ‖(1, s(x))‖ with s the measured scale.
+
+    The 1 is the constant that centred features have lost.
+    """
+
+    is_rowwise = True  # no sum runs over more than one row
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__()
+        size = torch.Size(config.context_shape).numel()
+        self.latent_size = size + 1
+        self.scale = MeasuredScale(config, size)
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        scaled = self.scale(contexts.flatten(1), domain)
+        return functional.normalize(functional.pad(scaled, (1, 0), value=1.0), eps=TINY)
+
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
+        self.scale.refit(source.flatten(1), target.flatten(1))
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        scale, arrays = self.scale.frozen(domain, device), arrays_on(device)
+        return lambda contexts: arrays.unit(arrays.after_one(scale(contexts)))
+
+
+class ScaledProjection(Projection):
+    """PCA over the measured scale."""
+
+    def __init__(self, config: BanditConfig) -> None:
+        super().__init__(config)
+        self.scale = MeasuredScale(config, self.center.numel())
+
+    def forward(self, contexts: Tensor, domain: Domain) -> Tensor:
+        return super().forward(self.scale(contexts.flatten(1), domain), domain)
+
+    def prepare(self, source: Tensor, target: Tensor, rewarded: Tensor) -> None:
+        source, target = source.flatten(1), target.flatten(1)
+        if self.scale.refit(source, target):
+            self.fitted_count.zero_()  # components of another scale mean nothing
+            scaled = (self.scale(source, Domain.SOURCE), self.scale(target, Domain.TARGET))
+            super().prepare(*scaled, rewarded)
+
+    def frozen(self, domain: Domain, device: torch.device) -> Frozen:
+        scale, project = self.scale.frozen(domain, device), super().frozen(domain, device)
+        return lambda contexts: project(scale(contexts))

@@ -1,0 +1,129 @@
+"""Whole Arrow tables to slots, with the very bytes that the rows give one by one."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from model import Floats
+from service.columns.schema import (
+    FLOAT32_END,
+    Column,
+    ColumnType,
+    TableError,
+    TableSchema,
+    check_unique,
+)
+
+Values = np.ndarray  # of one column, (n,)
+
+
+def encode_table(schema: TableSchema, table: pa.Table, first_row: int = 0) -> Floats:
+    """The slots (n, d) of a table; `first_row` is its first row's number, for messages."""
+    check_unique(table.column_names)
+    schema.check_names(table.column_names)
+    slots = np.zeros((table.num_rows, schema.width), dtype=np.float32)
+    given = set(table.column_names)
+    for column, start in zip(schema.columns, schema.starts, strict=True):
+        part = slots[:, start : start + column.width]
+        if column.name not in given:
+            _put_missing(column, part, np.ones(len(part), dtype=np.bool_))
+            continue
+        try:
+            _put(column, part, table.column(column.name))
+        except TableError as error:
+            row = None if error.row is None else error.row + first_row
+            raise TableError(error.detail, error.column, row) from None
+    return slots
+
+
+def _put(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_null(values.type):
+        values = values.cast(pa.string())
+    if column.type is ColumnType.NUMERIC:
+        _put_numbers(column, slots, values)
+    elif column.type is ColumnType.BOOLEAN:
+        _put_booleans(column, slots, values)
+    else:
+        _put_levels(column, slots, values)
+
+
+def _put_numbers(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
+    if pa.types.is_boolean(values.type):
+        _refuse(column, np.asarray(pc.is_valid(values)))
+    numbers, is_null = _numbers(column, values)
+    _refuse(column, ~(np.abs(numbers) < FLOAT32_END))
+    slots[:, 0] = numbers
+    _put_missing(column, slots, is_null)
+
+
+def _put_booleans(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    numbers, is_null = _numbers(column, values)  # 0 and 1 are booleans, too
+    _refuse(column, (numbers != 0) & (numbers != 1))
+    slots[:, 0] = numbers
+    _put_missing(column, slots, is_null)
+
+
+def _numbers(column: Column, values: pa.ChunkedArray) -> tuple[Values, Values]:
+    """The numbers (n,) as float64, and which of them are missing and 0 here."""
+    kind = values.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        _refuse(column, np.asarray(pc.is_valid(values)))
+        kind = pa.float64()
+    if not pa.types.is_integer(kind):
+        values, kind = values.cast(pa.float64()), pa.float64()
+    is_null = np.asarray(pc.is_null(values, nan_is_null=True))
+    # Integers by way of float64, as in JSON: twice rounded is not once rounded.
+    numbers = np.asarray(pc.fill_null(values, pa.scalar(0, kind))).astype(np.float64)
+    return np.where(is_null, 0.0, numbers), is_null
+
+
+def _put_levels(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
+    texts = _as_text(column, values)
+    is_null = np.asarray(pc.fill_null(pc.equal(texts, ""), fill_value=True))
+    places = np.asarray(
+        pc.fill_null(pc.index_in(texts, pa.array(column.values, pa.string())), len(column.values))
+    )
+    if column.type is ColumnType.ORDINAL:
+        _refuse(column, ~is_null & (places == len(column.values)))
+        slots[:, 0] = np.array([*column.ranks.values(), 0.0])[places]
+    else:
+        rows = np.flatnonzero(~is_null)
+        slots[rows, places[rows]] = 1.0
+    _put_missing(column, slots, is_null)
+
+
+def _as_text(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = values.type
+    if pa.types.is_floating(kind):
+        # Integers, of which pandas makes floats where a value is missing.
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)
+        numbers = np.asarray(pc.fill_null(values, 0.0))
+        _refuse(column, (numbers != np.trunc(numbers)) | ~(np.abs(numbers) < 2.0**53))
+        return values.cast(pa.int64()).cast(pa.string())
+    if pa.types.is_integer(kind) or pa.types.is_large_string(kind):
+        return values.cast(pa.string())
+    if not pa.types.is_string(kind):
+        _refuse(column, np.asarray(pc.is_valid(values)))
+        return values.cast(pa.string())
+    return values
+
+
+def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
+    if not is_missing.any():
+        return
+    if not column.missing:
+        row = int(np.argmax(is_missing))
+        raise TableError(f"Column `{column.name}` may not be missing.", column.name, row)
+    if column.type is not ColumnType.CATEGORICAL:
+        slots[is_missing, 0] = column.filled
+    slots[is_missing, -1] = 1.0
+
+
+def _refuse(column: Column, is_bad: Values) -> None:
+    if is_bad.any():
+        row = int(np.argmax(is_bad))
+        raise TableError(f"Column `{column.name}` takes {column.expected()}.", column.name, row)

@@ -1,0 +1,148 @@
+"""Tables out of CSV and Parquet files: the shapes that labs send, and a clear message for the rest."""
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.columns.resolving import resolved
+from service.columns.schema import ColumnType, DeclaredColumn, TableError
+from service.formats import tables
+from service.formats.tables import CsvOptions, TableFile
+from tests.support.tables import MICE
+
+ROWS = [
+    [41.5, 0, 1, 0, 0, 1, 0.5, 0],
+    [40, 1, 0, 0, 1, 0, 0.5, 1],
+]
+PLAIN = "age,strain,treated_before,stage\n41.5,B6,yes,II\nNA,wild,False,\n"
+SPELLINGS = {
+    "plain": PLAIN.encode(),
+    "BOM": b"\xef\xbb\xbf" + PLAIN.encode(),
+    "CRLF": PLAIN.replace("\n", "\r\n").encode(),
+    "no last line end": PLAIN.removesuffix("\n").encode(),
+    "semicolons and decimal commas": PLAIN.replace(",", ";").replace(".", ",").encode(),
+    "tabs": PLAIN.replace(",", "\t").encode(),
+    "spaces": PLAIN.replace(",", " , ").encode(),
+    "quotes": b'"age","strain","treated_before","stage"\n"41.5","B6","1","II"\n"","wild","0",""\n',
+    "a line break in a cell": b'age,strain,treated_before,stage\n41.5,B6,t,II\n,"wi\nld",f,\n',
+    "another order": b"stage,age,treated_before,strain\nII,41.5,TRUE,B6\n,,false,wild\n",
+}
+
+
+def encoded(path: Path, **options: str) -> list[list[float]]:
+    found = TableFile(path, CsvOptions(**options)).encoded(MICE, 1000)
+    return [row for _, slots in found for row in slots.tolist()]
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_table_is_read_however_it_is_written(tmp_path: Path, name: str):
+    path = tmp_path / "mice.csv"
+    path.write_bytes(SPELLINGS[name])
+    assert encoded(path) == ROWS
+
+
+def test_a_compressed_table_and_parquet_are_read(tmp_path: Path):
+    (tmp_path / "mice.csv.gz").write_bytes(gzip.compress(PLAIN.encode()))
+    assert encoded(tmp_path / "mice.csv.gz") == ROWS
+    columns = {"age": [41.5, None], "strain": ["B6", "wild"], "treated_before": [True, False]}
+    pq.write_table(pa.table({**columns, "stage": ["II", None]}), tmp_path / "mice.parquet")
+    assert encoded(tmp_path / "mice.parquet") == ROWS
+
+
+def test_an_encoding_can_be_named(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    path.write_bytes(PLAIN.replace("wild", "größe").encode("latin-1"))
+    assert encoded(path, encoding="latin-1") == ROWS
+    with pytest.raises(TableError, match="not UTF-8"):
+        encoded(path)
+
+
+def test_columns_are_set_apart_and_left_out(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    lines = PLAIN.splitlines()
+    path.write_text("\n".join([f"id,{lines[0]},dose", f"m1,{lines[1]},3", f"m2,{lines[2]},4"]))
+    ((ids, rows),) = TableFile(path).encoded(MICE, 10, ["id"], ["dose"])
+    assert (ids.column("id").to_pylist(), rows.tolist()) == (["m1", "m2"], ROWS)
+    with pytest.raises(TableError, match="no column `number`"):
+        list(TableFile(path).encoded(MICE, 10, ["number"]))
+
+
+BAD = {
+    "unknown column": ("age,strain,treated_before,tail\n1,B6,yes,3\n", "Unknown column `tail`"),
+    "missing column": ("age,strain\n1,B6\n", "`treated_before` is missing"),
+    "wrong type": (PLAIN + "secret,B6,yes,I\n", "row 3: Column `age` takes a finite number"),
+    "not finite": (PLAIN + "inf,B6,yes,I\n", "row 3: Column `age` takes a finite number"),
+    "no boolean": (PLAIN + "1,B6,maybe,I\n", "row 3: Column `treated_before` takes true or false"),
+    "unknown level": (PLAIN + "1,B6,yes,IV\n", "row 3: Column `stage` takes one of I, II, III"),
+    "may not be missing": (PLAIN + "1,NA,yes,I\n", "row 3: Column `strain` may not be missing"),
+    "all missing": ("age,strain,treated_before\n,,\n,,\n", "Column `strain` may not be missing"),
+    "duplicate names": ("age,age,strain,treated_before\n1,1,B6,yes\n", "`age` is not"),
+    "10^4 columns": (",".join(f"c{n}" for n in range(10_000)) + "\n", "10000 columns"),
+    "uneven": (PLAIN + "1,B6\n", "line 4: 2 cells where 4 belong"),
+    "empty": ("", "no header line"),
+    "blank": ("\n\n", "no header line"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_is_refused_with_a_reason(tmp_path: Path, name: str):
+    text, reason = BAD[name]
+    path = tmp_path / "mice.csv"
+    path.write_text(text)
+    with pytest.raises(TableError) as caught:
+        encoded(path)
+    assert reason in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path):
+    (tmp_path / "mice.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TableError, match="no Parquet file"):
+        TableFile(tmp_path / "mice.parquet")
+
+
+def test_rows_are_counted_over_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 12)
+    path = tmp_path / "mice.csv"
+    path.write_text("age,strain,treated_before\n" + "1,B6,yes\n" * 2500 + "x,B6,yes\n")
+    batches = TableFile(path).encoded(MICE, 1000)
+    assert [len(next(batches)[1]) for _ in range(2)] == [1000, 1000]
+    with pytest.raises(TableError, match="row 2501: Column `age`"):
+        next(batches)
+
+
+def test_a_sample_has_the_types_that_its_columns_look_like(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    path.write_text("id;age;strain;blind;never\nm1;1,5;B6;true;\nm2;;7x;FALSE;NA\n")
+    rows = TableFile(path).sample(1000, drop=["id"])
+    assert rows == [
+        {"age": 1.5, "strain": "B6", "blind": True, "never": None},
+        {"age": None, "strain": "7x", "blind": False, "never": None},
+    ]
+    found = resolved([DeclaredColumn("age"), DeclaredColumn("strain")], rows)
+    assert [each.type for each in found.columns] == [ColumnType.NUMERIC, ColumnType.CATEGORICAL]
+
+
+def test_a_large_table_is_read_in_bounded_memory(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    with path.open("w") as stream:
+        stream.write("age,strain,treated_before\n")
+        for _ in range(100):
+            stream.write("41,B6,yes\n" * 10_000)
+    pool = pa.default_memory_pool()
+    before, most, count = pool.bytes_allocated(), 0, 0
+    tracemalloc.start()
+    for _, rows in TableFile(path).encoded(MICE, 1000):
+        count += len(rows)
+        most = max(most, pool.bytes_allocated() - before)
+    python_most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 1_000_000
+    assert most < 16 * tables.BLOCK_BYTES
+    assert python_most < 8 * tables.BLOCK_BYTES
+    assert np.isfinite(rows).all()
