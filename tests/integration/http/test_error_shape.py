@@ -57,7 +57,7 @@ async def test_a_wrong_method_is_refused(api: Api, method: str, path: str):
 @pytest.mark.parametrize(
     ("content", "media", "status"),
     [
-        (f'{{"{CANARY}": 1}}', "application/json", 422),
+        (f'{{"requestId": "{CANARY}"}}', "application/json", 422),
         (f'["{CANARY}"]', "application/json", 422),
         (f'{{"{CANARY}', "application/json", 422),
         (f'{{"experiment": "{CANARY}", "reward": NaN}}', "application/json", 422),
