@@ -21,7 +21,7 @@ _context: ContextVar[Mapping[str, Any]] = ContextVar("log_context", default=EMPT
 STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 FOREIGN_FIELDS = frozenset({"color_message"})  # added by uvicorn
 OUR_LOGGERS = ("service", "model")
-QUIET_LOGGERS = {"uvicorn.error": logging.WARNING, "httpx": logging.WARNING}
+QUIET_LOGGERS = dict.fromkeys(("uvicorn.error", "httpx", "alembic"), logging.WARNING)
 
 
 def enter(**fields: Any) -> Token[Mapping[str, Any]]:

@@ -58,6 +58,7 @@ def test_an_exception_is_named_but_not_quoted(lines: io.StringIO):
 def test_lines_below_the_level_are_dropped(lines: io.StringIO):
     logging.getLogger().debug("too much")
     logging.getLogger("uvicorn.error").info("started")
+    logging.getLogger("alembic.runtime.migration").info("Running upgrade")
     assert lines.getvalue() == ""
 
 
