@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from model.state.export import (
         ExportedPolicy as ExportedPolicy,
         exported as exported,
-        is_policy_file as is_policy_file,
-        manifest_of as manifest_of,
         open_exported as open_exported,
     )
     from model.state.jobs import (
@@ -55,16 +53,17 @@ if TYPE_CHECKING:
         training_message as training_message,
     )
     from model.state.latent_map import LatentMap as LatentMap, latent_map as latent_map
+    from model.state.manifest import is_policy_file as is_policy_file, manifest_of as manifest_of
     from model.state.restore import (
         restore as restore,
         restore_networks as restore_networks,
         restore_policy as restore_policy,
     )
     from model.state.snapshot import (
-        SnapshotError as SnapshotError,
         state_hash as state_hash,
         to_bytes as to_bytes,
     )
+    from model.state.tensor_bytes import SnapshotError as SnapshotError
     from model.training.networks import Networks as Networks
     from model.training.optimiser import Moments as Moments, Recordings as Recordings
     from model.training.schedule import (
@@ -86,11 +85,13 @@ _PUBLIC = {
     "model.randomness": "draw_keys",
     "model.rounds": "Booleans Domain Doubles Floats Integers Keys Phase RoundBlock Scores Selection TargetSelection checked_contexts",
     "model.simulate": "ClusterWorld Draw",
-    "model.state.export": "ExportedPolicy exported is_policy_file manifest_of open_exported",
+    "model.state.export": "ExportedPolicy exported open_exported",
+    "model.state.manifest": "is_policy_file manifest_of",
     "model.state.jobs": "Message answered judgement_of judging_message outcome_of training_message",
     "model.state.latent_map": "LatentMap latent_map",
     "model.state.restore": "restore restore_networks restore_policy",
-    "model.state.snapshot": "SnapshotError state_hash to_bytes",
+    "model.state.snapshot": "state_hash to_bytes",
+    "model.state.tensor_bytes": "SnapshotError",
     "model.training.networks": "Networks",
     "model.training.optimiser": "Moments Recordings",
     "model.training.schedule": "Cause ContextCounts NextUpdate",

@@ -76,7 +76,8 @@ class BanditConfig:
         ContextKind.SHARED, "one shared context, or one for each arm"
     )
     slot_kinds: str = _field(
-        "", "kind of each number of a vector, m = measured, b = binary; empty = told by its values"
+        "",
+        "kind of each number of a vector, m = measured, b = binary; empty = guessed from the values",
     )
     exclusive_rewards: bool = _field(False, "exactly one arm pays 1 in a round, all others 0")
 

@@ -20,7 +20,7 @@ class ContextShape(Struct, frozen=True):
     per_arm: bool = False
 
     def is_as(self, wanted: Mapping[str, Any]) -> bool:
-        """Whether this is what was declared; only the service knows what a sample told."""
+        """Whether this is what was declared; a sample is resolved by the service alone."""
         declared = {name: value for name, value in wanted.items() if name != "sample"}
         return _is_included(declared, to_builtins(self))
 

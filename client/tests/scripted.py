@@ -1,4 +1,4 @@
-"""A service that answers as told, for tests without a server."""
+"""A service with scripted answers, for tests without a server."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def problem(status: int, slug: str, **headers: str) -> httpx.Response:
 
 
 class Script(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Answers as told, one step a request."""
+    """Gives scripted answers, one a request."""
 
     def __init__(self, *steps: Step) -> None:
         self._steps = list(steps)

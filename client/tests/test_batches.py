@@ -37,8 +37,8 @@ class Service(httpx.BaseTransport):
         return {"experiment": body["experiment"], "rounds": rounds}
 
     def _reward_batch(self, request: httpx.Request) -> Any:
-        told = msgspec.msgpack.decode(request.content)["rewards"]
-        return {"rewards": [{**each, "status": "created", "offset": 1} for each in told]}
+        sent = msgspec.msgpack.decode(request.content)["rewards"]
+        return {"rewards": [{**each, "status": "created", "offset": 1} for each in sent]}
 
     def _target_select(self, request: httpx.Request) -> Any:
         body = msgspec.msgpack.decode(request.content)

@@ -1,4 +1,4 @@
-"""The client tries again, waits as asked, gives up soon where nobody is, and says why."""
+"""The client tries again, waits as asked, gives up soon at a wrong address, and says why."""
 
 import asyncio
 from typing import Any
@@ -53,11 +53,11 @@ def reward_async(script: Script, waits: list[float], attempts: int = 5) -> Any:
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    async def told() -> Any:
+    async def outcome() -> Any:
         async with AsyncClient(transport=script, retries=Retries(attempts), sleep=sleep) as client:
             return await client.reward("d", 1)
 
-    return asyncio.run(told())
+    return asyncio.run(outcome())
 
 
 @pytest.mark.parametrize("send", [reward, reward_async])
@@ -199,7 +199,7 @@ def test_an_answer_that_is_no_problem_is_an_error_all_the_same(
 
 
 @pytest.mark.parametrize("text", ["<html>", '{"offset": "one"}'])
-def test_what_is_no_daband_is_told(text: str) -> None:
+def test_an_answer_of_another_service_is_an_error(text: str) -> None:
     with pytest.raises(
         AnswerError, match=r"http://127.0.0.1:8000/reward answered POST .* Rewarded"
     ):

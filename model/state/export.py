@@ -18,12 +18,11 @@ from model.config import BanditConfig, without_retired
 from model.encoders.base import FrozenEncoder
 from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
+from model.state.manifest import FORMAT, FORMAT_VERSION, manifest_of
 from model.state.restore import load_state, taken_confidence, taken_statistics
-from model.state.snapshot import SnapshotError, opened
-from model.state.tensor_bytes import Arrays, joined, metadata_of, pieces_of, read
+from model.state.snapshot import opened
+from model.state.tensor_bytes import Arrays, SnapshotError, joined, pieces_of, read
 
-FORMAT = "daband-target-policy"
-FORMAT_VERSION = 1
 _ENCODER = "networks.encoder."
 _SLOW = ("networks.teacher.encoder.", "networks.average.encoder.")  # the last that exists is served
 _KEPT = (_ENCODER, "statistics.", "confidence.")
@@ -64,26 +63,6 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
     }
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return joined(pieces_of(kept, {"manifest": text}))
-
-
-def is_policy_file(content: bytes) -> bool:
-    """Whether this is a policy file and not a whole snapshot."""
-    try:
-        manifest_of(content)
-    except SnapshotError:
-        return False
-    return True
-
-
-def manifest_of(content: bytes) -> dict[str, Any]:
-    """The manifest of a policy file."""
-    try:
-        manifest: dict[str, Any] = json.loads(metadata_of(content)["manifest"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError("not a policy file") from error
-    if (manifest.get("format"), manifest.get("format_version")) != (FORMAT, FORMAT_VERSION):
-        raise SnapshotError("not a policy file of this format")
-    return manifest
 
 
 def open_exported(content: bytes, device: torch.device | str = "cpu") -> ExportedPolicy:

@@ -16,8 +16,8 @@ from model.encoders.base import Encoder, FrozenEncoder
 from model.learner import Learner, TrainingJob
 from model.memory import COLUMNS, ContextSample, RoundBatch
 from model.rounds import Domain, Floats, Integers, Phase
-from model.state.snapshot import COVERED, Header, SnapshotError, opened
-from model.state.tensor_bytes import Arrays
+from model.state.snapshot import COVERED, Header, opened
+from model.state.tensor_bytes import Arrays, SnapshotError
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
 from model.training.optimiser import Moments

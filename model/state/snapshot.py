@@ -16,7 +16,7 @@ import torch
 from model.learner import Learner
 from model.memory import COLUMNS, RoundBatch
 from model.rounds import Domain, Phase
-from model.state.tensor_bytes import Arrays, Pieces, joined, pieces_of, read
+from model.state.tensor_bytes import Arrays, Pieces, SnapshotError, joined, pieces_of, read
 
 MAGIC = b"DABAND\x00\x01"
 SCHEMA_VERSION = 1
@@ -30,10 +30,6 @@ _COUNTS = (
 )
 # Left out where it is the number of the newest episode, as in all snapshots of earlier builds.
 COVERED = "covered_episodes"
-
-
-class SnapshotError(ValueError):
-    """A snapshot that must not be used, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)

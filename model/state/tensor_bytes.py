@@ -38,6 +38,10 @@ _NAMES = {np.dtype(kind): name for name, kind in _TYPES.items()}
 _RANKS = {name: rank for rank, name in enumerate(_TYPES)}
 
 
+class SnapshotError(ValueError):
+    """A snapshot that must not be used, for the reason in the message."""
+
+
 def pieces_of(arrays: Arrays, metadata: dict[str, str]) -> Pieces:
     """The bytes in pieces: the header, then the memory of each array."""
     named = sorted((_RANKS[_NAMES[each.dtype]], name) for name, each in arrays.items())

@@ -1,8 +1,8 @@
 """Which encoder update begins next when none is pending: a rule by counts alone.
 
-An update begins by itself at the reward that fills an episode, unless one is pending then. All
-others are begun by somebody who follows this rule, or by a person, and must be written down: where
-they begin is not known from the rewards.
+An update begins by itself at the reward that fills an episode, unless one is pending then. The trainer
+begins all others by this rule, or a person does. They are events of the log, because the rewards do not
+tell where they began.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,7 @@ from enum import StrEnum
 
 from model.config import BanditConfig, GateRule
 
-TARGET_GROWTH = (
-    4  # an update follows when a fourth as many target contexts have come as it had seen
-)
+TARGET_GROWTH = 4  # new target contexts must be a quarter of those that the last update had
 
 
 class Cause(StrEnum):

@@ -67,9 +67,9 @@ def replay_counterfactual(
         typer.echo(f"! {warning}")
 
 
-def candidates(told: list[str]) -> list[CandidateSpec]:
+def candidates(specs: list[str]) -> list[CandidateSpec]:
     """The candidates of the options, each once."""
-    return _reading(lambda: [parsed(each) for each in dict.fromkeys(told)])
+    return _reading(lambda: [parsed(each) for each in dict.fromkeys(specs)])
 
 
 def file_options(

@@ -18,17 +18,17 @@ experiment_app = commands("Experiments of a running service.")
 
 
 class Service(NamedTuple):
-    """Where a running service is, and what it lets us in with; none: as the client finds it."""
+    """The address and the key of a running service; None means the client's default."""
 
     url: str | None
     key: str | None
 
     def ask(self, work: "Callable[[Client], T]") -> T:
-        """What `work` gets of it; a refusal ends the command with lines that say why."""
+        """The result of `work`; a problem ends the command with a message."""
         from daband_client import Client, DabandError, Retries, UnreachableError
 
         try:
-            # Somebody waits at a terminal.
+            # Fewer attempts than usual: a person waits at a terminal.
             with Client(self.url, Retries(attempts=4), api_key=self.key) as client:
                 return work(client)
         except UnreachableError as error:
@@ -245,9 +245,11 @@ def export(
         return chosen, client.policy(experiment, chosen)
 
     chosen, content = Service(url, key).ask(fetch)
+    from model import manifest_of
+
     path = out or Path(f"{experiment}-{chosen}.safetensors")
     _write(path, content)
-    manifest = json.dumps(_manifest(content), indent=2, ensure_ascii=False)
+    manifest = json.dumps(manifest_of(content), indent=2, ensure_ascii=False)
     _write(path.with_suffix(".json"), manifest.encode())
 
 
@@ -277,12 +279,6 @@ def _set_status(
     reason: str | None,
 ) -> None:
     service.show(lambda client: client.set_status(name, status, by, reason))
-
-
-def _manifest(content: bytes) -> Any:
-    """The manifest in a safetensors file: its header's length comes first, then the header."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return json.loads(header["__metadata__"]["manifest"])
 
 
 def _write(path: Path, content: bytes) -> None:

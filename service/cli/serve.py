@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def start(settings: Settings) -> int:
-    """Serve as the settings say until told to stop; the exit code."""
+    """Serve as the settings say until a signal; the exit code."""
     if not run(_can_be_called(settings)):
         fail(NO_KEY.format(host=settings.host))
     try:

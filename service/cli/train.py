@@ -25,7 +25,7 @@ GIVE_BACK_SECONDS = 15.0  # interval for returning a trainer's memory, which fol
 
 
 def start(settings: Settings) -> int:
-    """Train until told to stop; the exit code."""
+    """Train until a signal; the exit code."""
     readiness = Readiness()
     share_arenas()
     map_large_blocks()

@@ -263,9 +263,7 @@ def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
     """Check the numbers of a body after the cast to float32."""
     try:
         array = values if isinstance(values, np.ndarray) else _array(values)
-        checked_contexts(
-            array, shape
-        )  # its result has huge values clipped; the log keeps the original
+        checked_contexts(array, shape)  # the log keeps huge values that its result clips
     except ValueError:
         refuse_numbers(shape, pointer)
     return array

@@ -116,8 +116,7 @@ def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
     if not is_missing.any():
         return
     if not column.missing:
-        row = int(np.argmax(is_missing))
-        raise TableError(f"Column `{column.name}` may not be missing.", column.name, row)
+        raise column.absent(int(np.argmax(is_missing)))
     if column.type is not ColumnType.CATEGORICAL:
         slots[is_missing, 0] = column.filled
     slots[is_missing, -1] = 1.0
@@ -125,5 +124,4 @@ def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
 
 def _refuse(column: Column, is_bad: Values) -> None:
     if is_bad.any():
-        row = int(np.argmax(is_bad))
-        raise TableError(f"Column `{column.name}` takes {column.expected()}.", column.name, row)
+        raise column.misfit(int(np.argmax(is_bad)))

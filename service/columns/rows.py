@@ -98,7 +98,7 @@ def check_value(column: Column, value: object, row: int | None = None) -> None:
     """Refuse a value that the column does not take."""
     if is_missing(value):
         if not column.missing:
-            raise TableError(f"Column `{column.name}` may not be missing.", column.name, row)
+            raise column.absent(row)
         return
     if column.type is ColumnType.NUMERIC:
         fits = is_float32(value)
@@ -109,7 +109,7 @@ def check_value(column: Column, value: object, row: int | None = None) -> None:
         if column.type is ColumnType.ORDINAL:
             fits = fits and str(value) in column.values
     if not fits:
-        raise TableError(f"Column `{column.name}` takes {column.expected()}.", column.name, row)
+        raise column.misfit(row)
 
 
 def _struct(schema: TableSchema) -> type[Struct]:
@@ -179,7 +179,7 @@ def _put_level(column: Column, start: int) -> _Put:
 
     def put(slots: list[float], value: Any) -> None:
         if value == "" and not column.missing:
-            raise TableError(f"Column `{column.name}` may not be missing.", column.name)
+            raise column.absent()
         slots[found.get(value, other)] = 1.0
 
     return put

@@ -11,7 +11,7 @@ from msgspec import Struct
 MAX_COLUMNS = 4096
 MAX_LEVELS = 1000
 MAX_TEXT = 128  # characters of a name, a unit or a level
-MAX_WIDTH = 65_536
+MAX_WIDTH = 4096  # slots: a small row must not become a large context
 MEASURED, BINARY = "m", "b"  # as `BanditConfig.slot_kinds` writes them
 FLOAT32_END = 2.0**128 - 2.0**103  # from here on float32 rounds to infinity
 _NAMES_SHOWN = 12
@@ -100,6 +100,14 @@ class Column(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
         else:
             allowed = "text or an integer"
         return f"{allowed}, or null" if self.missing else allowed
+
+    def misfit(self, row: int | None = None) -> TableError:
+        """The error of a value that the column does not take."""
+        return TableError(f"Column `{self.name}` takes {self.expected()}.", self.name, row)
+
+    def absent(self, row: int | None = None) -> TableError:
+        """The error of a missing value that the column must have."""
+        return TableError(f"Column `{self.name}` may not be missing.", self.name, row)
 
     def check(self) -> None:
         """Refuse what cannot be a column."""

@@ -248,8 +248,7 @@ def _as_booleans(
 
 def _refuse(column: Column, is_bad: np.ndarray, first_row: int) -> None:
     if is_bad.any():
-        row = first_row + int(np.argmax(is_bad))
-        raise TableError(f"Column `{column.name}` takes {column.expected()}.", column.name, row)
+        raise column.misfit(first_row + int(np.argmax(is_bad)))
 
 
 _Convert = Callable[[Column, pa.ChunkedArray, str, int], pa.ChunkedArray]

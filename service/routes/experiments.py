@@ -43,7 +43,8 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
 )
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Create an experiment, identified by its name."""
-    spec = _declared(await body_of(request, ExperimentBody))
+    # In a thread: a sample may have many cells, and the others' requests must not wait for it.
+    spec = await asyncio.to_thread(_declared, await body_of(request, ExperimentBody))
     spec.check()
     spec.check_budget(services.limits)
     name = caller.tenant_scope.new_full_name(spec.name)

@@ -52,11 +52,11 @@ async def change_experiment(
 )
 async def train_now(experiment: ExperimentDep, request: Request, services: ServicesDep) -> Response:
     """Update the encoder with all that has come, after the update under way if there is one."""
-    told = await audit_of(request)
+    audit = await audit_of(request)
     if not await _has_reward(services, experiment.experiment_id):
         raise NothingToTrainOn
     facts = {"cause": Cause.REQUEST.value}
-    event = told.event(experiment.experiment_id, EventKind.TRAINING, facts, "train")
+    event = audit.event(experiment.experiment_id, EventKind.TRAINING, facts, "train")
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
     return json_answer({"experiment": public_name(experiment.name), **outcome(appended)}, 202)

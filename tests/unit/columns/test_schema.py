@@ -85,7 +85,7 @@ BAD = [
             Declared(f"c{n}", ColumnType.CATEGORICAL, values=[*range(1000)])
             for n in range(MAX_COLUMNS // 50)
         ],
-        "at most 65536 slots",
+        "at most 4096 slots",
     ),
 ]
 

@@ -9,9 +9,10 @@ from safetensors.numpy import load, save
 from model.config import ContextKind
 from model.learner import Learner
 from model.rounds import Domain
-from model.state.export import exported, manifest_of, open_exported
-from model.state.snapshot import SnapshotError, to_bytes
-from model.state.tensor_bytes import metadata_of
+from model.state.export import exported, open_exported
+from model.state.manifest import manifest_of
+from model.state.snapshot import to_bytes
+from model.state.tensor_bytes import SnapshotError, metadata_of
 from tests.support.builders import make_rounds, small_config, teach
 
 FACTS = {"experiment": "doses", "arms": ["low", "mid", "high"]}

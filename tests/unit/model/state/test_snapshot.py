@@ -17,12 +17,11 @@ from model.state.restore import ContextLookup, restore, restore_policy
 from model.state.snapshot import (
     MAGIC,
     SCHEMA_VERSION,
-    SnapshotError,
     read_header,
     state_hash,
     to_bytes,
 )
-from model.state.tensor_bytes import Arrays
+from model.state.tensor_bytes import Arrays, SnapshotError
 from tests.support.builders import make_rounds, small_config, teach
 
 START = len(MAGIC) + 32
