@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from model.learner import Learner as Learner, Outcome as Outcome, TrainingJob as TrainingJob
     from model.randomness import draw_keys as draw_keys
     from model.rounds import (
+        UNKNOWN_PROPENSITY as UNKNOWN_PROPENSITY,
         Booleans as Booleans,
         Domain as Domain,
         Doubles as Doubles,
@@ -83,7 +84,7 @@ _PUBLIC = {
     "model.config": "BanditConfig CarriedOver ContextKind GateRule RECIPE Recipe SYSTEMS StoredConfig carried_over",
     "model.learner": "Learner Outcome TrainingJob",
     "model.randomness": "draw_keys",
-    "model.rounds": "Booleans Domain Doubles Floats Integers Keys Phase RoundBlock Scores Selection TargetSelection checked_contexts",
+    "model.rounds": "Booleans Domain Doubles Floats Integers Keys Phase RoundBlock Scores Selection TargetSelection UNKNOWN_PROPENSITY checked_contexts",
     "model.simulate": "ClusterWorld Draw",
     "model.state.export": "ExportedPolicy exported open_exported",
     "model.state.manifest": "is_policy_file manifest_of",

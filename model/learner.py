@@ -395,8 +395,8 @@ class Learner:
         config, domain = self.config, checked_domain(round_.domain)
         if domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
-        if not 0 < round_.propensity <= 1:
-            raise ValueError("propensity: must lie in (0, 1]")
+        if not 0 <= round_.propensity <= 1:
+            raise ValueError("propensity: must lie in (0, 1], or be 0 if it is unknown")
         context = checked_contexts(round_.context, config.context_shape)
         if context.shape != config.context_shape:
             raise ValueError(f"context: expected shape {config.context_shape}")
@@ -411,8 +411,8 @@ class Learner:
         if self.phase is Phase.ZERO_SHOT and block.is_target.any():
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
         least, most = _extremes(block.propensities)
-        if not 0 < least <= most <= 1:
-            raise ValueError("propensity: must lie in (0, 1]")
+        if not 0 <= least <= most <= 1:
+            raise ValueError("propensity: must lie in (0, 1], or be 0 if it is unknown")
         least, most = _extremes(block.rewards)
         if not 0 <= least <= most <= 1:
             raise ValueError("reward: must lie in [0, 1]")

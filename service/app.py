@@ -45,6 +45,7 @@ from service.routes import (
     decisions,
     evaluations,
     experiments,
+    history,
     lifecycle,
     ops,
     snapshots,
@@ -130,6 +131,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
     for module in (
         target,
         experiments,
+        history,
         lifecycle,
         snapshots,
         candidates,

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -31,7 +31,7 @@ from service.columns.rows import RowPlan
 from service.columns.schema import TableSchema
 from service.errors import InvalidRequest, refuse
 from service.limits import MEBIBYTE, BudgetLimits
-from service.records import Experiment, check_identifier
+from service.records import Experiment, RewardRange, check_identifier
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_ARMS = 10_000
@@ -94,7 +94,8 @@ class ExperimentSpec:
 
     `arms` may be empty for per-arm contexts: each call then names its arms. `stored` is the
     configuration in force, resolved when the experiment was created. `table` are the columns
-    if contexts are rows of a table: the model sees their slots.
+    if contexts are rows of a table: the model sees their slots. `reward_range` is the unit of a
+    history's rewards; the model sees 0 to 1.
     """
 
     name: str
@@ -108,6 +109,7 @@ class ExperimentSpec:
     durability: Durability = Durability.DURABLE
     stored: StoredConfig | None = None
     table: TableSchema | None = None
+    reward_range: RewardRange | None = None
 
     @cached_property
     def row_plan(self) -> RowPlan | None:
@@ -187,6 +189,7 @@ class ExperimentSpec:
         self._check_context()
         if not 0 <= self.seed <= MAX_SEED:
             refuse(f"A seed must be between 0 and {MAX_SEED}.", "#/seed")
+        self._check_reward_range()
         self._check_config_names()
         _check_values(self.bandit_config())
 
@@ -214,7 +217,9 @@ class ExperimentSpec:
 
     def export_facts(self) -> dict[str, Any]:
         """The facts about the experiment in the manifest of a policy file."""
+        unit = {} if self.reward_range is None else {"reward_range": list(self.reward_range)}
         return {
+            **unit,
             "experiment": self.name,
             "arms": list(self.arms),
             "fallback_arm": self.fallback_arm,
@@ -247,6 +252,8 @@ class ExperimentSpec:
         }
         if self.is_relaxed:
             values["durability"] = self.durability.value
+        if self.reward_range is not None:
+            values["reward_range"] = list(self.reward_range)
         return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
@@ -264,6 +271,7 @@ class ExperimentSpec:
             fallback_arm=values.get("fallback_arm"),
             durability=Durability(values.get("durability", Durability.DURABLE)),
             table=table_of(values["context"]),
+            reward_range=range_of(values.get("reward_range")),
         )
 
     @classmethod
@@ -306,6 +314,13 @@ class ExperimentSpec:
         if math.prod(shape) > MAX_CONTEXT_SIZE:
             refuse(f"A context has at most {MAX_CONTEXT_SIZE} numbers.", "#/context/shape")
 
+    def _check_reward_range(self) -> None:
+        if self.reward_range is None:
+            return
+        low, high = self.reward_range
+        if not (low < high and math.isfinite(high - low)):
+            refuse("A range has two finite numbers, the lower one first.", "#/reward_range")
+
     def _check_config_names(self) -> None:
         if not self.config.keys() <= CONFIG_FIELDS:
             refuse("Unknown configuration field.", "#/config")
@@ -314,6 +329,11 @@ class ExperimentSpec:
 def table_of(context: Mapping[str, Any]) -> TableSchema | None:
     """The columns that `context_facts` wrote."""
     return TableSchema.from_plain(context["columns"]) if "columns" in context else None
+
+
+def range_of(given: Sequence[float] | None) -> RewardRange | None:
+    """The range of two declared numbers, if there is one."""
+    return None if given is None else RewardRange(*map(float, given))
 
 
 def _refuse_for_model(error: Exception) -> NoReturn:

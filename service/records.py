@@ -38,6 +38,7 @@ class EventKind(StrEnum):
     RESTORE = "restore"
     REFOLD = "refold"
     TRAINING = "training"
+    HISTORY = "history"
 
 
 class Status(StrEnum):
@@ -192,6 +193,17 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     def log_context(self) -> dict[str, Any]:
         """Fields for a log line; never context, payload or reward."""
         return {"kind": self.kind.value, "event_key": self.event_key, "offset": self.offset}
+
+
+class RewardRange(NamedTuple):
+    """What the rewards 0 and 1 mean in the unit that a history's outcomes have."""
+
+    low: float
+    high: float
+
+    def in_unit(self, reward: float) -> float:
+        """A reward between 0 and 1 in the unit of the outcomes."""
+        return self.low + reward * (self.high - self.low)
 
 
 class Appended(NamedTuple):

@@ -36,6 +36,7 @@ class Declared(Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     fallback_arm: str | None = None
     durability: str = "durable"
+    reward_range: list[float] | None = None
 
     def is_as(self, wanted: Mapping[str, Any]) -> bool:
         """Whether a declaration would give this experiment."""
@@ -82,6 +83,17 @@ class Deleted(Struct, frozen=True):
 
     experiment: str
     experiment_id: str
+    status: str
+
+
+class HistoryImported(Struct, frozen=True):
+    """Past rounds that the service holds: `created` now, at least in part, or `already_recorded`."""
+
+    experiment: str
+    sha256: str
+    rows: int
+    rewards: int
+    propensities: int
     status: str
 
 

@@ -4,7 +4,9 @@ A split batch is whole or nothing only part by part. The first part has the id o
 others ids made of it: the same batch under the same id counts once, wherever it broke off.
 """
 
+import gzip
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
@@ -15,6 +17,15 @@ from daband_client.calls import BYTES, JSON_LINES, LONG_SECONDS, Call, json_line
 from daband_client.contexts import Matrix, Round, many
 from daband_client.ids import new_id, part_id
 from daband_client.settings import Limits
+
+TABLES: Mapping[str, str] = {
+    ".csv": "text/csv",
+    ".tsv": "text/csv",
+    ".txt": "text/csv",
+    ".parquet": "application/vnd.apache.parquet",
+    ".jsonl": JSON_LINES,
+    ".ndjson": JSON_LINES,
+}
 
 
 def select_calls(
@@ -57,6 +68,20 @@ def upload_calls(
         to = path("target", "contexts", experiment=experiment, request_id=_id_at(request_id, start))
         media, body = (BYTES, rows) if isinstance(rows, bytes) else (JSON_LINES, b"".join(rows))
         yield Call("POST", to, ContextsStored, body, media, LONG_SECONDS)
+
+
+def table_body(table: Path | bytes, media: str | None) -> tuple[bytes, str]:
+    """The bytes of a table and their media type, by the file's name unless it is given."""
+    if isinstance(table, bytes):
+        if media is None:
+            raise ValueError(f"bytes need their media type: one of {', '.join(TABLES.values())}")
+        return table, media
+    is_packed = table.suffix == ".gz"
+    kind = media or TABLES.get(Path(table.name.removesuffix(".gz")).suffix)
+    if kind is None:
+        raise ValueError(f"{table.name}: the name of a table ends in one of {', '.join(TABLES)}")
+    content = table.read_bytes()
+    return gzip.decompress(content) if is_packed else content, kind
 
 
 def joined_targets(parts: Sequence[TargetSelected], request_id: str) -> TargetSelected:

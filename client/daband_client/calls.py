@@ -56,10 +56,10 @@ class Call(Generic[T]):
 
 
 def path(*parts: object, **query: object) -> str:
-    """A path of these parts, with the parameters that are not none."""
+    """A path of these parts, with the parameters that are not none; a list is repeated."""
     given = {name: value for name, value in query.items() if value is not None}
     found = "".join(f"/{quote(str(part), safe='')}" for part in parts)
-    return f"{found}?{urlencode(given)}" if given else found
+    return f"{found}?{urlencode(given, doseq=True)}" if given else found
 
 
 def given(**fields: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 import httpx
@@ -83,10 +84,12 @@ class Client:
         config: Mapping[str, Any] | None = None,
         fallback_arm: str | None = None,
         durability: Literal["durable", "relaxed"] = "durable",
+        reward_range: tuple[float, float] | None = None,
     ) -> answers.Experiment:
         """Create an experiment, or find it there just as declared.
 
-        `context` is `{"kind": "shared", "shape": [16]}`, or of kind `per_arm`.
+        `context` is `{"kind": "shared", "shape": [16]}`, or of kind `per_arm` or `table`.
+        `reward_range` is what 0 and 1 mean in the unit of an imported history's rewards.
         """
         wanted = {
             "name": name,
@@ -97,6 +100,7 @@ class Client:
             "config": dict(config or {}),
             "fallback_arm": fallback_arm,
             "durability": durability,
+            "reward_range": None if reward_range is None else list(map(float, reward_range)),
         }
         try:
             return self.send(Call("POST", "/experiments", answers.Experiment, wanted))
@@ -181,6 +185,30 @@ class Client:
         calls = batches.reward_calls(rewards, self._limits)
         parts = [self.send(call) for call in calls]
         return [each for part in parts for each in part.rewards]
+
+    def import_history(
+        self,
+        experiment: str,
+        table: Path | bytes,
+        *,
+        arm: str,
+        reward: str,
+        time: str | None = None,
+        propensity: str | None = None,
+        id: str | None = None,
+        ignore: Sequence[str] = (),
+        media: str | None = None,
+        csv: Mapping[str, str] | None = None,
+    ) -> answers.HistoryImported:
+        """Import past rounds from a table, whole or not at all: CSV, Parquet or JSON lines.
+
+        The arguments name columns; all others are context. The same table is imported once. Bytes
+        need their `media` type; `csv` may say `separator`, `decimal` and `encoding`.
+        """
+        columns = given(arm=arm, reward=reward, time=time, propensity=propensity, id=id)
+        to = path("experiments", experiment, "history", **columns, ignore=ignore, **(csv or {}))
+        content, kind = batches.table_body(table, media)
+        return self.send(Call("POST", to, answers.HistoryImported, content, kind, LONG_SECONDS))
 
     # The target
 

@@ -52,6 +52,9 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "reward": lambda c: c.reward("d", 1),
     "reward_many": lambda c: c.reward_many({"d": 1}),
     "target_select": lambda c: c.target_select("doses", [[1.0]], 0.5, eligible_arms=["low"]),
+    "import_history": lambda c: c.import_history(
+        "doses", b"", arm="dose", reward="gain", ignore=["tail"], media="text/csv"
+    ),
     "upload_contexts": lambda c: c.upload_contexts("doses", [[1.0]]),
     "transfer": lambda c: c.transfer("doses"),
     "report": lambda c: c.report("doses"),

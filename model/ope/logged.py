@@ -5,13 +5,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.rounds import Booleans, Doubles, Floats, Integers, Keys
+from model.rounds import (
+    UNKNOWN_PROPENSITY,
+    Booleans,
+    Doubles,
+    Floats,
+    Integers,
+    Keys,
+)
 
 # The columns with an entry for each round, except the optional `probabilities`.
 COLUMNS = (
     *("contexts", "arms", "rewards", "propensities", "eligible"),
     *("versions", "references", "keys", "segments"),
 )
+
+
+class NotIdentifiableError(ValueError):
+    """The log does not determine what another policy would have earned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,7 @@ class LoggedRounds:
     `contexts` is (n, *shape), or (n, K, *shape) for per-arm contexts. `eligible` and `probabilities`
     are (n, K); a log with only the chosen arm's propensity has no `probabilities`. Everything else is
     (n,): `keys` seed draws, `references` point into the log, `segments` say where an arm was shown.
+    Rounds with an unknown propensity cannot be weighted.
     `unlabeled` (m, *shape) are target contexts, each seen before the round `unlabeled_before` (m,).
     """
 
@@ -86,6 +98,13 @@ class LoggedRounds:
 
     def check(self) -> None:
         """ValueError unless the propensities and rewards can be weighted."""
+        unknown = int((self.propensities == UNKNOWN_PROPENSITY).sum())
+        if unknown:
+            raise NotIdentifiableError(
+                f"not identifiable: {unknown} of {len(self)} rounds have no propensity. Without the "
+                "probability of the logged arm, a difference between arms may be one between those "
+                "who got them. Import the propensities, or log rounds of this service."
+            )
         if not ((self.propensities > 0) & (self.propensities <= 1)).all():
             raise ValueError("propensity: must lie in (0, 1]")
         if not ((self.rewards >= 0) & (self.rewards <= 1)).all():

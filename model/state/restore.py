@@ -15,7 +15,7 @@ from model.config import BanditConfig, digest_of, without_retired
 from model.encoders.base import Encoder, FrozenEncoder
 from model.learner import Learner, TrainingJob
 from model.memory import COLUMNS, ContextSample, RoundBatch
-from model.rounds import Domain, Floats, Integers, Phase
+from model.rounds import UNKNOWN_PROPENSITY, Domain, Floats, Integers, Phase
 from model.state.snapshot import COVERED, Header, opened
 from model.state.tensor_bytes import Arrays, SnapshotError
 from model.training.episode import TrainingSet
@@ -215,7 +215,7 @@ class _Loader:
             raise SnapshotError(f"too many rounds: {prefix}")
         _check_range(columns, "arms", 0, self._config.model_count - 1)
         _check_range(columns, "rewards", 0, 1)
-        _check_range(columns, "propensities", np.finfo(float).tiny, 1)
+        _check_range(columns, "propensities", UNKNOWN_PROPENSITY, 1)
         return RoundBatch(self._contexts(prefix, columns["references"]), **columns)
 
     def sample(self, prefix: str) -> ContextSample:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.config import BanditConfig
 from model.memory import RoundBatch
-from model.rounds import Doubles
+from model.rounds import UNKNOWN_PROPENSITY, Doubles
 
 _LEAST_PROPENSITY = 0.05  # bounds the weight of one held-out round
 
@@ -74,6 +74,8 @@ def held_out_rewards(
 
     Disjoint arms: doubly robust, with the mean of both encoders' predictions as reward model. Joint:
     only the chosen arm's context is known, so the value is 1 − mean |r − prediction| of each.
+    Both encoders are weighted alike, so an unknown propensity needs only a common stand-in: how often
+    the arm was chosen in the held-out rounds without one.
     """
     after, before = (
         latents.double().cpu().numpy() @ theta.T for latents, theta in (candidate, incumbent)
@@ -89,9 +91,20 @@ def held_out_rewards(
 
 def _doubly_robust(held_out: RoundBatch, model: Doubles, arms: np.ndarray[Any, Any]) -> float:
     rows = np.arange(len(held_out))
-    weights = (arms == held_out.arms) / held_out.propensities.clip(_LEAST_PROPENSITY)
+    weights = (arms == held_out.arms) / _propensities(held_out).clip(_LEAST_PROPENSITY)
     correction = weights * (held_out.rewards - model[rows, held_out.arms])
     return float((model[rows, arms] + correction).mean())
+
+
+def _propensities(held_out: RoundBatch) -> Doubles:
+    """The propensities (n,), with a stand-in for those that are unknown."""
+    unknown = held_out.propensities == UNKNOWN_PROPENSITY
+    if not unknown.any():
+        return held_out.propensities
+    counts = np.bincount(held_out.arms[unknown])
+    found = held_out.propensities.copy()
+    found[unknown] = counts[held_out.arms[unknown]] / unknown.sum()
+    return found
 
 
 def is_finite(*tensors: Tensor) -> bool:

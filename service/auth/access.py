@@ -43,6 +43,7 @@ ROUTES: Mapping[str, Methods] = {
     },
     "/experiments/{name}/phase": {"POST": Access.ADMIN},
     "/experiments/{name}/train": {"POST": Access.ADMIN},
+    "/experiments/{name}/history": {"POST": Access.ADMIN},
     "/experiments/{name}/state": {"GET": Access.ANY_KEY},
     "/experiments/{name}/transfer": {"GET": Access.ANY_KEY},
     "/experiments/{name}/report": {"GET": Access.ANY_KEY},

@@ -1,12 +1,24 @@
 """The commands of offline evaluation: evaluate, export and import logs."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from service.cli.options import DataDir, commands, fail
+from service.cli.options import (
+    Categorical,
+    DataDir,
+    Decimal,
+    Encoding,
+    Ignore,
+    Propensity,
+    RewardRange,
+    Separator,
+    Time,
+    commands,
+    fail,
+    json_object,
+)
 
 log_app = commands("Logs of experiments as files.")
 
@@ -97,18 +109,41 @@ def import_log(
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     log_format: Format = None,
     skip_bad: SkipBad = False,
+    arm: Annotated[str | None, typer.Option(help="a table: the column of the arm")] = None,
+    reward: Annotated[str | None, typer.Option(help="a table: the column of the reward")] = None,
+    time: Time = None,
+    propensity: Propensity = None,
+    id_column: Annotated[str | None, typer.Option("--id", help="the column of the id")] = None,
+    ignore: Ignore = None,
+    categorical: Categorical = None,
+    reward_range: RewardRange = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = "utf-8",
     data_dir: DataDir = None,
 ) -> None:
-    """Import a foreign log as a new experiment; its rewards are folded as source data."""
+    """Import a foreign log as a new experiment, or a table of past rounds into any experiment.
+
+    A table is CSV, Parquet or JSON lines, and needs --arm and --reward. Its other columns are context.
+    """
     from service.cli import log_evaluation as work
     from service.cli.local import settings_from
 
     settings = settings_from(data_dir=data_dir)
-    try:
-        changes = json.loads(config)
-    except ValueError:
-        fail("--config must be JSON")
-    if not isinstance(changes, dict):
-        fail("--config must be a JSON object")
+    changes = json_object(config)
+    if (arm is None) != (reward is None):
+        fail("a table of past rounds needs both --arm and --reward")
+    if arm is not None and reward is not None:
+        from service.cli.history import TableImport, import_table
+        from service.formats.history import HistoryColumns
+        from service.formats.tables import CsvOptions
+        from service.records import RewardRange as Range
+
+        columns = HistoryColumns(arm, reward, time, propensity, id_column, tuple(ignore or ()))
+        unit = None if reward_range is None else Range(*reward_range)
+        csv = CsvOptions(separator, decimal, encoding)
+        wanted = TableImport(file, columns, csv, unit, categorical or (), method, seed, changes)
+        import_table(settings, experiment, wanted)
+        return
     how = work.file_options(log_format, skip_bad)
     work.import_file(settings, file, how, (experiment, method, seed, changes))

@@ -210,14 +210,15 @@ async def _imported(
     decisions: Iterator[LoggedDecision],
 ) -> Imported:
     spec.check_budget(settings.budget_limits)
-    async with opened_database(settings) as database, _writing(database) as event_log:
+    async with opened_database(settings) as database, writing(database) as event_log:
         return await Importer(Experiments(database, settings.quotas), event_log, tenant_scope).run(
             spec, decisions
         )
 
 
 @asynccontextmanager
-async def _writing(database: Database) -> AsyncIterator[EventLog]:
+async def writing(database: Database) -> AsyncIterator[EventLog]:
+    """A log that takes appends."""
     event_log = EventLog(database, PATIENT)
     flusher = asyncio.create_task(event_log.run())
     try:

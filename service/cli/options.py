@@ -4,8 +4,9 @@ A module of commands imports at its top only what is cheap, and a command import
 when it runs: `daband --help` and the commands that ask a running service load no torch.
 """
 
+import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,6 +22,22 @@ Key = Annotated[
     str | None,
     typer.Option("--key", envvar="DABAND_API_KEY", help="for a service that asks for one"),
 ]
+# How a table of past rounds is read.
+Time = Annotated[str | None, typer.Option(help="the column that orders the rounds")]
+Propensity = Annotated[str | None, typer.Option(help="the column of the arm's probability")]
+Ignore = Annotated[list[str] | None, typer.Option(help="a column to leave out; repeatable")]
+Categorical = Annotated[
+    list[str] | None, typer.Option(help="a column of numbers that are names; repeatable")
+]
+RewardRange = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        help="the lowest and highest possible reward; default: 0 1, or those of the table"
+    ),
+]
+Separator = Annotated[str | None, typer.Option(help="of a CSV file; default: detected")]
+Decimal = Annotated[str | None, typer.Option(help="of a CSV file; default: detected")]
+Encoding = Annotated[str, typer.Option(help="of a CSV file")]
 By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
 Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
@@ -35,6 +52,17 @@ def commands(help_: str) -> typer.Typer:
         context_settings={"max_content_width": 120},
         help=help_,
     )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The value of `--config`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        fail("--config must be JSON")
+    if not isinstance(found, dict):
+        fail("--config must be a JSON object")
+    return found
 
 
 def fail(message: str) -> NoReturn:

@@ -47,6 +47,7 @@ class Declared(Schema):
     config: dict[str, Any]
     fallback_arm: str | None = None
     durability: Literal["durable", "relaxed"] = "durable"
+    reward_range: list[float] | None = None
 
 
 class Experiment(Declared):
@@ -67,6 +68,17 @@ class ExperimentList(Schema):
     """All experiments, the oldest first."""
 
     experiments: list[Experiment]
+
+
+class HistoryImported(Schema):
+    """Past rounds that the log holds: `created` now, at least in part, or `already_recorded`."""
+
+    experiment: str
+    sha256: str = Field(description="of the rounds, whatever the format of the file")
+    rows: int
+    rewards: int
+    propensities: int = Field(description="rounds whose propensity is known")
+    status: Literal["created", "already_recorded"]
 
 
 class Score(Schema):

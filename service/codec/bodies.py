@@ -38,11 +38,14 @@ class MediaType(StrEnum):
     BYTES = "application/octet-stream"
     NPY = "application/x-npy"
     JSON_LINES = "application/x-ndjson"
+    CSV = "text/csv"
+    PARQUET = "application/vnd.apache.parquet"
 
 
 STRUCTURED = (MediaType.JSON, MediaType.MSGPACK)
 BINARY = (MediaType.BYTES, MediaType.NPY)
 STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES)
+TABLES = (MediaType.CSV, MediaType.PARQUET, MediaType.JSON_LINES)
 
 
 class SideBody(Struct, forbid_unknown_fields=True):
@@ -130,6 +133,7 @@ class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):
     config: dict[str, Any] = {}
     fallback_arm: Identifier | None = None
     durability: str = "durable"
+    reward_range: Annotated[list[float], Meta(min_length=2, max_length=2)] | None = None
 
 
 class StatusBody(Struct, forbid_unknown_fields=True):

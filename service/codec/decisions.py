@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from model import Domain, Floats, Selection, entropy
+from model import UNKNOWN_PROPENSITY, Domain, Floats, Selection, entropy
 from service.experiment_spec import ExperimentSpec
 from service.records import EventKind, NewEvent, StoredEvent
 
@@ -20,7 +20,10 @@ CONTEXT_TYPE = np.dtype("<f4")
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):
-    """Probability, mean and bonus of every eligible arm, in the order of `arms`."""
+    """Probability, mean and bonus of every eligible arm, in the order of `arms`.
+
+    No `probabilities`: nobody knows how the arm was chosen, as in imported history.
+    """
 
     arms: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -28,9 +31,16 @@ class DecisionPayload(Struct, frozen=True, gc=False):
     bonus: tuple[float, ...]
     encoder_version: int
 
-    def probability(self, arm: str) -> float:
-        """The probability with which an arm was to be chosen."""
-        return self.probabilities[self.arms.index(arm)]
+    def probability(self, arm: str) -> float | None:
+        """The probability with which an arm was to be chosen; None if it is unknown."""
+        return self.probabilities[self.arms.index(arm)] if self.probabilities else None
+
+
+class PastPayload(DecisionPayload, frozen=True, gc=False, omit_defaults=True):
+    """The same of a round that was played elsewhere, with its time and the id of its row."""
+
+    time: str | None = None
+    row_id: str | None = None
 
 
 class _Probabilities(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +52,7 @@ class _Probabilities(msgspec.Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DecisionPayload).decode
+_decode_past = msgspec.json.Decoder(PastPayload).decode
 _decode_probabilities = msgspec.json.Decoder(_Probabilities).decode
 
 
@@ -131,9 +142,16 @@ def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:
     return _decode(event.payload)
 
 
+def past_payload_of(event: StoredEvent) -> PastPayload:
+    """The payload of a decision with what only imported ones have."""
+    return _decode_past(event.payload)
+
+
 def propensity(event: StoredEvent) -> float:
-    """The probability with which the decision's arm was chosen."""
+    """The probability with which the decision's arm was chosen, if it is known."""
     payload = _decode_probabilities(event.payload)
+    if not payload.probabilities:
+        return UNKNOWN_PROPENSITY
     return payload.probabilities[payload.arms.index(_arm(event))]
 
 
@@ -203,7 +221,8 @@ def decision_answer(decision_id: str, arm: str, payload: DecisionPayload) -> Dec
         name: ArmScores(mean, bonus, mean + bonus)
         for name, mean, bonus in zip(payload.arms, payload.mean, payload.bonus, strict=True)
     }
-    probabilities = dict(zip(payload.arms, payload.probabilities, strict=True))
+    known = payload.arms if payload.probabilities else ()
+    probabilities = dict(zip(known, payload.probabilities, strict=True))
     return DecisionAnswer(decision_id, arm, probabilities, scores)
 
 

@@ -27,6 +27,7 @@ Numbers = (
 Cell = bool | Number | Annotated[str, Field(max_length=128)] | None
 Row = Annotated[dict[str, Cell], Field(description="a row of a table: its columns by name")]
 Context = Numbers | Row
+ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
 Status = Literal["active", "paused", "archived"]
 Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
 
@@ -90,6 +91,27 @@ class ExperimentRequest(Request):
         description="relaxed: decisions are answered some milliseconds before they are durable; a "
         "crash of the process loses at most DABAND_RELAXED_BOUND of them",
     )
+    reward_range: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = Field(
+        None,
+        description="what the rewards 0 and 1 mean in the unit of a history's outcomes",
+        examples=[[0, 120]],
+    )
+
+
+class HistoryQuery(Request):
+    """How a table of past rounds is read: what its columns mean, and its text if it is CSV."""
+
+    arm: ColumnName
+    reward: ColumnName = Field(description="in the unit of the experiment's `reward_range`")
+    time: ColumnName | None = Field(None, description="orders the rounds: numbers or ISO 8601")
+    propensity: ColumnName | None = Field(
+        None, description="the probability of the arm; without it there is no offline evaluation"
+    )
+    id: ColumnName | None = None
+    ignore: list[ColumnName] = Field(default=[], description="columns to leave out")
+    separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    decimal: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    encoding: Annotated[str, Field(max_length=32)] = "utf-8"
 
 
 class StatusRequest(Request):

@@ -52,7 +52,7 @@ def _put(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
 def _put_numbers(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
     if pa.types.is_boolean(values.type):
         _refuse(column, np.asarray(pc.is_valid(values)))
-    numbers, is_null = _numbers(column, values)
+    numbers, is_null = numbers_of(column, values)
     _refuse(column, ~(np.abs(numbers) < FLOAT32_END))
     slots[:, 0] = numbers
     _put_missing(column, slots, is_null)
@@ -61,13 +61,13 @@ def _put_numbers(column: Column, slots: Floats, values: pa.ChunkedArray) -> None
 def _put_booleans(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
-    numbers, is_null = _numbers(column, values)  # 0 and 1 are booleans, too
+    numbers, is_null = numbers_of(column, values)  # 0 and 1 are booleans, too
     _refuse(column, (numbers != 0) & (numbers != 1))
     slots[:, 0] = numbers
     _put_missing(column, slots, is_null)
 
 
-def _numbers(column: Column, values: pa.ChunkedArray) -> tuple[Values, Values]:
+def numbers_of(column: Column, values: pa.ChunkedArray) -> tuple[Values, Values]:
     """The numbers (n,) as float64, and which of them are missing and 0 here."""
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
@@ -82,7 +82,7 @@ def _numbers(column: Column, values: pa.ChunkedArray) -> tuple[Values, Values]:
 
 
 def _put_levels(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
-    texts = _as_text(column, values)
+    texts = text_of(column, values)
     is_null = np.asarray(pc.fill_null(pc.equal(texts, ""), fill_value=True))
     places = np.asarray(
         pc.fill_null(pc.index_in(texts, pa.array(column.values, pa.string())), len(column.values))
@@ -96,7 +96,8 @@ def _put_levels(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
     _put_missing(column, slots, is_null)
 
 
-def _as_text(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def text_of(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text, or the digits of integers, which may stand as floats where some are missing."""
     kind = values.type
     if pa.types.is_floating(kind):
         # Integers, of which pandas makes floats where a value is missing.

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from model import Floats
 from service.codec.context_sets import StoredSet, completed, part_contexts
-from service.codec.decisions import CONTEXT_TYPE, payload_of
+from service.codec.decisions import CONTEXT_TYPE, past_payload_of, payload_of
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision, LogHeader
 from service.records import Domain, EventKind, Experiment, StoredEvent
@@ -34,7 +34,9 @@ def weight_bound(spec: ExperimentSpec) -> float | None:
 
 
 async def is_imported(experiment: Experiment, event_log: EventLog) -> bool:
-    """Whether the log was imported, by its first decision."""
+    """Whether rounds were imported: a history, or a foreign log, by its first decision."""
+    if await event_log.has_history(experiment.experiment_id):
+        return True
     first = await event_log.read(experiment.experiment_id, 0, 1)
     return bool(first) and first[0].kind is EventKind.DECISION and is_foreign(first[0])
 
@@ -100,15 +102,16 @@ async def _stored_contexts(
 def _unlabeled(context: Floats) -> LoggedDecision:
     content = np.ascontiguousarray(context, dtype=CONTEXT_TYPE).tobytes()
     return LoggedDecision(
-        decision_id="", arms=("",), arm="", propensity=1.0, context=content, domain=Domain.TARGET
+        decision_id="", arms=("",), arm="", propensity=None, context=content, domain=Domain.TARGET
     )
 
 
 def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:
     """A stored decision in the form of log files."""
-    payload = payload_of(event)
+    payload = past_payload_of(event)
     arm = event.arm or ""
-    is_whole = not is_foreign(event) or abs(sum(payload.probabilities) - 1.0) < 1e-3
+    is_past = payload.encoder_version == IMPORTED
+    is_whole = not is_past or abs(sum(payload.probabilities) - 1.0) < 1e-3
     return LoggedDecision(
         decision_id=event.event_key,
         arms=payload.arms,
@@ -119,5 +122,6 @@ def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:
         context=event.context or b"",
         domain=event.domain or Domain.SOURCE,
         policy_version=event.policy_version or 0,
-        time=event.created_at.isoformat(),
+        time=payload.time or event.created_at.isoformat(),
+        extra={} if payload.row_id is None else {"id": payload.row_id},
     )

@@ -57,6 +57,8 @@ def _facts(result: dict[str, Any]) -> str:
         f"the log itself earned {number(logged['value'])} {interval(logged['interval'])}",
         f"intervals have {result['confidence']:.0%} confidence",
     ]
+    if unit := result.get("reward_range"):
+        facts.append(f"values lie between 0, which is {unit[0]:g}, and 1, which is {unit[1]:g}")
     if result.get("bad_lines"):
         facts.append(f"{result['bad_lines']:,} bad lines were skipped")
     return f"<p>{escape('; '.join(facts))}.</p>"

@@ -1,7 +1,7 @@
 """Imports foreign logs as experiments: a log with propensities is folded like our own."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -76,7 +76,7 @@ def _events(experiment: Experiment, decisions: Iterable[LoggedDecision]) -> Iter
         key = f"{experiment.experiment_id}:{decision.decision_id}"
         payload = DecisionPayload(
             decision.arms,
-            decision.probabilities or _only_chosen(decision),
+            decision.probabilities or only_chosen(decision.arms, decision.arm, decision.propensity),
             (0.0,) * len(decision.arms),
             (0.0,) * len(decision.arms),
             IMPORTED,
@@ -99,6 +99,11 @@ def _is_rewarded(decision: LoggedDecision) -> bool:
     return decision.reward is not None and decision.domain is Domain.SOURCE
 
 
-def _only_chosen(decision: LoggedDecision) -> tuple[float, ...]:
-    """The propensity of the chosen arm, 0 elsewhere; a sum other than 1 marks the rest as unknown."""
-    return tuple(decision.propensity if arm == decision.arm else 0.0 for arm in decision.arms)
+def only_chosen(arms: Sequence[str], chosen: str, propensity: float | None) -> tuple[float, ...]:
+    """The propensity of the chosen arm, 0 elsewhere; a sum other than 1 marks the rest as unknown.
+
+    Nothing if the propensity itself is unknown.
+    """
+    if propensity is None:
+        return ()
+    return tuple(propensity if arm == chosen else 0.0 for arm in arms)

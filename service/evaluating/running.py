@@ -81,6 +81,7 @@ class ExperimentEvaluation:
         return {
             "experiment": self._spec.name,
             "offset": total,
+            "reward_range": self._spec.reward_range,
             "unrewarded": self._batches.passed_count,
             **found,
         }

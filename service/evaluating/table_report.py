@@ -41,6 +41,8 @@ def _notes(result: dict[str, Any]) -> list[str]:
     ]
     targets = ((each["name"], each.get("target")) for each in result["candidates"])
     notes += [f"  {name} in the target: {_target(found)}" for name, found in targets if found]
+    if unit := result.get("reward_range"):
+        notes.append(f"  values lie between 0, which is {unit[0]:g}, and 1, which is {unit[1]:g}")
     if result.get("bad_lines"):
         notes.append(f"! {result['bad_lines']:,} bad lines were skipped; the first:")
         notes += [f"    line {bad['line']}: {bad['reason']}" for bad in result["first_bad_lines"]]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from model import Domain, draw_keys
+from model import UNKNOWN_PROPENSITY, Domain, draw_keys
 from model.ope import LoggedRounds
 from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import LoggedDecision, LogHeader
@@ -83,7 +83,7 @@ class Batches:
             contexts=self._contexts(rounds, columns, width),
             arms=np.array(chosen, dtype=np.int64),
             rewards=np.array([each.reward for each in rounds], dtype=np.float64),
-            propensities=np.array([each.propensity for each in rounds], dtype=np.float64),
+            propensities=np.array([each.propensity or UNKNOWN_PROPENSITY for each in rounds]),
             eligible=eligible,
             probabilities=probabilities if is_whole else None,
             versions=np.array([each.policy_version for each in rounds], dtype=np.int64),

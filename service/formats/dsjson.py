@@ -143,6 +143,8 @@ def _hashed_contexts(
 
 def _label(decision: LoggedDecision) -> dict[str, Any]:
     """The first fields of every line: the chosen action, its probability, and its cost if known."""
+    if decision.propensity is None:
+        raise LogFormatError("dsjson cannot represent a decision without a propensity")
     chosen = decision.arms.index(decision.arm)
     cost = {} if decision.reward is None else {"_label_cost": -decision.reward}
     return {

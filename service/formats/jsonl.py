@@ -26,7 +26,10 @@ CONTEXT_TYPE = np.dtype("<f4")
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A decision as written; `arms` is absent if all declared arms were eligible."""
+    """A decision as written; `arms` is absent if all declared arms were eligible.
+
+    `propensity` is absent if nobody knows how the arm was chosen.
+    """
 
     decision_id: str
     time: str | None = None
@@ -34,7 +37,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     policy_version: int = 0
     segment: str = ""
     arm: str
-    propensity: float
+    propensity: float | None = None
     reward: float | None = None
     arms: tuple[str, ...] | None = None
     probabilities: Numbers | None = None

@@ -132,6 +132,8 @@ def _names(header: LogHeader, is_kept: bool) -> list[str]:
 def _cells(decision: LoggedDecision, header: LogHeader, number: int) -> list[str]:
     if decision.reward is None:
         raise LogFormatError("Open Bandit csv cannot represent a decision without a reward")
+    if decision.propensity is None:
+        raise LogFormatError("Open Bandit csv cannot represent a decision without a propensity")
     item = header.arms.index(decision.arm)
     numbers = np.frombuffer(decision.context, CONTEXT_TYPE).tolist()
     values = (number, decision.time or "", item, 1, decision.reward, decision.propensity)

@@ -51,14 +51,14 @@ class LoggedDecision(Struct, frozen=True, kw_only=True):
     """One decision with its reward, if it has one.
 
     `arms` are the eligible arms; `probabilities` are in their order, and None if the log has only the
-    chosen arm's `propensity`. `context` is float32, little-endian, row-major: one context, or one for
+    chosen arm's `propensity`, which is None if nobody knows how the arm was chosen. `context` is float32, little-endian, row-major: one context, or one for
     each arm in order. `extra` holds fields of a foreign format.
     """
 
     decision_id: str
     arms: tuple[str, ...]
     arm: str
-    propensity: float
+    propensity: float | None
     probabilities: Numbers | None = None
     reward: float | None = None
     context: bytes
@@ -111,7 +111,7 @@ def checked(decision: LoggedDecision, header: LogHeader) -> LoggedDecision:
         raise ValueError("arms: must be unique")
     if header.arms and not set(decision.arms) <= set(header.arms):
         raise ValueError("arms: an arm is not declared in the header")
-    if not 0.0 < decision.propensity <= 1.0:
+    if decision.propensity is not None and not 0.0 < decision.propensity <= 1.0:
         raise ValueError("propensity: must lie in (0, 1]")
     if decision.reward is not None and not 0.0 <= decision.reward <= 1.0:
         raise ValueError("reward: must lie in [0, 1]")
@@ -126,6 +126,8 @@ def _check_probabilities(decision: LoggedDecision) -> None:
     given = decision.probabilities
     if given is None:
         return
+    if decision.propensity is None:
+        raise ValueError("propensity: missing, though there are probabilities")
     if len(given) != len(decision.arms):
         raise ValueError("probabilities: there must be one for each eligible arm")
     if not all(0.0 <= each <= 1.0 for each in given) or abs(sum(given) - 1.0) > 1e-3:

@@ -1,4 +1,4 @@
-"""Tables out of files: CSV or Parquet, read in pieces of bounded size and encoded by a schema.
+"""Tables out of files: CSV, Parquet or JSON lines, read in pieces of bounded size and encoded by a schema.
 
 A CSV file is read as text and converted column by column, so that a bad cell is named by its column and
 row. Separator and decimal comma are found out unless they are given.
@@ -8,6 +8,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from model import Floats
-from service.columns.arrow import encode_table
+from service.columns.arrow import encode_table, numbers_of, text_of
 from service.columns.schema import (
     MAX_COLUMNS,
     Column,
@@ -27,11 +28,13 @@ from service.columns.schema import (
     TableSchema,
     check_unique,
 )
+from service.formats import json_rows
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
 SEPARATORS = (",", ";", "\t", "|")
 BLOCK_BYTES = 1 << 22  # of CSV text at once
 ROWS = 8192  # of Parquet at once
+MAX_APART = 8  # columns beside the context: ids, arms, rewards
 _SNIFFED_BYTES = 1 << 16
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
@@ -57,7 +60,7 @@ class TableFile:
 
     def __post_init__(self) -> None:
         check_unique(self.names)
-        if len(self.names) > MAX_COLUMNS + 1:  # and one for ids
+        if len(self.names) > MAX_COLUMNS + MAX_APART:
             raise TableError(
                 f"{self.path.name} has {len(self.names)} columns; there may be {MAX_COLUMNS}."
             )
@@ -68,10 +71,27 @@ class TableFile:
         return self.path.suffix == ".parquet"
 
     @property
+    def is_json(self) -> bool:
+        """Whether it is JSON lines, by its name."""
+        return Path(self.path.name.removesuffix(".gz")).suffix in json_rows.SUFFIXES
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its cells are text without types: CSV."""
+        return not self.is_parquet and not self.is_json
+
+    @cached_property
+    def decimal(self) -> str:
+        """The decimal point of its numbers."""
+        return _header(self.path, self.options)[2] if self.is_text else "."
+
+    @cached_property
     def names(self) -> list[str]:
         """The names of its columns."""
         if self.is_parquet:
             return list(self._parquet().schema_arrow.names)
+        if self.is_json:
+            return json_rows.column_names(self.path)
         return [name.strip() for name in _header(self.path, self.options)[0]]
 
     def batches(self) -> Iterator[pa.Table]:
@@ -79,6 +99,9 @@ class TableFile:
         if self.is_parquet:
             for batch in self._parquet().iter_batches(batch_size=ROWS):
                 yield pa.Table.from_batches([batch])
+            return
+        if self.is_json:
+            yield from json_rows.batches(self.path)
             return
         names = self.names
         yield from (each.rename_columns(names) for each in _csv_batches(self.path, self.options))
@@ -92,12 +115,11 @@ class TableFile:
                 raise TableError(f"There is no column `{name}` in {self.path.name}.", name)
         wanted = [name for name in self.names if name not in {*apart, *drop}]
         schema.check_names(wanted)
-        decimal = "." if self.is_parquet else _header(self.path, self.options)[2]
         first_row = 0
         for table in _of_size(self.batches(), size):
             rows = table.select(wanted)
-            if not self.is_parquet:
-                rows = _typed(self._trimmed(rows), schema, decimal, first_row)
+            if self.is_text:
+                rows = _typed(self.trimmed(rows), schema, self.decimal, first_row)
             yield table.select(list(apart)), encode_table(schema, rows, first_row)
             first_row += table.num_rows
 
@@ -105,14 +127,48 @@ class TableFile:
         """The first rows with the types that their columns look like, to take a schema from."""
         table = next(_of_size(self.batches(), rows), pa.table({}))
         kept = table.select([name for name in table.column_names if name not in drop])
-        if not self.is_parquet:
-            decimal = _header(self.path, self.options)[2]
-            kept = self._trimmed(kept)
-            kept = pa.table({name: _guessed(kept[name], decimal) for name in kept.column_names})
+        if self.is_text:
+            kept = self.guessed(self.trimmed(kept))
         found: list[dict[str, Any]] = kept.to_pylist()
         return found
 
-    def _trimmed(self, table: pa.Table) -> pa.Table:
+    def numbers(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
+        """A column of its rows as float64, NaN where it is missing."""
+        column = Column(name, ColumnType.NUMERIC, missing=True)
+        try:
+            rows = table.select([name])
+            if self.is_text:
+                rows = _typed(self.trimmed(rows), TableSchema((column,)), self.decimal, 0)
+            values, is_null = numbers_of(column, rows.column(0))
+        except TableError as error:
+            raise TableError(error.detail, name, (error.row or 0) + first_row) from None
+        return np.where(is_null, np.nan, values)
+
+    def texts(self, table: pa.Table, name: str, first_row: int) -> list[str | None]:
+        """A column of its rows as text, None where it is missing."""
+        rows = table.select([name])
+        values = (self.trimmed(rows) if self.is_text else rows).column(0)
+        if pa.types.is_temporal(values.type) or pa.types.is_null(values.type):
+            values = values.cast(pa.string())
+        if isinstance(values.type, pa.DictionaryType):
+            values = values.cast(values.type.value_type)
+        try:
+            found = text_of(Column(name, ColumnType.CATEGORICAL, missing=True), values)
+        except TableError as error:
+            raise TableError(error.detail, name, (error.row or 0) + first_row) from None
+        return [each or None for each in found.to_pylist()]
+
+    def is_empty(self, name: str) -> bool:
+        """Whether a column has no value in any row."""
+        tables = (table.select([name]) for table in self.batches())
+        trimmed = (self.trimmed(each) if self.is_text else each for each in tables)
+        return all(each.column(0).null_count == each.num_rows for each in trimmed)
+
+    def guessed(self, table: pa.Table) -> pa.Table:
+        """Trimmed text with the types that its columns look like."""
+        return pa.table({name: _guessed(table[name], self.decimal) for name in table.column_names})
+
+    def trimmed(self, table: pa.Table) -> pa.Table:
         """Texts without the spaces around them, or null."""
         missing, null = pa.array(["", *self.options.missing]), pa.scalar(None, pa.string())
         columns = {}
@@ -195,13 +251,28 @@ def _of_size(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
         waiting.append(table)
         if sum(each.num_rows for each in waiting) < size:
             continue
-        joined = pa.concat_tables(waiting)
+        joined = _joined(waiting)
         end = joined.num_rows - joined.num_rows % size
         yield from (joined.slice(start, size) for start in range(0, end, size))
         waiting = [joined.slice(end)]
-    rest = pa.concat_tables(waiting) if waiting else pa.table({})
+    rest = _joined(waiting) if waiting else pa.table({})
     if rest.num_rows:
         yield rest
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """One table; a column of JSON may be integers here and numbers there."""
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        for name in tables[0].column_names:
+            try:
+                pa.concat_tables(
+                    [each.select([name]) for each in tables], promote_options="permissive"
+                )
+            except pa.ArrowException:
+                raise TableError(f"Column `{name}` mixes types.", name) from None
+        raise
 
 
 def _typed(table: pa.Table, schema: TableSchema, decimal: str, first_row: int) -> pa.Table:

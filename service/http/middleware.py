@@ -5,6 +5,7 @@ The key is checked before the body is read, so that a request without a valid ke
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import Token
@@ -33,7 +34,7 @@ from service.ops.supervisor import Readiness
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-STREAMED = frozenset({"/target/contexts"})
+STREAMED = re.compile(r"/target/contexts|/experiments/[^/]+/history")  # bodies of any size
 SCHEME = "bearer"
 
 log = logging.getLogger(__name__)
@@ -271,7 +272,7 @@ class Admission:
         if scope["type"] != "http" or scope["method"] in WITHOUT_BODY:
             await self._app(scope, receive, send)
             return
-        is_streamed = scope["path"] in STREAMED
+        is_streamed = STREAMED.fullmatch(scope["path"]) is not None
         try:
             self._check_headers(scope["headers"], is_streamed)
             if is_streamed:

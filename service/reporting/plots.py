@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from model import Domain, Doubles, LatentMap
+from service.records import RewardRange
 
 COLOURS = {Domain.SOURCE: "#8a8f98", Domain.TARGET: "#0b6e99"}
 PALETTE = mpl.colormaps["tab10"].colors  # type: ignore[attr-defined]
 ACCEPTED, REFUSED, WAITING = "#2a9d4e", "#c8372d", "#d69a00"
+UNIT = RewardRange(0.0, 1.0)  # of rewards without a declared range
 MOST_ARMS = 10  # maximum of arms in a plot
 BLOCKS = 40
 STYLE: dict[Any, Any] = {
@@ -50,17 +52,19 @@ def drawn(name: str, draw: Callable[[Axes], None], height: float = 3.2) -> str:
     return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
 
 
-def learning_curve(rewards: dict[Domain, Doubles]) -> Callable[[Axes], None]:
-    """Mean reward over the remembered rounds, in blocks."""
+def learning_curve(
+    rewards: dict[Domain, Doubles], unit: RewardRange = UNIT
+) -> Callable[[Axes], None]:
+    """Mean reward over the remembered rounds, in blocks, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
         for domain, values in rewards.items():
             if len(values):
                 blocks = np.array_split(values, min(BLOCKS, len(values)))
                 ends = np.cumsum([len(block) for block in blocks])
-                means = [float(block.mean()) for block in blocks]
+                means = [unit.in_unit(float(block.mean())) for block in blocks]
                 axes.plot(ends, means, "o-", ms=3, color=COLOURS[domain], label=str(domain))
-        axes.set(xlabel="rewards", ylabel="mean reward", ylim=(-0.02, 1.02))
+        axes.set(xlabel="rewards", ylabel="mean reward", ylim=_limits(unit, -0.02, 1.02))
         axes.legend()
 
     return draw
@@ -133,7 +137,9 @@ def arm_priors(priors: dict[Domain, Doubles], arms: Sequence[str]) -> Callable[[
     return draw
 
 
-def gate_history(entries: Sequence[dict[str, Any]]) -> Callable[[Axes], None]:
+def gate_history(
+    entries: Sequence[dict[str, Any]], unit: RewardRange = UNIT
+) -> Callable[[Axes], None]:
     """Held-out source reward of each trained encoder, by its outcome."""
     kinds = {
         "encoder_activated": (ACCEPTED, "activated"),
@@ -146,11 +152,11 @@ def gate_history(entries: Sequence[dict[str, Any]]) -> Callable[[Axes], None]:
             some = [each["details"] for each in entries if each["what"] == what]
             at = [each["episode"] for each in some]
             # An encoder that was refused before it was measured is plotted at 0.
-            rewards = [each["verdict"].get("reward") or 0.0 for each in some]
+            rewards = [unit.in_unit(each["verdict"].get("reward") or 0.0) for each in some]
             axes.scatter(at, rewards, s=16, color=colour, label=f"{label} ({len(some)})")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         # An estimated mean in [0, 1] may be slightly above 1.
-        axes.set(xlabel="episode", ylabel="held-out source reward", ylim=(-0.02, 1.15))
+        axes.set(xlabel="episode", ylabel="held-out source reward", ylim=_limits(unit, -0.02, 1.15))
         axes.legend(fontsize=8)
 
     return draw
@@ -164,6 +170,10 @@ def regret_curve(curve: Sequence[Sequence[float]]) -> Callable[[Axes], None]:
         axes.set(xlabel="target rewards", ylabel="cumulative regret")
 
     return draw
+
+
+def _limits(unit: RewardRange, low: float, high: float) -> tuple[float, float]:
+    return unit.in_unit(low), unit.in_unit(high)
 
 
 def shortened(text: str, length: int = 18) -> str:

@@ -77,6 +77,8 @@ def _lead(facts: ReportFacts) -> str:
         f"{state['policy_version']}, encoder version {state['encoder_version']}, log up to offset "
         f"{state['folded_offset']}."
     )
+    if (unit := facts.spec.reward_range) is not None:
+        text += f" Plots show rewards in the unit of the history: 0 is {unit.low:g}, 1 is {unit.high:g}."
     return f"<p>{text}</p>"
 
 
@@ -102,12 +104,12 @@ def _figures(facts: ReportFacts, learner: Learner) -> list[str]:
     trained = [
         each for each in gate if "episode" in each["details"] and "verdict" in each["details"]
     ]
-    rewards = _rewards(learner)
+    rewards, unit = _rewards(learner), facts.spec.reward_range or plots.UNIT
     wanted = [
         _figure(
             "learning",
             "Learning curve: mean reward over the remembered rounds, in blocks",
-            any(map(len, rewards.values())) and plots.learning_curve(rewards),
+            any(map(len, rewards.values())) and plots.learning_curve(rewards, unit),
         ),
         _figure(
             "bound",
@@ -123,7 +125,7 @@ def _figures(facts: ReportFacts, learner: Learner) -> list[str]:
         _figure(
             "gate",
             "The gate: held-out source reward of every trained encoder",
-            trained and plots.gate_history(trained),
+            trained and plots.gate_history(trained, unit),
         ),
     ]
     if curve:

@@ -25,8 +25,14 @@ WORDS = {
     EventKind.RESTORE: "version_restored",
     EventKind.REFOLD: "log_folded_again",
     EventKind.TRAINING: "training_begun",
+    EventKind.HISTORY: "history_imported",
 }
-GATE = frozenset(WORDS) - {EventKind.PHASE, EventKind.REFOLD, EventKind.TRAINING}
+GATE = frozenset(WORDS) - {
+    EventKind.PHASE,
+    EventKind.REFOLD,
+    EventKind.TRAINING,
+    EventKind.HISTORY,
+}
 SERVING = frozenset({EventKind.ACTIVATION, EventKind.PROMOTION, EventKind.RESTORE})
 GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
 

@@ -1,6 +1,6 @@
 """The parts of the OpenAPI description that FastAPI does not generate: bodies and problems."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -77,10 +77,10 @@ def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = F
     return {"requestBody": {"required": is_required, "content": content}}
 
 
-def stream() -> Any:
+def stream(accepted: Iterable[MediaType] = STREAMED) -> Any:
     """The body of a route that streams it."""
     schema = {"type": "string", "format": "binary"}
-    content = {media.value: {"schema": schema} for media in STREAMED}
+    content = {media.value: {"schema": schema} for media in accepted}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -15,7 +15,7 @@ from service.columns.resolving import resolved
 from service.columns.rows import RowPlan, encoded_rows
 from service.columns.schema import TableError, TableSchema
 from service.errors import InvalidRequest, PhaseConflict, RequestConflict, refuse
-from service.experiment_spec import Durability, ExperimentSpec
+from service.experiment_spec import Durability, ExperimentSpec, range_of
 from service.records import (
     Experiment,
     LearningFailure,
@@ -167,6 +167,7 @@ def _declared(body: ExperimentBody) -> ExperimentSpec:
         fallback_arm=body.fallback_arm,
         durability=durability,
         table=table,
+        reward_range=range_of(body.reward_range),
     )
 
 
@@ -217,6 +218,7 @@ def answer_of(experiment: Experiment) -> dict[str, Any]:
         "config": spec.config,
         "fallback_arm": spec.fallback_arm,
         "durability": spec.durability,
+        "reward_range": spec.reward_range,
     }
     return {
         **declared,

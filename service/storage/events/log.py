@@ -25,7 +25,7 @@ from service.storage.events.rows import (
     stored_event,
 )
 from service.storage.events.search import Query, one_of
-from service.storage.tables import events, experiments
+from service.storage.tables import LIFECYCLE, events, experiments
 
 DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
 CONTEXTS_A_QUERY = 512
@@ -172,6 +172,16 @@ class EventLog:
             )
         )
         return found[0] if found else None
+
+    async def has_history(self, experiment_id: str) -> bool:
+        """Whether past rounds were imported."""
+        query = (
+            sa.select(events.c.event_offset)
+            .where(events.c.experiment_id == experiment_id, LIFECYCLE)
+            .where(events.c.kind == EventKind.HISTORY.value)
+            .limit(1)
+        )
+        return await self._database.read(lambda connection: connection.scalar(query)) is not None
 
     async def last_offset(self, experiment_id: str) -> int:
         """The offset of the newest event, 0 before the first."""

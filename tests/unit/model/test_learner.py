@@ -32,7 +32,7 @@ BAD_ROUNDS = {
     "reward a bool": ("reward", {"reward": True}),
     "reward a word": ("reward", {"reward": "1"}),
     "reward missing": ("reward", {"reward": None}),
-    "propensity zero": ("propensity", {"propensity": 0.0}),
+    "propensity below zero": ("propensity", {"propensity": -0.1}),
     "propensity above one": ("propensity", {"propensity": 1.1}),
     "propensity NaN": ("propensity", {"propensity": float("nan")}),
     "target reward": ("reward", {"domain": Domain.TARGET}),

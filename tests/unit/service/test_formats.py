@@ -11,6 +11,7 @@ import jsonschema_rs
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 
 from model.config import ContextKind
 from model.rounds import Domain
@@ -19,7 +20,7 @@ from service.formats.batches import Batches
 from service.formats.files import FORMATS, format_of, reading, write_log
 from service.formats.hashing import hashed, tokens
 from service.formats.jsonl import packed
-from service.formats.records import LogFormatError, LoggedDecision, LogHeader
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, checked
 from tests.support.tables import MICE
 
 DATA = Path(__file__).parents[2] / "data"
@@ -67,6 +68,26 @@ def written(module: Any, header: LogHeader, decisions: Iterable[LoggedDecision])
     file = io.BytesIO()
     module.write(file, header, decisions)
     return file.getvalue()
+
+
+@pytest.mark.parametrize("module", [jsonl, parquet])
+def test_an_unknown_propensity_comes_back_as_unknown(module: Any):
+    found = [replace(each, propensity=None, probabilities=None) for each in made(SHARED, 5)]
+    content = written(module, SHARED, found)
+    assert [each.propensity for each in module.read(io.BytesIO(content))] == [None] * len(found)
+
+
+@pytest.mark.parametrize("module", [dsjson, open_bandit])
+def test_formats_without_unknown_propensities_refuse_them(module: Any):
+    (first,) = made(SHARED, 1)
+    with pytest.raises(LogFormatError, match="without a propensity"):
+        written(module, SHARED, [replace(first, propensity=None, probabilities=None, reward=1.0)])
+
+
+def test_probabilities_without_a_propensity_are_refused():
+    (first,) = made(SHARED, 1)
+    with pytest.raises(ValueError, match="missing, though there are probabilities"):
+        checked(replace(first, propensity=None), SHARED)
 
 
 def test_a_header_whose_columns_do_not_fit_is_refused():

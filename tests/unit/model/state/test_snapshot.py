@@ -312,7 +312,7 @@ SPOILED: dict[str, tuple[Change, str]] = {
     "negative arm count": (lambda a, h: a["statistics.counts"].put(0, -1), "count"),
     "arm out of range": (lambda a, h: a["window.arms"].put(0, 99), "arm"),
     "reward out of range": (lambda a, h: a["window.rewards"].put(0, 1e30), "reward"),
-    "propensity zero": (lambda a, h: a["window.propensities"].put(0, 0), "propensit"),
+    "propensity below 0": (lambda a, h: a["window.propensities"].put(0, -0.1), "propensit"),
     "other configuration": (lambda a, h: h["config"].update(alpha=0.75), "digest"),
     "bad configuration": (lambda a, h: h["config"].update(alpha=-1.0), "alpha"),
     "unknown encoder": (lambda a, h: h.update(UNKNOWN_ENCODER), "encoder"),

@@ -9,7 +9,7 @@ from torch import Tensor
 from model.config import BanditConfig
 from model.learner import TrainingJob
 from model.memory import RoundBatch
-from model.rounds import Domain, Doubles
+from model.rounds import UNKNOWN_PROPENSITY, Domain, Doubles
 from model.transfer.bound import effective_rank
 from model.transfer.gate import Verdict, held_out_rewards, is_finite, judge, refused
 from tests.support.builders import small_config
@@ -107,6 +107,17 @@ def test_explored_rewards_correct_a_wrong_reward_model():
     boastful = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     after, before = held_out_rewards(rounds, (latents, boastful), (latents, boastful), False)
     assert after == before == pytest.approx(1 / 3)
+
+
+def test_unknown_propensities_are_replaced_by_how_often_the_arm_was_chosen():
+    rounds, latents = held_out()
+    unknown = dataclasses.replace(rounds, propensities=np.full(COUNT, UNKNOWN_PROPENSITY))
+    boastful = np.array([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    both = (latents, boastful), (latents, boastful)
+    assert held_out_rewards(unknown, *both, False) == held_out_rewards(rounds, *both, False)
+    half = dataclasses.replace(rounds, propensities=np.where(np.arange(COUNT) < 30, 0.5, 0.0))
+    after, _ = held_out_rewards(half, *both, False)
+    assert 1 / 3 < after < 2 / 3  # those that are known count as they are
 
 
 def test_joint_model_is_judged_by_its_regression_error():

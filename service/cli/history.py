@@ -1,0 +1,139 @@
+"""`daband log import` of a table: past rounds into a new or an existing experiment."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from model import ContextKind
+from service.app import opened_database
+from service.auth.tenants import TenantScope, split
+from service.cli.local import run
+from service.cli.log_evaluation import writing
+from service.cli.options import fail
+from service.columns.schema import TableError
+from service.errors import UnknownExperiment
+from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
+from service.experiment_spec import ExperimentSpec
+from service.formats.history import HistoryColumns, HistorySpool, spooled
+from service.formats.surveying import surveyed_columns, surveyed_rounds
+from service.formats.tables import CsvOptions, TableFile
+from service.records import Experiment, RewardRange
+from service.settings import Settings
+from service.storage.experiments import Experiments
+
+
+@dataclass(frozen=True)
+class TableImport:
+    """A table of past rounds, and the declaration of the experiment if it is new."""
+
+    path: Path
+    columns: HistoryColumns
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    reward_range: RewardRange | None = None
+    categorical: Sequence[str] = ()
+    method: str = "daband"
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def import_table(settings: Settings, full_name: str, wanted: TableImport) -> None:
+    """Import the table, and say what came of it."""
+    try:
+        file = TableFile(wanted.path, wanted.csv)
+        done = run(_imported(settings, full_name, wanted, file))
+    except OSError as error:
+        fail(f"{wanted.path}: {error.strerror}")
+    except (TableError, LookupError) as error:
+        fail(f"{wanted.path.name}: {error}")
+    known = "" if done.propensities else ", none with a propensity: no offline evaluation"
+    state = "are now" if done.is_new else "were already"
+    typer.echo(f"{done.rows} rounds with {done.rewards} rewards{known} {state} in {full_name}")
+
+
+async def _imported(
+    settings: Settings, full_name: str, wanted: TableImport, file: TableFile
+) -> ImportedHistory:
+    scope, name = split(full_name)
+    async with opened_database(settings) as database, writing(database) as event_log:
+        experiments = Experiments(database, settings.quotas)
+        found = await _existing(experiments, scope, name)
+        if found is None:
+            spec = await asyncio.to_thread(_declared, name, wanted, file)
+            spec.check()
+            spec.check_budget(settings.budget_limits)
+        else:
+            spec = ExperimentSpec.of(found)
+            if wanted.reward_range not in (None, spec.reward_range):
+                fail("--reward-range: the experiment declares another one")
+        spool = await asyncio.to_thread(_checked, file, wanted, spec)
+        with spool, progress_bar("importing") as show:
+            digest = await asyncio.to_thread(spool.digest)
+            if found is None:
+                await asyncio.to_thread(spec.prove)
+                found = await experiments.create(scope.new_full_name(name), **spec.row())
+            return await HistoryImport(event_log, found).run(spool, digest, show)
+
+
+async def _existing(experiments: Experiments, scope: TenantScope, name: str) -> Experiment | None:
+    try:
+        return await experiments.get(scope.full_name(name))
+    except UnknownExperiment:
+        return None
+
+
+def _declared(name: str, wanted: TableImport, file: TableFile) -> ExperimentSpec:
+    """An experiment for the table: its columns, its arms, the range of its rewards."""
+    wanted.columns.check(file)
+    rounds = surveyed_rounds(file, wanted.columns.arm, wanted.columns.reward)
+    apart = {*wanted.columns.apart, *wanted.columns.ignore}
+    found = surveyed_columns([(file, apart)], wanted.categorical)
+    unit = wanted.reward_range or rounds.range_to_declare
+    return ExperimentSpec(
+        name,
+        rounds.arms,
+        ContextKind.SHARED,
+        (found.schema.width,),
+        wanted.method,
+        wanted.seed,
+        wanted.config,
+        table=found.schema,
+        reward_range=unit,
+    )
+
+
+def _checked(file: TableFile, wanted: TableImport, spec: ExperimentSpec) -> HistorySpool:
+    columns = wanted.columns
+    if spec.table is not None:  # a column without any value was not declared
+        apart = {*columns.apart, *columns.ignore}
+        empty = [name for name in file.names if name not in apart | set(spec.table.by_name)]
+        if empty and all(file.is_empty(name) for name in empty):
+            columns = replace(columns, ignore=(*columns.ignore, *empty))
+    return spooled(file, columns, history_shape(spec))
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on standard error, moved by how much is done of how much, if that is known."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

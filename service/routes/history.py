@@ -1,0 +1,102 @@
+"""History: past rounds of an experiment out of a table."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Annotated, NoReturn
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import ClientDisconnect
+
+from service.auth.tenants import public_name
+from service.codec import answers, requests
+from service.codec.bodies import TABLES, MediaType, media_type
+from service.codec.contexts import refuse_column
+from service.columns.schema import TableError
+from service.errors import UploadStalled, refuse
+from service.evaluating.history import HistoryImport, history_shape
+from service.experiment_spec import ExperimentSpec
+from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, spooled
+from service.formats.tables import CsvOptions, TableFile
+from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer
+from service.routes.documentation import problems, stream
+
+SUFFIXES: Mapping[MediaType, str] = {
+    MediaType.CSV: ".csv",
+    MediaType.PARQUET: ".parquet",
+    MediaType.JSON_LINES: ".jsonl",
+}
+
+router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
+
+
+@router.post(
+    "/history",
+    status_code=201,
+    response_model=answers.HistoryImported,
+    responses={
+        200: {"model": answers.HistoryImported, "description": "It was already imported"},
+        **problems(404, 409, has_body=True),
+    },
+    openapi_extra=stream(TABLES),
+)
+async def import_history(
+    experiment: ExperimentDep,
+    request: Request,
+    services: ServicesDep,
+    caller: CallerDep,
+    asked: Annotated[requests.HistoryQuery, Query()],
+) -> Response:
+    """Import past rounds from a table, one a row; all of them are imported or none.
+
+    The query names the columns of a round; all other columns are its context.
+    """
+    columns = HistoryColumns(
+        asked.arm, asked.reward, asked.time, asked.propensity, asked.id, tuple(asked.ignore)
+    )
+    media = media_type(request.headers.get("content-type") or "", TABLES)
+    shape = _shape(ExperimentSpec.of(experiment))
+    with NamedTemporaryFile(suffix=SUFFIXES[media]) as file:
+        await _receive(request, file)
+        options = CsvOptions(asked.separator, asked.decimal, asked.encoding)
+        spool, digest = await asyncio.to_thread(_checked, Path(file.name), options, columns, shape)
+    with spool:
+        writing = HistoryImport(services.event_log, experiment, caller.key_id)
+        found = await writing.run(spool, digest)
+    services.bus.wake(experiment.name)
+    return json_answer(found.answer(public_name(experiment.name)), 201 if found.is_new else 200)
+
+
+def _shape(spec: ExperimentSpec) -> HistoryShape:
+    try:
+        return history_shape(spec)
+    except TableError as error:
+        refuse(error.detail)
+
+
+def _checked(
+    path: Path, options: CsvOptions, columns: HistoryColumns, shape: HistoryShape
+) -> tuple[HistorySpool, str]:
+    try:
+        spool = spooled(TableFile(path, options), columns, shape)
+    except TableError as error:
+        _refuse(error, path)
+    except LookupError:
+        refuse("Unknown encoding.", "#/encoding")
+    return spool, spool.digest()
+
+
+def _refuse(error: TableError, path: Path) -> NoReturn:
+    """Name row and column; the spooled file's name is nobody's business."""
+    said = TableError(str(error).replace(path.name, "The table"), error.column)
+    refuse_column(said, "#" if error.row is None else f"#/{error.row}")
+
+
+async def _receive(request: Request, file: IO[bytes]) -> None:
+    try:
+        async for piece in request.stream():
+            await asyncio.to_thread(file.write, piece)
+    except (TimeoutError, ClientDisconnect):
+        raise UploadStalled from None
+    file.flush()
