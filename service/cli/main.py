@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from service.cli.evaluation import evaluate, log_app
+from service.cli.fit.command import fit
 from service.cli.keys import key_app
 from service.cli.options import DataDir, Device, commands, fail
 from service.cli.remote import demo, experiment_app, export, report, train_now, upload
@@ -179,7 +180,7 @@ def settings() -> None:
     Console().print(table)
 
 
-for command in (demo, upload, train_now, report, export, evaluate):
+for command in (fit, demo, upload, train_now, report, export, evaluate):
     app.command()(command)
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")

@@ -1,0 +1,1 @@
+"""`daband fit`: two tables in, an arm for every row of the target out, without a server."""

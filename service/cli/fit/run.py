@@ -1,0 +1,205 @@
+"""The work of a fit: the service itself, in this process, asked by its own client.
+
+First everything is written to the log while nothing learns, then the trainer works until nothing is due.
+So updates begin at the same places of the log, however fast the machine is: the same files and seed give
+the same policy.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from daband_client import AsyncClient, DabandError
+from daband_client.answers import State, Transfer
+from daband_client.in_process import in_process
+from model import open_exported
+from service.app import create_app
+from service.cli.fit.summary import Fitted, summary
+from service.cli.fit.tables import FitError, FitTables, Surveyed, surveyed
+from service.cli.history import progress_bar
+from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
+from service.columns.schema import TableError
+from service.settings import Settings
+
+EXPERIMENT = "fit"
+POLL_SECONDS = 0.1
+JUDGED_ROWS = 32  # held-out rounds and target contexts without which transfer is not judged
+JUDGEMENT_SECONDS = 30.0  # which follows the last update within a few
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The files to write."""
+
+    arms: Path
+    report: Path | None = None
+    policy: Path | None = None
+
+
+def fitted(
+    wanted: FitTables, outputs: Outputs, settings: Settings, data_dir: Path | None = None
+) -> str:
+    """Fit, write the files, and say what came of it; `FitError` if it cannot be done."""
+    tables = surveyed(wanted)
+    with ExitStack() as stack:
+        folder = data_dir or Path(stack.enter_context(TemporaryDirectory(prefix="daband-fit-")))
+        # Whatever the environment says: a fit has a database of its own, and no other process.
+        own = {
+            "data_dir": folder,
+            "database_url": None,
+            "redis_url": None,
+            "host": "127.0.0.1",
+            "auth": "off",
+            "workers": 1,
+            "storage_timeout_seconds": 60.0,
+        }
+        try:
+            return asyncio.run(_fitted(wanted, tables, outputs, settings.model_copy(update=own)))
+        except (DabandError, ScoringError, TableError) as error:
+            raise FitError(str(error)) from error
+        except OSError as error:
+            raise FitError(f"{error.filename}: {error.strerror}") from error
+
+
+async def _fitted(wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings) -> str:
+    async with _service(settings, has_trainer=False) as client:
+        await _create(client, wanted, tables)
+        await _import(client, wanted, tables)
+        await _upload(client, tables)
+    async with _service(settings, has_trainer=True) as client:
+        state = await _learned(client)
+        transfer = await _judged(client, state)
+        content = await client.policy(EXPERIMENT, state.policy_version)
+        page = await client.report(EXPERIMENT) if outputs.report is not None else ""
+    found = await asyncio.to_thread(_written, wanted, tables, outputs, content, page)
+    return summary(wanted, tables, found, state, transfer)
+
+
+@asynccontextmanager
+async def _service(settings: Settings, *, has_trainer: bool) -> AsyncIterator[AsyncClient]:
+    """The service with or without its trainer, and a client of it."""
+    app = create_app(settings.model_copy(update={"trainer_inside": has_trainer}))
+    async with (
+        app.router.lifespan_context(app) as state,
+        in_process(app, state or {}) as client,
+    ):
+        yield client
+
+
+async def _create(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
+    await client.create_experiment(
+        EXPERIMENT,
+        tables.rounds.arms,
+        tables.context(),
+        method=wanted.method,
+        seed=wanted.seed,
+        config=wanted.config,
+        reward_range=tables.reward_range,
+    )
+
+
+async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
+    names = tables.source.names
+    work = client.import_history(
+        EXPERIMENT,
+        wanted.source,
+        arm=wanted.arm,
+        reward=wanted.reward,
+        time=wanted.time,
+        propensity=wanted.propensity,
+        id=wanted.id if wanted.id in names else None,
+        ignore=tables.source_ignore,
+        csv=wanted.csv_query,
+    )
+    importing = asyncio.create_task(work)
+    try:
+        with progress_bar("importing") as show:
+            while not importing.done():
+                await asyncio.wait([importing], timeout=POLL_SECONDS)
+                events = (await client.state(EXPERIMENT)).head_offset
+                show(events // 2, tables.rounds.rows)  # a decision and its reward for each row
+        await importing
+    finally:
+        importing.cancel()
+        with suppress(asyncio.CancelledError, DabandError):
+            await importing
+
+
+async def _upload(client: AsyncClient, tables: Surveyed) -> None:
+    """Send the rows of the target; the same rows are stored once."""
+    for rows in tables.target_slots():
+        digest = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
+        await client.upload_contexts(EXPERIMENT, rows, f"target-{digest}")
+
+
+async def _learned(client: AsyncClient) -> State:
+    """The state once nothing is due and nothing runs."""
+    with progress_bar("training") as show:
+        while True:
+            state = await client.state(EXPERIMENT)
+            if state.training.status == "failing":
+                raise FitError(f"learning failed: {state.training.reason}")
+            if is_settled(state):
+                return state
+            show(*updates(state))
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def is_settled(state: State) -> bool:
+    """Whether the published policy is the last one that the log leads to."""
+    training = state.training
+    is_idle = training.status == "idle" and training.running is None and not training.due_updates
+    return is_idle and state.policy_version > 0 and state.lag == 0
+
+
+def updates(state: State) -> tuple[int, int | None]:
+    """Encoder updates that are done, and how many there will be, once that is known."""
+    begun = int(state.noted.get("episode", 0))
+    is_running = state.training.running is not None
+    total = begun + state.training.due_updates
+    return begun - is_running, total or None
+
+
+async def _judged(client: AsyncClient, state: State) -> Transfer:
+    """The transfer of the served encoder, as soon as it is judged; it may be too little data for that."""
+    config = (await client.experiment(EXPERIMENT)).config
+    held_out = config["holdout_share"] * state.counts["source_rewards"]
+    rows = min(held_out, state.counts["target_contexts"])
+    can_be_judged = state.encoder_version > 0 and rows >= JUDGED_ROWS
+    loop = asyncio.get_running_loop()
+    end = loop.time() + JUDGEMENT_SECONDS
+    while True:
+        found = await client.transfer(EXPERIMENT)
+        is_judged = bool(found.versions) and (
+            found.versions[-1].encoder_version == state.encoder_version
+        )
+        if is_judged or not can_be_judged or loop.time() > end:
+            return found
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _written(
+    wanted: FitTables, tables: Surveyed, outputs: Outputs, content: bytes, page: str
+) -> Fitted:
+    """Score the target and write all files."""
+    found = Fitted()
+    drop = tuple(name for name in tables.target_ignore if name != wanted.id)
+    options = TableOptions(wanted.id, drop, wanted.csv)
+
+    def batches() -> Iterator[Scored]:
+        for each in scored(open_exported(content), wanted.target, None, options):
+            found.add(each.answer)
+            yield each
+
+    write_whole(outputs.arms, csv_lines(batches()))
+    if outputs.report is not None:
+        write_whole(outputs.report, [page.encode()])
+    if outputs.policy is not None:
+        write_whole(outputs.policy, [content])
+    return found

@@ -1,0 +1,74 @@
+"""What a fit says at its end: the verdict, what may be expected, what to do next."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daband_client.answers import State, Transfer
+from service.cli.fit.tables import FitTables, Surveyed
+from service.deciding.target import TargetAnswer
+from service.records import RewardRange
+
+NOT_JUDGED = "not judged"
+NEXT: Mapping[str, str] = {
+    "aligned": "try the arms on a few rows and compare what they earn with the figure above",
+    "weak": "use only rows with a high confidence, and try them on few cases first",
+    "do not trust": "do not decide by these arms: collect a few target rewards, or a closer source",
+    NOT_JUDGED: "bring more rows: at least 64 of the target, and some 1,000 past rounds",
+}
+
+
+@dataclass
+class Fitted:
+    """What was decided for the target."""
+
+    arms: Counter[str] = field(default_factory=Counter)
+    predicted_sum: float = 0.0
+    confidence_sum: float = 0.0
+
+    def add(self, answer: TargetAnswer) -> None:
+        """Count some decisions."""
+        table = answer.table()
+        counts = np.bincount(table["arm"], minlength=len(answer.spec.arms)).tolist()
+        self.arms.update(dict(zip(answer.spec.arms, counts, strict=True)))
+        self.predicted_sum += float(table["mean"].sum())
+        self.confidence_sum += float(table["transfer_confidence"].sum())
+
+    @property
+    def rows(self) -> int:
+        return self.arms.total()
+
+
+def summary(
+    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+) -> str:
+    """Lines for a terminal."""
+    lines = _lines(wanted, tables, found, state, transfer)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _lines(
+    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+) -> Iterator[str]:
+    verdict = transfer.verdict
+    word = NOT_JUDGED if verdict is None else verdict.word
+    arms = ", ".join(f"{arm} {count}" for arm, count in found.arms.items() if count)
+    yield from (f"note      {each}" for each in tables.remarks)
+    yield (
+        f"learned   {state.counts['source_rewards']} rewards of {wanted.source.name}, "
+        f"{state.encoder_version} encoder updates in service"
+    )
+    yield f"decided   {found.rows} rows of {wanted.target.name}: {arms}"
+    yield f"verdict   {word}"
+    yield from (f"          {each}" for each in (verdict.reasons if verdict else ()))
+    unit = RewardRange(*(tables.reward_range or (0.0, 1.0)))
+    predicted = unit.in_unit(found.predicted_sum / max(1, found.rows))
+    yield (
+        f"expected  the model predicts a mean reward of {predicted:.4g}; past rounds earned "
+        f"{tables.rounds.mean:.4g}"
+    )
+    yield "          no target reward was seen: this is a prediction, not a measurement"
+    yield f"confident {found.confidence_sum / max(1, found.rows):.2f} on average, from 0 to 1"
+    yield f"next      {NEXT.get(word, NEXT['weak'])}"

@@ -1,0 +1,125 @@
+"""The two tables of a fit: what they hold, and what is declared of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model import Floats
+from service.columns.schema import TableError, TableSchema
+from service.formats.surveying import (
+    SurveyedRounds,
+    declared,
+    surveyed_columns,
+    surveyed_rounds,
+)
+from service.formats.tables import CsvOptions, TableFile
+
+UPLOADED_ROWS = 50_000  # target rows in one upload
+
+
+class FitError(Exception):
+    """The tables cannot be used, or learning failed; the message says why."""
+
+
+@dataclass(frozen=True)
+class FitTables:
+    """What was asked for; all names are columns."""
+
+    source: Path
+    target: Path
+    arm: str
+    reward: str
+    id: str | None = None
+    time: str | None = None
+    propensity: str | None = None
+    ignore: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    reward_range: tuple[float, float] | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    method: str = "daband"
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def csv_query(self) -> dict[str, str]:
+        """How the text of a CSV file is read, as the service is told."""
+        found = {"separator": self.csv.separator, "decimal": self.csv.decimal}
+        return {name: text for name, text in found.items() if text} | {
+            "encoding": self.csv.encoding
+        }
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """The two tables as they are: columns, arms, rewards, and what is left out of each."""
+
+    source: TableFile
+    target: TableFile
+    schema: TableSchema
+    rounds: SurveyedRounds
+    reward_range: tuple[float, float] | None
+    source_ignore: tuple[str, ...]
+    target_ignore: tuple[str, ...]
+    remarks: Sequence[str]
+
+    def context(self) -> dict[str, Any]:
+        """The context to declare."""
+        return {"kind": "table", "columns": list(declared(self.schema))}
+
+    def target_slots(self) -> Iterator[Floats]:
+        """The encoded rows of the target, some at a time."""
+        encoded = self.target.encoded(self.schema, UPLOADED_ROWS, (), self.target_ignore)
+        yield from (rows for _, rows in encoded)
+
+
+def surveyed(wanted: FitTables) -> Surveyed:
+    """Read both tables once; `FitError` says what is wrong with which."""
+    try:
+        return _surveyed(wanted)
+    except OSError as error:
+        raise FitError(f"{error.filename}: {error.strerror}") from error
+    except (TableError, LookupError) as error:
+        raise FitError(str(error)) from error
+
+
+def _surveyed(wanted: FitTables) -> Surveyed:
+    source, target = (TableFile(path, wanted.csv) for path in (wanted.source, wanted.target))
+    for name in wanted.ignore:
+        if name not in {*source.names, *target.names}:
+            raise TableError(f"There is no column `{name}` to leave out.", name)
+    if wanted.id is not None and wanted.id not in target.names:
+        raise TableError(f"There is no column `{wanted.id}` in {target.path.name}.", wanted.id)
+    rounds = surveyed_rounds(source, wanted.arm, wanted.reward)
+    named = [wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity, *wanted.ignore]
+    apart = {each for each in named if each is not None}
+    source_apart, target_apart = (apart & set(each.names) for each in (source, target))
+    found = surveyed_columns([(source, source_apart), (target, target_apart)], wanted.categorical)
+    unit = wanted.reward_range or rounds.range_to_declare
+    labels = [name for name in (wanted.arm, wanted.reward) if name in target.names]
+    history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
+    return Surveyed(
+        source,
+        target,
+        found.schema,
+        rounds,
+        unit,
+        (*sorted(source_apart - history), *found.empty),
+        (*sorted(target_apart), *found.empty),
+        list(_remarks(wanted, rounds, found.empty, labels)),
+    )
+
+
+def _remarks(
+    wanted: FitTables, rounds: SurveyedRounds, empty: Sequence[str], labels: Sequence[str]
+) -> Iterator[str]:
+    if wanted.reward_range is None and rounds.range_to_declare is not None:
+        low, high = rounds.rewards
+        yield (
+            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of "
+            f"{wanted.source.name}; --reward-range declares another range"
+        )
+    for name in empty:
+        yield f"column {name} has no value and is left out"
+    for name in labels:
+        yield f"column {name} of {wanted.target.name} is not used"
