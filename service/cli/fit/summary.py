@@ -71,4 +71,10 @@ def _lines(
     )
     yield "          no target reward was seen: this is a prediction, not a measurement"
     yield f"confident {found.confidence_sum / max(1, found.rows):.2f} on average, from 0 to 1"
-    yield f"next      {NEXT.get(word, NEXT['weak'])}"
+    yield f"next      {_next(word, state)}"
+
+
+def _next(word: str, state: State) -> str:
+    if word == NOT_JUDGED and not state.encoder_version and state.noted.get("episode"):
+        return "no encoder passed the gate: look at the report, and check arms, rewards and columns"
+    return NEXT.get(word, NEXT["weak"])
