@@ -17,7 +17,7 @@ from daband_client import AsyncClient
 from daband_client.answers import State, Training
 from model import manifest_of
 from service.cli.fit import run
-from service.cli.fit.tables import FitTables, surveyed
+from service.cli.fit.tables import FitError, FitTables, surveyed
 from service.cli.main import app
 from tests.support.api import Api, asgi, running_api
 from tests.support.storage import sqlite_url
@@ -293,5 +293,5 @@ async def test_learning_that_fails_ends_the_fit():
         async def state(self, name: str) -> State:
             return state(training=Training(status="failing", reason="no memory"))
 
-    with pytest.raises(run.FitError, match="learning failed: no memory"):
+    with pytest.raises(FitError, match="learning failed: no memory"):
         await run._learned(Failing())  # type: ignore[arg-type]
