@@ -59,9 +59,9 @@ _LINKED_SITES = (
 
 def load_warfarin(name: str, folder: DataFolder) -> TransferTask:
     """`warfarin:white-asian` or `warfarin:siteA-siteB`."""
-    patients = [row for row in read_csv(folder.file(FILE, ORIGIN)) if _has_stable_dose(row)]
+    patients = [row for row in read_csv(folder.file(FILE, ORIGIN)) if has_stable_dose(row)]
     source, target = (
-        [patient for patient in patients if _is_member(patient, domain)]
+        [patient for patient in patients if is_member(patient, domain)]
         for domain in name.partition(":")[2].split("-")
     )
     contexts = patient_contexts([*source, *target], has_race="site" in name)
@@ -74,12 +74,14 @@ def load_warfarin(name: str, folder: DataFolder) -> TransferTask:
     )
 
 
-def _has_stable_dose(patient: Patient) -> bool:
+def has_stable_dose(patient: Patient) -> bool:
+    """Whether the patient's stable therapeutic dose is known."""
     is_stable = patient["Subject Reached Stable Dose of Warfarin"] == "1.0"
     return is_stable and patient["Therapeutic Dose of Warfarin"] != ""
 
 
-def _is_member(patient: Patient, domain: str) -> bool:
+def is_member(patient: Patient, domain: str) -> bool:
+    """Whether the patient belongs to a race or a site."""
     if domain in RACES:
         return patient["Race (OMB)"] == RACES[domain]
     return patient["Project Site"] == domain.removeprefix("site")
