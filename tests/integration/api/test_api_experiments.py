@@ -11,7 +11,7 @@ from service.records import NewSnapshot
 from service.storage.leases import Leases
 from tests.support.api import DOSES, Api, running_api
 
-DEFAULTS = {"fallback_arm": None, "durability": "durable"}
+DEFAULTS = {"fallback_arm": None, "durability": "durable", "reward_range": None}
 FIELDS = {field.name for field in dataclasses.fields(BanditConfig)}
 
 

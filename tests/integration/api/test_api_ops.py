@@ -41,9 +41,18 @@ async def test_metrics_speak_prometheus(api: Api):
     for line in (
         'daband_request_seconds_count{method="POST",route="/select",status="2xx"} 1.0',
         "daband_append_events_count 1.0",
-        "daband_requests_in_flight 0.0",
     ):
         assert line in answer.text
+
+
+async def test_no_request_is_in_flight_once_all_are_answered(api: Api):
+    await api.select()
+
+    async def is_idle() -> bool:
+        # An answer may arrive before its request is counted as done.
+        return "daband_requests_in_flight 0.0" in (await api.http.get("/metrics")).text
+
+    await eventually(is_idle)
 
 
 async def test_every_problem_is_explained(api: Api):
