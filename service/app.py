@@ -52,8 +52,9 @@ from service.routes import (
     target,
     transfer,
 )
-from service.routes.docs_page import add_docs_page
 from service.routes.documentation import describe
+from service.routes.pages import home
+from service.routes.pages.docs import add_docs_page
 from service.services import Services
 from service.settings import Settings
 from service.storage.audit import AuditTrail
@@ -138,6 +139,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         transfer,
         evaluations,
         ops,
+        home,
     ):
         app.include_router(module.router)
     add_docs_page(app)

@@ -63,8 +63,9 @@ ROUTES: Mapping[str, Methods] = {
     "/readyz": {"GET": Access.OPEN},
     METRICS: {"GET": Access.OPERATOR},
     "/problems/{slug}": {"GET": Access.OPEN},
-    # The description contains no tenant's data, and a browser cannot send a key.
+    # These contain no tenant's data, and a browser cannot send a key.
     "/openapi.json": {"GET": Access.OPEN},
+    "/": {"GET": Access.OPEN},
     "/docs": {"GET": Access.OPEN},
     "/docs/assets/{path:path}": {"GET": Access.OPEN},
 }

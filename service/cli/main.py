@@ -33,6 +33,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve until Ctrl-C or SIGTERM."""
+    typer.echo("daband starts …", err=True)  # loading torch takes seconds
     from service.cli.local import settings_from
     from service.cli.serve import start
 

@@ -95,6 +95,7 @@ def _banner(settings: Settings, url: str) -> str:
     return "\n".join(
         (
             f"daband serves on {url}",
+            f"  start    {url}/ in a browser",
             f"  docs     {url}/docs",
             f"  storage  {storage}, bus {bus}",
             f"  keys     {_key_rule(settings)}",

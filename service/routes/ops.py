@@ -9,6 +9,7 @@ from service.codec import answers
 from service.errors import NotReady, problem_types
 from service.routes import ServicesDep, json_answer
 from service.routes.documentation import problems
+from service.services import Services
 
 router = APIRouter(tags=["operations"])
 
@@ -22,12 +23,17 @@ async def healthz() -> Response:
 @router.get("/readyz", response_model=answers.Ready, responses=problems())
 async def readyz(services: ServicesDep) -> Response:
     """Whether the process accepts requests: not draining, all tasks alive, the database writable."""
+    await check_ready(services)
+    return json_answer({"status": "ready"})
+
+
+async def check_ready(services: Services) -> None:
+    """Raise what keeps the process from accepting requests."""
     if services.readiness.is_draining:
         raise NotReady("The service is shutting down.")
     if services.readiness.dead_task is not None:
         raise NotReady("A background task has died.", task=services.readiness.dead_task)
     await services.database.check_writable()
-    return json_answer({"status": "ready"})
 
 
 @router.get(

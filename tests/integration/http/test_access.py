@@ -14,7 +14,7 @@ from service.auth.keys import Caller, Scope
 from service.auth.tenants import TenantScope
 from service.settings import Settings
 
-KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/docs"}
+KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/", "/docs"}
 
 
 def routes() -> list[tuple[str, str]]:
@@ -53,7 +53,7 @@ def test_only_what_tells_nothing_of_anybody_is_open():
 @pytest.mark.parametrize(
     "path",
     [
-        *("", "/", "/select/", "/select\n", "//select", "/SELECT", "/experiments/a/b"),
+        *("", "/select/", "/select\n", "//select", "/SELECT", "/experiments/a/b"),
         *("/experiments//state", "/experiments/{name}/snapshots/1", "/docs/asset"),
     ],
 )

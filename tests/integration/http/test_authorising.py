@@ -13,7 +13,7 @@ from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.keys import ALL, bearer, make_key
 from tests.support.waiting import eventually
 
-KEYLESS = ("/healthz", "/readyz", "/problems/overloaded", "/docs", "/openapi.json")
+KEYLESS = ("/healthz", "/readyz", "/problems/overloaded", "/", "/docs", "/openapi.json")
 CANARY = "canary-7331"
 
 

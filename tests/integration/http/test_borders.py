@@ -33,7 +33,15 @@ def assert_is_guarded(answer: httpx.Response) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/healthz", "/metrics", "/experiments", "/experiments/doses", "/openapi.json", "/docs"),
+        *(
+            "/healthz",
+            "/metrics",
+            "/experiments",
+            "/experiments/doses",
+            "/openapi.json",
+            "/",
+            "/docs",
+        ),
         *("/nowhere", "/experiments/nobody/report", "/experiments/doses/transfer?format=csv"),
         *("/docs/assets/swagger-ui.css", "/experiments/doses/snapshots/x/policy"),
     ],
