@@ -1,24 +1,42 @@
-# Every target sets up what it needs: `make test` works on a machine with only Python 3.11+.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+# Every target installs what it needs: `make serve` works on a machine with only Python 3.11+.
+PYTHON  ?= python3
+VENV    := .venv
+BIN     := $(VENV)/bin
+SERVING := $(VENV)/.serving
+STAMP   := $(VENV)/.installed
+# What serves is part of what develops: one installation is enough.
+RUNTIME := $(or $(wildcard $(STAMP)),$(SERVING))
+# Nothing is compiled ahead: Python compiles what it imports, a small part of what is installed.
+INSTALL  = $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+
+# TORCH=cpu: torch without CUDA, where the default index has it with CUDA (Linux on x86-64).
+ifeq ($(TORCH),cpu)
+export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
+endif
 
 .PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP)  ## build the environment in .venv
+setup: $(STAMP)  ## build the environment of developers in .venv
 
-$(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 …" if sys.version_info < (3, 11) else 0)'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11 …" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
 
-serve: $(STAMP)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
-	$(BIN)/daband serve $(ARGS)
+$(SERVING): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what serving needs into $(VENV), once. torch is most of it: 1 GB on disk, more with CUDA."
+	$(INSTALL) .
+	@touch $(SERVING)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what serving and developing need into $(VENV), once."
+	$(INSTALL) '.[dev]'
+	@touch $(STAMP)
+
+serve: $(RUNTIME)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
+	@$(BIN)/daband serve $(ARGS)
 
 test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
@@ -39,7 +57,7 @@ docs: $(STAMP)  ## write what the documentation takes from the code
 dashboards: $(STAMP)  ## write Grafana's dashboards from monitoring/*.py
 	$(BIN)/python -m monitoring.dashboards
 
-demo: $(STAMP)  ## train daband and nlinucb on the simulated world, plot the learning curves
+demo: $(RUNTIME)  ## train daband and nlinucb on the simulated world, plot the learning curves
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
 bench: $(STAMP)  ## cost of selecting, folding, rebuilding and training as ratios

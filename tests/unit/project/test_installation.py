@@ -1,0 +1,78 @@
+"""Serving installs what it imports, and nothing that only developers need."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
+# Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton.
+OPTIONAL = {"opentelemetry", "triton"}
+BROUGHT = {"starlette": "fastapi"}
+SERVED = ("service", "model", "client/daband_client", "migrations", "benchmarks/demo.py")
+
+
+def name_of(requirement: str) -> str:
+    return re.split(r"[\[<>=;! ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+BASE = {name_of(each) for each in PROJECT["dependencies"]}
+
+
+def sources(place: str) -> list[Path]:
+    path = ROOT / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name.split(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+@pytest.mark.parametrize("place", SERVED)
+def test_what_serving_imports_is_a_dependency(place: str):
+    found = {name for path in sources(place) for name in imported(path)}
+    foreign = found - OURS - OPTIONAL - set(sys.stdlib_module_names)
+    projects = packages_distributions()
+    wanted = {BROUGHT.get(name) or name_of(projects[name][0]) for name in foreign}
+    assert wanted <= BASE
+
+
+def test_serving_installs_nothing_of_developers():
+    developing = {name_of(each) for each in PROJECT["optional-dependencies"]["dev"]}
+    assert not BASE & developing
+    assert not BASE & {"scipy", "pandas", "scikit-learn", "triton"}
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [("serve", "--editable ."), ("demo", "--editable ."), ("check", "--editable '.[dev]'")],
+)
+def test_a_target_installs_its_part(target: str, wanted: str, tmp_path: Path):
+    command = ["make", "--dry-run", target, f"VENV={tmp_path / 'venv'}"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (install,) = [line for line in printed.splitlines() if " pip install " in line]
+    assert install.endswith(f" {wanted}")
+    assert "--constraint constraints.txt" in install
+    assert "--quiet" not in install
+
+
+def test_an_installation_of_developers_serves(tmp_path: Path):
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    for path in (python, tmp_path / ".installed"):
+        path.touch()
+    command = ["make", "--dry-run", "serve", f"VENV={tmp_path}"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == f"{tmp_path}/bin/daband serve"
