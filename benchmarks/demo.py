@@ -1,18 +1,19 @@
 """`make demo`: daband and nlinucb on the simulated two-domain world, with a plot."""
 
 import argparse
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from benchmarks.lab import Play, play, use_one_thread
 from model.config import system_config
+from model.rounds import Domain
 from model.simulate import ClusterWorld
+from service.cli.options import ShowProgress, progress_bar
 
 METHODS = ("nlinucb", "daband")
 COLOURS = {"nlinucb": "#8a8f98", "daband": "#0b6e99"}
@@ -25,13 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     world = ClusterWorld(seed=options.seed)
     plays = _play_all(world, options.rounds, options.seed)
     Console().print(_table(plays))
+    Console().print(_answer(world, plays["daband"]))
     _figure(plays).savefig(options.plot, dpi=150)
-    Console().print(f"Learning curves: {options.plot}")
+    Console().print(f"Learning curves: {options.plot}", soft_wrap=True)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3072, help="source rounds to play")
+    parser.add_argument("--rounds", type=int, default=1024, help="source rounds to play")
     parser.add_argument("--seed", type=int, default=1, help="seed of world and learner")
     parser.add_argument(
         "--plot", type=Path, default=Path("build/demo.png"), help="where the PNG goes"
@@ -42,17 +44,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _play_all(world: ClusterWorld, rounds: int, seed: int) -> dict[str, Play]:
-    counter = TextColumn("{task.completed}/{task.total} rounds")
     plays = {}
-    with Progress(
-        TextColumn("{task.description:8}"), BarColumn(), counter, TimeRemainingColumn()
-    ) as progress:
-        for method in METHODS:
-            task = progress.add_task(method, total=rounds)
-            advance = partial(progress.advance, task)
-            config = system_config(method, **world.config_values())
+    for method in METHODS:
+        with progress_bar(method) as show:
+            done, config = count(1), system_config(method, **world.config_values())
+
+            def advance(show: ShowProgress = show, done: Iterator[int] = done) -> None:
+                show(next(done), rounds)
+
             plays[method] = play(world, config, rounds, seed, max(1, rounds // 24), advance)
     return plays
+
+
+def _answer(world: ClusterWorld, played: Play) -> str:
+    """One decision, as an example of the answer."""
+    asked = world.draw(Domain.TARGET, 1, "asked")
+    found = played.learner.policy().score_many(asked.contexts, Domain.TARGET)
+    arm = int(found.mean[0].argmax())
+    truth = "the best one" if arm == int(asked.best_arms[0]) else "not the best one"
+    return f"daband gives a new target context arm {arm} ({truth}), predicted reward {found.mean[0, arm]:.2f}"
 
 
 def _table(plays: dict[str, Play]) -> Table:

@@ -4,17 +4,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.progress import outcome
+from service.cli.options import progress_display
 
 
 class Bars:
@@ -41,11 +35,5 @@ class Bars:
 @contextmanager
 def bars(jobs: int) -> Iterator[Bars]:
     """Bars over all jobs."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns) as shown:
+    with progress_display() as shown:
         yield Bars(shown, jobs)

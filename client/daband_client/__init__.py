@@ -7,6 +7,7 @@ from daband_client.errors import (
     AnswerError as AnswerError,
     ContextError as ContextError,
     DabandError as DabandError,
+    NotTrainedError as NotTrainedError,
     ProblemError as ProblemError,
     UnreachableError as UnreachableError,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "ContextError",
     "DabandError",
     "Limits",
+    "NotTrainedError",
     "ProblemError",
     "Retries",
     "Round",

@@ -238,6 +238,20 @@ class State(Struct, frozen=True):
     training: Training = Training(status="idle")
     noted: dict[str, Any] = {}
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the published policy is the last one that the log leads to."""
+        now = self.training
+        is_idle = now.status == "idle" and now.running is None and not now.due_updates
+        return is_idle and self.policy_version > 0 and self.lag == 0
+
+    @property
+    def updates(self) -> tuple[int, int | None]:
+        """Encoder updates that are done, and how many there will be, once that is known."""
+        begun = int(self.noted.get("episode", 0))
+        total = begun + self.training.due_updates
+        return begun - (self.training.running is not None), total or None
+
 
 class PhaseChanged(Struct, frozen=True):
     """The phase from this offset of the log on."""

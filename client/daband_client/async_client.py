@@ -10,12 +10,14 @@ import httpx
 from daband_client import answers, batches, settings
 from daband_client.calls import LONG_SECONDS, Call, given, path
 from daband_client.contexts import Round
-from daband_client.errors import ProblemError
+from daband_client.errors import NotTrainedError, ProblemError
 from daband_client.ids import new_id
 from daband_client.retries import Attempts, Retries
 from daband_client.settings import Limits
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 0.1  # between two looks at the state
 
 
 class AsyncClient:
@@ -305,6 +307,23 @@ class AsyncClient:
         body = given(request_id=new_id(), by=by, reason=reason)
         to = path("experiments", experiment, "train")
         return await self.send(Call("POST", to, answers.TrainingAsked, body))
+
+    async def wait_until_trained(
+        self,
+        experiment: str,
+        timeout_seconds: float = 600.0,
+        on_look: Callable[[answers.State], object] = lambda state: None,
+    ) -> answers.State:
+        """The state once all rewards are learned and no update is due; `on_look` gets each before."""
+        for _ in range(max(1, round(timeout_seconds / LOOK_SECONDS))):
+            state = await self.state(experiment)
+            if state.training.status == "failing":
+                raise NotTrainedError(f"learning failed: {state.training.reason}")
+            if state.is_settled:
+                return state
+            on_look(state)
+            await self._sleep(LOOK_SECONDS)
+        raise NotTrainedError(f"{experiment} was not trained within {timeout_seconds:g} s")
 
     async def candidate_policy(self, experiment: str, episode: int) -> bytes:
         """The target policy of a candidate as if it served, as a safetensors file."""

@@ -10,12 +10,14 @@ import httpx
 from daband_client import answers, batches, settings
 from daband_client.calls import LONG_SECONDS, Call, given, path
 from daband_client.contexts import Round
-from daband_client.errors import ProblemError
+from daband_client.errors import NotTrainedError, ProblemError
 from daband_client.ids import new_id
 from daband_client.retries import Attempts, Retries
 from daband_client.settings import Limits
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 0.1  # between two looks at the state
 
 
 class Client:
@@ -301,6 +303,23 @@ class Client:
         body = given(request_id=new_id(), by=by, reason=reason)
         to = path("experiments", experiment, "train")
         return self.send(Call("POST", to, answers.TrainingAsked, body))
+
+    def wait_until_trained(
+        self,
+        experiment: str,
+        timeout_seconds: float = 600.0,
+        on_look: Callable[[answers.State], object] = lambda state: None,
+    ) -> answers.State:
+        """The state once all rewards are learned and no update is due; `on_look` gets each before."""
+        for _ in range(max(1, round(timeout_seconds / LOOK_SECONDS))):
+            state = self.state(experiment)
+            if state.training.status == "failing":
+                raise NotTrainedError(f"learning failed: {state.training.reason}")
+            if state.is_settled:
+                return state
+            on_look(state)
+            self._sleep(LOOK_SECONDS)
+        raise NotTrainedError(f"{experiment} was not trained within {timeout_seconds:g} s")
 
     def candidate_policy(self, experiment: str, episode: int) -> bytes:
         """The target policy of a candidate as if it served, as a safetensors file."""

@@ -16,6 +16,10 @@ class AnswerError(DabandError):
     """What answered is not a daband service, or not one that this version understands."""
 
 
+class NotTrainedError(DabandError):
+    """Learning fails, or did not end in the time that was given; the message says which."""
+
+
 class ContextError(DabandError, TypeError):
     """A context cannot be sent as it is; the message says what would help."""
 

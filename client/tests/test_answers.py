@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "cancel_evaluation": lambda c: c.cancel_evaluation("e"),
     "evaluation_report": lambda c: c.evaluation_report("e"),
 }
-SENDING = {"close", "send", "url"}
+SENDING = {"wait_until_trained", "close", "send", "url"}
 
 
 class NotSentError(Exception):

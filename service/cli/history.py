@@ -1,8 +1,7 @@
 """`daband log import` of a table: past rounds into a new or an existing experiment."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.local import run
 from service.cli.log_evaluation import writing
-from service.cli.options import fail
+from service.cli.options import fail, progress_bar
 from service.columns.schema import TableError
 from service.errors import UnknownExperiment
 from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
@@ -114,26 +113,3 @@ def _checked(file: TableFile, wanted: TableImport, spec: ExperimentSpec) -> Hist
         if empty and all(file.is_empty(name) for name in empty):
             columns = replace(columns, ignore=(*columns.ignore, *empty))
     return spooled(file, columns, history_shape(spec))
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on standard error, moved by how much is done of how much, if that is known."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -5,10 +5,15 @@ when it runs: `daband --help` and the commands that ask a running service load n
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
@@ -69,3 +74,42 @@ def fail(message: str) -> NoReturn:
     """End the command with an error message."""
     typer.echo(message, err=True)
     raise typer.Exit(2)
+
+
+class ShowProgress(Protocol):
+    """Moves a bar to how much is done of how much, if that is known."""
+
+    def __call__(self, done: int, total: int | None, title: str | None = None) -> None:
+        """Move it; a title replaces the one before."""
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ShowProgress]:
+    """A bar on standard error for work of more than two seconds; it goes when the work is done."""
+    with progress_display() as display:
+        task = display.add_task(title, total=None)
+
+        def show(done: int, total: int | None, title: str | None = None) -> None:
+            display.update(task, completed=done, total=total, description=title)
+
+        yield show
+
+
+def progress_display() -> "Progress":
+    """The look of all bars: a title, the bar, how much is done of how much, the time that is left."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)

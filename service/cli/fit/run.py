@@ -22,13 +22,14 @@ from model import open_exported
 from service.app import create_app
 from service.cli.fit.summary import Fitted, summary
 from service.cli.fit.tables import FitError, FitTables, Surveyed, surveyed
-from service.cli.history import progress_bar
+from service.cli.options import progress_bar
 from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
 from service.columns.schema import TableError
 from service.settings import Settings
 
 EXPERIMENT = "fit"
 POLL_SECONDS = 0.1
+FOREVER_SECONDS = 30 * 86_400.0  # a person watches the bar, and may stop it
 JUDGED_ROWS = 32  # held-out rounds and target contexts without which transfer is not judged
 JUDGEMENT_SECONDS = 30.0  # which follows the last update within a few
 
@@ -141,29 +142,9 @@ async def _upload(client: AsyncClient, tables: Surveyed) -> None:
 async def _learned(client: AsyncClient) -> State:
     """The state once nothing is due and nothing runs."""
     with progress_bar("training") as show:
-        while True:
-            state = await client.state(EXPERIMENT)
-            if state.training.status == "failing":
-                raise FitError(f"learning failed: {state.training.reason}")
-            if is_settled(state):
-                return state
-            show(*updates(state))
-            await asyncio.sleep(POLL_SECONDS)
-
-
-def is_settled(state: State) -> bool:
-    """Whether the published policy is the last one that the log leads to."""
-    training = state.training
-    is_idle = training.status == "idle" and training.running is None and not training.due_updates
-    return is_idle and state.policy_version > 0 and state.lag == 0
-
-
-def updates(state: State) -> tuple[int, int | None]:
-    """Encoder updates that are done, and how many there will be, once that is known."""
-    begun = int(state.noted.get("episode", 0))
-    is_running = state.training.running is not None
-    total = begun + state.training.due_updates
-    return begun - is_running, total or None
+        return await client.wait_until_trained(
+            EXPERIMENT, FOREVER_SECONDS, lambda state: show(*state.updates)
+        )
 
 
 async def _judged(client: AsyncClient, state: State) -> Transfer:

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from daband_client import AsyncClient
-from daband_client.answers import State, Training
+from daband_client.answers import State
 from model import manifest_of
 from service.cli.fit import run
-from service.cli.fit.tables import FitError, FitTables, surveyed
+from service.cli.fit.tables import FitTables, surveyed
 from service.cli.main import app
 from tests.support.api import Api, asgi, running_api
 from tests.support.storage import sqlite_url
@@ -267,31 +267,3 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
     )
     pairs = zip(found.target_slots(), plain.target_slots(), strict=True)
     assert all(np.array_equal(one, other) for one, other in pairs)
-
-
-def state(**fields: Any) -> State:
-    values: dict[str, Any] = {
-        "experiment": "fit", "phase": "zero_shot", "status": "active", "counts": {},
-        "policy_version": 3, "encoder_version": 1, "state_hash": None, "head_offset": 9,
-        "folded_offset": 9, "lag": 0, "snapshot_at": None,
-    }  # fmt: skip
-    return State(**(values | fields))
-
-
-def test_a_fit_ends_when_nothing_is_due():
-    assert run.is_settled(state())
-    assert not run.is_settled(state(lag=1))
-    assert not run.is_settled(state(policy_version=0))
-    assert not run.is_settled(state(training=Training(status="running")))
-    assert not run.is_settled(state(training=Training(status="idle", due_updates=2)))
-    assert run.updates(state(training=Training("idle", 2), noted={"episode": 3})) == (3, 5)
-    assert run.updates(state()) == (0, None)
-
-
-async def test_learning_that_fails_ends_the_fit():
-    class Failing:
-        async def state(self, name: str) -> State:
-            return state(training=Training(status="failing", reason="no memory"))
-
-    with pytest.raises(FitError, match="learning failed: no memory"):
-        await run._learned(Failing())  # type: ignore[arg-type]
