@@ -74,7 +74,11 @@ if TYPE_CHECKING:
     )
     from model.transfer.gate import is_finite as is_finite, refused as refused
     from model.transfer.report import Judgement as Judgement, JudgingJob as JudgingJob
-    from model.transfer.verdict import Word as Word
+    from model.transfer.verdict import (
+        SIGN_LIMITS as SIGN_LIMITS,
+        SignLimit as SignLimit,
+        Word as Word,
+    )
 
 # Each module with its public names.
 _PUBLIC = {
@@ -98,7 +102,7 @@ _PUBLIC = {
     "model.training.schedule": "Cause ContextCounts NextUpdate",
     "model.transfer.gate": "is_finite refused",
     "model.transfer.report": "Judgement JudgingJob",
-    "model.transfer.verdict": "Word",
+    "model.transfer.verdict": "SIGN_LIMITS SignLimit Word",
 }
 _HOMES = {name: home for home, names in _PUBLIC.items() for name in names.split()}
 

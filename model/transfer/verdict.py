@@ -5,18 +5,10 @@ classes looks the same. So a large raw shift alone gives `weak`, however well th
 with the source's contexts but other rewards cannot be detected at all.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
-
-# Pairs: beyond the first limit the verdict is `weak`, beyond the second `do not trust`.
-RAW_LIMIT = 0.9  # domain accuracy on raw contexts: above it the supports hardly overlap
-LATENT_LIMITS = (0.7, 0.9)  # domain accuracy on latents
-ARM_PRIOR_LIMITS = (0.3, 0.6)  # distance of the predicted arm priors
-CONFIDENCE_LIMITS = (0.5, 0.2)  # lower limits of the mean confidence on the target
-LEAST_EXPLAINED = (0.25, 0.05)  # explained fraction of the variance of held-out source rewards
-LEAST_RANK = 1.5  # effective rank of target latents
-LEAST_ROUNDS = 64  # held-out source rounds, and target contexts
 
 
 class Word(StrEnum):
@@ -25,6 +17,39 @@ class Word(StrEnum):
     ALIGNED = "aligned"
     WEAK = "weak"
     DO_NOT_TRUST = "do not trust"
+
+
+@dataclass(frozen=True, slots=True)
+class SignLimit:
+    """Beyond `weak` a sign makes the verdict weak, beyond `untrusted` it makes it `do not trust`."""
+
+    weak: float | None = None
+    untrusted: float | None = None
+    is_minimum: bool = False  # whether beyond means below
+
+    def word(self, value: float) -> Word:
+        """What this sign alone says."""
+        if self._is_beyond(value, self.untrusted):
+            return Word.DO_NOT_TRUST
+        return Word.WEAK if self._is_beyond(value, self.weak) else Word.ALIGNED
+
+    def _is_beyond(self, value: float, limit: float | None) -> bool:
+        if limit is None:
+            return False
+        return value < limit if self.is_minimum else value > limit
+
+
+# By the names of `Signs`. Raw contexts above their limit hardly overlap.
+SIGN_LIMITS: Mapping[str, SignLimit] = {
+    "domain_accuracy": SignLimit(weak=0.7, untrusted=0.9),
+    "raw_domain_accuracy": SignLimit(weak=0.9),
+    "share_distance": SignLimit(weak=0.3, untrusted=0.6),
+    "mean_confidence": SignLimit(weak=0.5, untrusted=0.2, is_minimum=True),
+    "source_explained": SignLimit(weak=0.25, untrusted=0.05, is_minimum=True),
+    "target_rank": SignLimit(untrusted=1.5, is_minimum=True),
+    "held_out_rounds": SignLimit(weak=64, is_minimum=True),
+    "target_contexts": SignLimit(weak=64, is_minimum=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,66 +82,25 @@ class TransferVerdict:
 
 def judged(signs: Signs) -> TransferVerdict:
     """The verdict on these signs: the worst of all of them."""
-    worst = Word.ALIGNED
-    reasons = []
-    for word, reason in (*_on_domains(signs), *_on_decisions(signs), *_on_data(signs)):
-        reasons.append(reason)
-        if word is Word.DO_NOT_TRUST or worst is Word.ALIGNED:
-            worst = word
-    return TransferVerdict(worst, tuple(reasons))
+    words = {name: limit.word(getattr(signs, name)) for name, limit in SIGN_LIMITS.items()}
+    worst = max(words.values(), key=list(Word).index)
+    reasons = [_reason(name, signs) for name, word in words.items() if word is not Word.ALIGNED]
+    return TransferVerdict(worst, tuple(dict.fromkeys(reasons)))
 
 
-def _on_domains(signs: Signs) -> list[tuple[Word, str]]:
-    found = []
-    word = _beyond(signs.domain_accuracy, LATENT_LIMITS)
-    if word:
-        found.append(
-            (
-                word,
-                f"a classifier separates the domains' latents in {signs.domain_accuracy:.0%} of cases",
-            )
-        )
-    if signs.raw_domain_accuracy > RAW_LIMIT:
-        reason = (
-            f"a classifier separates raw contexts in {signs.raw_domain_accuracy:.0%} of cases: the shift "
-            "is large, and unlabeled data cannot show that arms were matched correctly"
-        )
-        found.append((Word.WEAK, reason))
-    return found
-
-
-def _on_decisions(signs: Signs) -> list[tuple[Word, str]]:
-    found = []
-    word = _beyond(signs.share_distance, ARM_PRIOR_LIMITS)
-    if word:
-        found.append((word, f"arm priors of the domains differ by {signs.share_distance:.2f}"))
-    word = _below(signs.mean_confidence, CONFIDENCE_LIMITS)
-    if word:
-        found.append((word, f"mean confidence on the target is {signs.mean_confidence:.2f}"))
-    if signs.target_rank < LEAST_RANK:
-        found.append(
-            (Word.DO_NOT_TRUST, f"target latents collapsed: effective rank {signs.target_rank:.2f}")
-        )
-    return found
-
-
-def _on_data(signs: Signs) -> list[tuple[Word, str]]:
-    found = []
-    word = _below(signs.source_explained, LEAST_EXPLAINED)
-    if word:
-        explained = max(0.0, signs.source_explained)
-        found.append((word, f"the source itself is poorly predicted: {explained:.0%} explained"))
-    if min(signs.held_out_rounds, signs.target_contexts) < LEAST_ROUNDS:
-        counts = f"{signs.held_out_rounds} held-out rounds, {signs.target_contexts} target contexts"
-        found.append((Word.WEAK, f"too little data: {counts}"))
-    return found
-
-
-def _beyond(value: float, limits: tuple[float, float]) -> Word | None:
-    if value > limits[1]:
-        return Word.DO_NOT_TRUST
-    return Word.WEAK if value > limits[0] else None
-
-
-def _below(value: float, limits: tuple[float, float]) -> Word | None:
-    return _beyond(-value, (-limits[0], -limits[1]))
+def _reason(name: str, signs: Signs) -> str:
+    """Why a sign speaks against the transfer; both counts have one reason."""
+    counts = f"{signs.held_out_rounds} held-out rounds, {signs.target_contexts} target contexts"
+    reasons = {
+        "domain_accuracy": "a classifier separates the domains' latents in "
+        f"{signs.domain_accuracy:.0%} of cases",
+        "raw_domain_accuracy": "a classifier separates raw contexts in "
+        f"{signs.raw_domain_accuracy:.0%} of cases: the shift is large, and unlabeled data cannot show "
+        "that arms were matched correctly",
+        "share_distance": f"arm priors of the domains differ by {signs.share_distance:.2f}",
+        "mean_confidence": f"mean confidence on the target is {signs.mean_confidence:.2f}",
+        "source_explained": "the source itself is poorly predicted: "
+        f"{max(0.0, signs.source_explained):.0%} explained",
+        "target_rank": f"target latents collapsed: effective rank {signs.target_rank:.2f}",
+    }
+    return reasons.get(name, f"too little data: {counts}")
