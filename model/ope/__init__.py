@@ -20,9 +20,11 @@ from model.ope.logged import COLUMNS, LoggedRounds
 from model.ope.rejection import RejectionReplay
 from model.ope.reward_model import RidgeRewards
 from model.ope.target import SourceRounds, target_value
+from model.ope.valuation import LEAST_EFFECTIVE
 
 __all__ = [
     "COLUMNS",
+    "LEAST_EFFECTIVE",
     "EvaluationOptions",
     "EvaluationPolicy",
     "FixedArmCandidate",

@@ -19,15 +19,15 @@ from service.evaluating.candidates import CandidateSpec, changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
-from service.evaluating.html_report import interval, number, page
 from service.evaluating.importing import Imported, Importer
+from service.evaluating.presenting.figures import interval, number
+from service.evaluating.presenting.table_report import print_result
 from service.evaluating.request import EvaluationRequest
 from service.evaluating.running import EvaluationStores, ExperimentEvaluation
-from service.evaluating.table_report import print_result
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
-from service.records import Domain
+from service.records import Domain, utc_now
 from service.settings import Settings
 from service.storage.database import Database
 from service.storage.events.group_commit import CommitOptions
@@ -113,8 +113,10 @@ def show(result: dict[str, Any], json_file: Path | None, html_file: Path | None)
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
     if html_file is not None:
+        from service.evaluating.presenting.html_report import page
+
         html_file.parent.mkdir(parents=True, exist_ok=True)
-        html_file.write_text(page(result))
+        html_file.write_text(page(result, utc_now()))
 
 
 def _known_format(name: str | None) -> str | None:

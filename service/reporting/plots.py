@@ -1,60 +1,31 @@
-"""The plots of the transfer report, as self-contained SVG."""
+"""The plots of the transfer report."""
 
-import io
-import re
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from model import Domain, Doubles, LatentMap
+from model import SIGN_LIMITS, Domain, Doubles, LatentMap
+from service.pages.plot_style import COLOURS, DASHES, MARKERS, SERIES, legend_above, threshold
 from service.records import RewardRange
+from service.reporting.figures import BOUND, SIGNS, UNIT, spread
 
-COLOURS = {Domain.SOURCE: "#8a8f98", Domain.TARGET: "#0b6e99"}
-PALETTE = mpl.colormaps["tab10"].colors  # type: ignore[attr-defined]
-ACCEPTED, REFUSED, WAITING = "#2a9d4e", "#c8372d", "#d69a00"
-UNIT = RewardRange(0.0, 1.0)  # of rewards without a declared range
-MOST_ARMS = 10  # maximum of arms in a plot
+DOMAIN_COLOURS = {Domain.SOURCE: COLOURS["source"], Domain.TARGET: COLOURS["target"]}
+MOST_ARMS = 8  # maximum of arms in a plot
 BLOCKS = 40
-STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # callers choose the names of arms
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "legend.frameon": False,
+TERMS = ("bound_total", "predicted_reward", "source_regret", "divergence", "regression_error")
+OUTCOMES = {
+    "encoder_activated": ("good", "o", "activated"),
+    "encoder_refused": ("bad", "X", "refused"),
+    "encoder_waits": ("caution", "D", "waits for promotion"),
 }
-TERMS = ("source_regret", "regression_error", "divergence", "predicted_reward", "bound_total")
-SIGNS = ("domain_accuracy", "raw_domain_accuracy", "mean_confidence", "share_distance")
 
-_lock = threading.Lock()  # matplotlib's settings are global
+Draw = Callable[[Axes], None]
 
 
-def drawn(name: str, draw: Callable[[Axes], None], height: float = 3.2) -> str:
-    """A figure as an SVG element whose ids start with its name."""
-    with _lock, mpl.rc_context({**STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(6.4, height), layout="constrained")
-        draw(figure.subplots())
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    # Ids must be unique among the figures of a page.
-    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", text)
-    return re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-
-
-def learning_curve(
-    rewards: dict[Domain, Doubles], unit: RewardRange = UNIT
-) -> Callable[[Axes], None]:
+def learning_curve(rewards: Mapping[Domain, Doubles], unit: RewardRange = UNIT) -> Draw:
     """Mean reward over the remembered rounds, in blocks, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
@@ -63,111 +34,164 @@ def learning_curve(
                 blocks = np.array_split(values, min(BLOCKS, len(values)))
                 ends = np.cumsum([len(block) for block in blocks])
                 means = [unit.in_unit(float(block.mean())) for block in blocks]
-                axes.plot(ends, means, "o-", ms=3, color=COLOURS[domain], label=str(domain))
+                marker = "o" if domain is Domain.SOURCE else "s"
+                axes.plot(
+                    ends,
+                    means,
+                    marker,
+                    ls="-",
+                    ms=3,
+                    color=DOMAIN_COLOURS[domain],
+                    label=str(domain),
+                )
         axes.set(xlabel="rewards", ylabel="mean reward", ylim=_limits(unit, -0.02, 1.02))
-        axes.legend()
+        legend_above(axes)
 
     return draw
 
 
-def by_version(
-    versions: Sequence[dict[str, Any]], part: str, names: Sequence[str]
-) -> Callable[[Axes], None]:
-    """Some numbers of each judged encoder version."""
+def signs_by_version(versions: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Draw:
+    """Signs between 0 and 1 of each judged encoder version, with the thresholds of the first."""
+    limit = SIGN_LIMITS[names[0]]
 
     def draw(axes: Axes) -> None:
-        at = [each["encoder_version"] for each in versions]
-        for name, colour in zip(names, PALETTE, strict=False):
-            values = [each[part][name] for each in versions]
-            axes.plot(at, values, "o-", ms=3, color=colour, label=name.replace("_", " "))
-        axes.set(xlabel="encoder version")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend(fontsize=8, ncols=2)
+        _draw_by_version(axes, versions, "signs", {name: SIGNS[name].title for name in names})
+        axes.set(ylim=(0.0, 1.05))
+        if limit.weak is not None:
+            threshold(axes, limit.weak, "caution", "caution")
+        if limit.untrusted is not None:
+            threshold(axes, limit.untrusted, "bad", "bad")
 
     return draw
 
 
-def domain_map(found: LatentMap) -> Callable[[Axes], None]:
-    """Latents coloured by domain."""
+def bound_by_version(versions: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
+    """The terms of the bound of each judged encoder version, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
-        for domain in Domain:
+        titles = {name: BOUND[name][0] for name in TERMS}
+        _draw_by_version(axes, versions, "bound", titles, spread(unit))
+        axes.set_ylim(0.0, 1.1 * axes.get_ylim()[1])
+
+    return draw
+
+
+def _draw_by_version(
+    axes: Axes,
+    versions: Sequence[Mapping[str, Any]],
+    part: str,
+    titles: Mapping[str, str],
+    factor: float = 1.0,
+) -> None:
+    at = [each["encoder_version"] for each in versions]
+    for index, (name, title) in enumerate(titles.items()):
+        values = [factor * each[part][name] for each in versions]
+        axes.plot(
+            at,
+            values,
+            marker=MARKERS[index],
+            ms=4,
+            ls=DASHES[index % len(DASHES)],
+            color=SERIES[index],
+            label=title,
+        )
+    axes.set(xlabel="encoder version", xlim=(min(at) - 0.5, max(at) + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
+    legend_above(axes)
+
+
+def domain_map(found: LatentMap) -> Draw:
+    """Latents by domain."""
+
+    def draw(axes: Axes) -> None:
+        for domain, marker in ((Domain.SOURCE, "o"), (Domain.TARGET, "x")):
             rows = found.is_target == (domain is Domain.TARGET)
             x, y = found.points[rows].T
-            axes.scatter(x, y, s=8, color=COLOURS[domain], label=str(domain))
+            colour = DOMAIN_COLOURS[domain]
+            axes.scatter(x, y, s=12, marker=marker, color=colour, lw=1, label=str(domain))
         _finish_map(axes)
 
     return draw
 
 
-def arm_map(found: LatentMap, arms: Sequence[str]) -> Callable[[Axes], None]:
-    """Latents coloured by their best-rated arm; target contexts are crosses."""
+def arm_map(found: LatentMap, arms: Sequence[str]) -> Draw:
+    """Target latents by their best-rated arm, above those of the source."""
+    counts = np.bincount(found.arms[found.is_target], minlength=len(arms))
+    most = [index for index in np.argsort(-counts, kind="stable").tolist() if counts[index]]
 
     def draw(axes: Axes) -> None:
-        for index in sorted(set(found.arms.tolist()))[: MOST_ARMS + 1]:
-            for is_target, marker in ((False, "o"), (True, "x")):
-                rows = (found.arms == index) & (found.is_target == is_target)
-                colour = PALETTE[index % len(PALETTE)]
-                label = None if is_target else shortened(arms[index])
-                x, y = found.points[rows].T
-                axes.scatter(x, y, s=10, marker=marker, color=colour, label=label, lw=0.8)
+        x, y = found.points[~found.is_target].T
+        axes.scatter(x, y, s=8, color=COLOURS["source"], alpha=0.3, lw=0, label="source")
+        for place, index in enumerate(most[:MOST_ARMS]):
+            x, y = found.points[found.is_target & (found.arms == index)].T
+            style: dict[str, Any] = {"marker": MARKERS[place], "color": SERIES[place]}
+            axes.scatter(x, y, s=18, lw=0, label=shortened(arms[index]), **style)
         _finish_map(axes)
 
     return draw
 
 
 def _finish_map(axes: Axes) -> None:
-    axes.set(xlabel="first direction", ylabel="second direction")
-    axes.legend(fontsize=8, markerscale=1.5)
+    axes.set(xlabel="first direction", ylabel="second direction", xticks=[], yticks=[])
+    legend_above(axes, markerscale=1.3)
 
 
-def arm_priors(priors: dict[Domain, Doubles], arms: Sequence[str]) -> Callable[[Axes], None]:
+def arm_priors(priors: Mapping[Domain, Doubles], arms: Sequence[str]) -> Draw:
     """How often each arm is the best-rated one, by domain."""
-    most = np.argsort(-sum(priors.values()))[:MOST_ARMS]
+    most = np.argsort(-sum(priors.values()), kind="stable")[:MOST_ARMS][::-1]
 
     def draw(axes: Axes) -> None:
         at = np.arange(len(most))
-        for offset, domain in ((-0.2, Domain.SOURCE), (0.2, Domain.TARGET)):
-            heights = priors[domain][most]
-            axes.bar(at + offset, heights, 0.4, color=COLOURS[domain], label=str(domain))
-        axes.set_xticks(at, [shortened(arms[index]) for index in most])
-        axes.set(ylabel="fraction of contexts")
-        axes.legend()
+        for offset, domain in ((0.2, Domain.SOURCE), (-0.2, Domain.TARGET)):
+            widths = 100 * priors[domain][most]
+            hatch = "" if domain is Domain.TARGET else "//"
+            axes.barh(
+                at + offset, widths, 0.36, color=DOMAIN_COLOURS[domain], label=str(domain), hatch=hatch,
+                edgecolor=COLOURS["grid"], lw=0,
+            )  # fmt: skip
+        axes.set_yticks(at, [shortened(arms[index]) for index in most])
+        axes.grid(visible=False, axis="y")
+        axes.set(xlabel="% of contexts", xlim=(0, None))
+        legend_above(axes)
 
     return draw
 
 
-def gate_history(
-    entries: Sequence[dict[str, Any]], unit: RewardRange = UNIT
-) -> Callable[[Axes], None]:
+def gate_history(entries: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
     """Held-out source reward of each trained encoder, by its outcome."""
-    kinds = {
-        "encoder_activated": (ACCEPTED, "activated"),
-        "encoder_refused": (REFUSED, "refused"),
-        "encoder_waits": (WAITING, "waits for promotion"),
-    }
 
     def draw(axes: Axes) -> None:
-        for what, (colour, label) in kinds.items():
+        for what, (colour, marker, label) in OUTCOMES.items():
             some = [each["details"] for each in entries if each["what"] == what]
             at = [each["episode"] for each in some]
-            # An encoder that was refused before it was measured is plotted at 0.
+            # An encoder that was refused before it was measured is plotted at the lowest reward.
             rewards = [unit.in_unit(each["verdict"].get("reward") or 0.0) for each in some]
-            axes.scatter(at, rewards, s=16, color=colour, label=f"{label} ({len(some)})")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            if some:
+                text = f"{label} ({len(some)})"
+                axes.scatter(at, rewards, s=22, color=COLOURS[colour], marker=marker, label=text)
+        episodes = [each["details"]["episode"] for each in entries]
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
         # An estimated mean in [0, 1] may be slightly above 1.
-        axes.set(xlabel="episode", ylabel="held-out source reward", ylim=_limits(unit, -0.02, 1.15))
-        axes.legend(fontsize=8)
+        axes.set(
+            xlabel="encoder update",
+            ylabel="held-out source reward",
+            xlim=(min(episodes) - 0.5, max(episodes) + 0.5),
+            ylim=_limits(unit, -0.02, 1.1),
+        )
+        legend_above(axes)
 
     return draw
 
 
-def regret_curve(curve: Sequence[Sequence[float]]) -> Callable[[Axes], None]:
+def regret_curve(curve: Sequence[Sequence[float]], unit: RewardRange = UNIT) -> Draw:
     """Cumulative regret of target rewards."""
 
     def draw(axes: Axes) -> None:
-        axes.plot(*zip(*curve, strict=True), color=COLOURS[Domain.TARGET])
-        axes.set(xlabel="target rewards", ylabel="cumulative regret")
+        rewards, regret = zip(*curve, strict=True)
+        axes.plot(rewards, [spread(unit) * each for each in regret], color=COLOURS["target"])
+        axes.set(
+            xlabel="target rewards", ylabel="cumulative regret", ylim=(0, None), xlim=(0, None)
+        )
 
     return draw
 

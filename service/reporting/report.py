@@ -1,159 +1,245 @@
-"""The transfer report: one self-contained HTML page."""
+"""The transfer report: one self-contained HTML page, with the answer first."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from datetime import datetime
 from typing import Any
 
-from matplotlib.axes import Axes
-
-from model import Domain, Doubles, Learner, latent_map
+from model import Domain, Doubles, LatentMap, Learner, latent_map
 from service.experiment_spec import ExperimentSpec
+from service.pages.plot_style import HEIGHT, svg
+from service.pages.rendering import Headline, Plot, Table, Tile, rendered
+from service.records import RewardRange
 from service.reporting import plots
-
-MEANINGS = {
-    "aligned": "The target's contexts look like the source's, and the policy is confident about most of "
-    "them. There is no evidence against using it, but unlabeled data cannot prove it right.",
-    "weak": "Use it as a hint. Abstain if the confidence is low, and try it on few cases first.",
-    "do not trust": "Do not decide by it. The domains do not overlap, or the source is not learned.",
-    "not judged": "There are too few target contexts or source rewards for a judgement.",
-}
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1d2228; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
-.verdict { border-left: .5rem solid; padding: .5rem 1rem; background: #f5f6f7 }
-.aligned { border-color: #2a9d4e } .weak { border-color: #d69a00 }
-.do-not-trust { border-color: #c8372d } .not-judged { border-color: #8a8f98 }
-.verdict strong { font-size: 1.3rem }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1rem }
-figure { margin: 0 } figure svg { width: 100%; height: auto } figcaption { font-size: .85rem; color: #4c5560 }
-table { border-collapse: collapse; font-size: .9rem } td, th { padding: .15rem .8rem .15rem 0; text-align: left }
-td.number { text-align: right; font-variant-numeric: tabular-nums }
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-LAST_GATES = 30
-LIMITS = (
-    "<h2>Limits</h2><p>All figures are estimated without target rewards. They cannot detect a target "
-    "whose contexts look like the source's but whose arms have other rewards. The transfer confidence is "
-    "calibrated on held-out source rounds; under shift it ranks decisions and is not a probability.</p>"
+from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
+from service.reporting.arms import ArmFigures, arm_figures, arms_lead, arms_table
+from service.reporting.figures import (
+    SIGNS,
+    UNIT,
+    bound_table,
+    configuration_table,
+    counts_table,
+    declaration_table,
+    light_of,
+    limits_text,
+    number,
+    signs_table,
 )
+
+LAST_GATES = 30
+ROW_HEIGHT = 0.42  # inches, of an arm in the plot of arms
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """The inputs of a report: the declaration, the answer of `/transfer`, the state."""
+    """The inputs of a report: the declaration, the answer of `/transfer`, the state, the time."""
 
     spec: ExperimentSpec
     transfer: Mapping[str, Any]
     state: Mapping[str, Any]
+    made_at: datetime
+
+    @property
+    def unit(self) -> RewardRange:
+        return self.spec.reward_range or UNIT
+
+    @property
+    def versions(self) -> Sequence[Mapping[str, Any]]:
+        found: Sequence[Mapping[str, Any]] = self.transfer["versions"]
+        return found
+
+    @property
+    def signs(self) -> Mapping[str, Any]:
+        """The figures of the newest judged encoder."""
+        return self.versions[-1]["signs"] if self.versions else {}
 
 
 def render(facts: ReportFacts, learner: Learner) -> str:
     """The page."""
-    name = escape(facts.spec.name)
-    parts = (
-        f"<h1>Transfer report: {name}</h1>",
-        _lead(facts),
-        _verdict(facts.transfer),
-        "<h2>Plots</h2>",
-        f'<div class="plots">{"".join(_figures(facts, learner))}</div>',
-        f"<h2>Data</h2>{_table(facts.state['counts'])}",
-        _gates(facts.transfer["gate"]),
-        LIMITS,
+    figures = None if facts.spec.is_per_arm else arm_figures(learner, facts.unit)
+    last = facts.versions[-1] if facts.versions else None
+    found = latent_map(learner)
+    return rendered(
+        "transfer.html",
+        name=facts.spec.name,
+        made=_made(facts),
+        answer=_answer(facts),
+        tiles=_tiles(facts, figures),
+        **_arms(facts, figures, found),
+        signs=signs_table(facts.signs) if last else None,
+        judged_version=last["encoder_version"] if last else None,
+        sign_plots=_sign_plots(facts, found),
+        learning_plots=_learning_plots(facts, learner),
+        unit_of_bound=_unit_of_bound(facts.unit),
+        bound=bound_table(last["bound"], facts.unit) if last else None,
+        bound_plots=[_bound_plot(facts)],
+        counts=counts_table(facts.state["counts"]),
+        gates=_gates(facts.transfer["gate"]),
+        declaration=declaration_table(facts.spec),
+        configuration=configuration_table(facts.spec),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>Transfer report: {name}</title><style>{STYLE}</style>"
-    )
-    body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _lead(facts: ReportFacts) -> str:
+def _made(facts: ReportFacts) -> str:
     state = facts.state
-    text = (
-        f"Method {escape(facts.spec.method)}, phase {state['phase']}, policy version "
-        f"{state['policy_version']}, encoder version {state['encoder_version']}, log up to offset "
+    phase = str(state["phase"]).replace("_", "-")
+    return (
+        f"Made on {facts.made_at:%Y-%m-%d %H:%M} UTC. Method {facts.spec.method}, phase {phase}, policy "
+        f"version {state['policy_version']}, encoder version {state['encoder_version']}, log up to offset "
         f"{state['folded_offset']}."
     )
-    if (unit := facts.spec.reward_range) is not None:
-        text += f" Plots show rewards in the unit of the history: 0 is {unit.low:g}, 1 is {unit.high:g}."
-    return f"<p>{text}</p>"
 
 
-def _verdict(transfer: Mapping[str, Any]) -> str:
-    verdict = transfer["verdict"] or {"word": "not judged", "reasons": []}
+def _answer(facts: ReportFacts) -> Headline:
+    verdict = facts.transfer["verdict"] or {"word": NOT_JUDGED, "reasons": []}
     word = str(verdict["word"])
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict["reasons"])
-    figures = ""
-    if transfer["versions"]:
-        last = transfer["versions"][-1]
-        rows = {**last["signs"], **{f"bound: {k}": v for k, v in last["bound"].items()}}
-        figures = f"<h2>Figures behind the verdict</h2>{_table(rows)}"
-        figures += f"<p>Judged for encoder version {last['encoder_version']}, without any target reward.</p>"
-    return (
-        f'<section class="verdict {word.replace(" ", "-")}"><strong>{word}</strong>'
-        f"<p>{MEANINGS[word]}</p><ul>{reasons}</ul></section>{figures}"
-    )
+    state = facts.state
+    step = next_step(word, state["encoder_version"], int(state.get("episode", 0)))
+    return Headline(LIGHTS[word], word, MEANINGS[word], f"{step}.", verdict["reasons"])
 
 
-def _figures(facts: ReportFacts, learner: Learner) -> list[str]:
-    versions, gate = facts.transfer["versions"], facts.transfer["gate"]
-    curve = facts.transfer["target_regret"]["curve"]
-    trained = [
-        each for each in gate if "episode" in each["details"] and "verdict" in each["details"]
+def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
+    counts = facts.state["counts"]
+    found = [] if figures is None else [_expected(figures, counts["source_rewards"])]
+    if "mean_confidence" in facts.signs:
+        value = facts.signs["mean_confidence"]
+        light = light_of("mean_confidence", value)
+        meaning = f"How far the source supports the arms; {limits_text('mean_confidence')}."
+        found.append(Tile("Mean confidence", f"{value:.2f}", meaning, light))
+    return [
+        *found,
+        Tile("Source rewards", f"{counts['source_rewards']:,}", "What was learned from."),
+        Tile("Target contexts", f"{counts['target_contexts']:,}", "Seen without any reward."),
     ]
-    rewards, unit = _rewards(learner), facts.spec.reward_range or plots.UNIT
-    wanted = [
-        _figure(
+
+
+def _expected(figures: ArmFigures, rewards: int) -> Tile:
+    title = "Expected reward in the target"
+    if not figures.contexts or not rewards:
+        return Tile(title, "–", "Known once there are source rewards and target contexts.")
+    past = number(figures.mean_earned)
+    meaning = f"Predicted for the recommended arms, not measured. Past source rounds earned {past}."
+    return Tile(title, number(figures.mean_predicted), meaning)
+
+
+def _arms(facts: ReportFacts, figures: ArmFigures | None, found: LatentMap) -> dict[str, Any]:
+    if figures is None:  # in a joint model a single context has no best arm
+        text = "Each arm has its own context here, so arms are not counted."
+        return {"arms_lead": text, "arms": None, "arm_plots": []}
+    arms = facts.spec.arms
+    return {
+        "arms_lead": arms_lead(figures, len(arms)),
+        "arms": arms_table(figures, arms),
+        "arm_plots": _arm_plots(facts, found),
+    }
+
+
+def _arm_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:
+    arms, name = facts.spec.arms, "share_distance"
+    priors = {domain: found.arm_prior(domain, len(arms)) for domain in Domain}
+    shown = min(len(arms), plots.MOST_ARMS)
+    return [
+        _plot(
+            "shares",
+            "Mix of the best arms",
+            f"For how many contexts of each domain an arm is best. {SIGNS[name].title}: "
+            f"{limits_text(name)}.",
+            _has_points(found) and plots.arm_priors(priors, arms),
+            facts.signs and light_of(name, facts.signs[name]),
+            max(HEIGHT, 1.0 + ROW_HEIGHT * shown),
+        ),
+        _plot(
+            "arms",
+            "Which arm where",
+            "Encoded target contexts by the arm that is best for them, over the source's. Each arm should "
+            "have its own region.",
+            _has_points(found) and plots.arm_map(found, arms),
+        ),
+    ]
+
+
+def _sign_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:
+    versions, signs = facts.versions, facts.signs
+    accuracy, confidence = "domain_accuracy", "mean_confidence"
+    return [
+        _plot(
+            "accuracy",
+            "Are the domains alike?",
+            "How often a classifier recognises the domain of a context, by encoder version; 0.5 is by chance. "
+            f"After encoding: {limits_text(accuracy)}.",
+            versions and plots.signs_by_version(versions, (accuracy, "raw_domain_accuracy")),
+            signs and light_of(accuracy, signs[accuracy]),
+        ),
+        _plot(
+            "domains",
+            "Both domains, encoded",
+            "Each point is an encoded context. Clouds that lie over each other are aligned. "
+            f"{found.explained:.0%} of the variance is in these two directions.",
+            _has_points(found) and plots.domain_map(found),
+        ),
+        _plot(
+            "confidence",
+            "Is the policy sure?",
+            f"Mean transfer confidence on the target, by encoder version: {limits_text(confidence)}.",
+            versions and plots.signs_by_version(versions, (confidence,)),
+            signs and light_of(confidence, signs[confidence]),
+        ),
+    ]
+
+
+def _has_points(found: LatentMap) -> bool:
+    return len(found.points) >= 3
+
+
+def _learning_plots(facts: ReportFacts, learner: Learner) -> list[Plot]:
+    rewards, unit = _rewards(learner), facts.unit
+    trained = [
+        each
+        for each in facts.transfer["gate"]
+        if "episode" in each["details"] and "verdict" in each["details"]
+    ]
+    regret = facts.transfer["target_regret"]
+    found = [
+        _plot(
             "learning",
-            "Learning curve: mean reward over the remembered rounds, in blocks",
+            "Rewards earned",
+            "Mean reward of the remembered rounds, in blocks. It rises while the service decides and "
+            "learns; past rounds of an imported history stay level.",
             any(map(len, rewards.values())) and plots.learning_curve(rewards, unit),
         ),
-        _figure(
-            "bound",
-            "Terms of the bound on the target regret, by encoder version",
-            versions and plots.by_version(versions, "bound", plots.TERMS),
-        ),
-        _figure(
-            "signs",
-            "Label-free signs, by encoder version; an accuracy of 0.5 means that the domains look alike",
-            versions and plots.by_version(versions, "signs", plots.SIGNS),
-        ),
-        *_maps(facts.spec, learner),
-        _figure(
+        _plot(
             "gate",
-            "The gate: held-out source reward of every trained encoder",
+            "Encoder updates",
+            "Reward on held-out source rounds that each trained encoder would earn, and what the gate "
+            "decided.",
             trained and plots.gate_history(trained, unit),
         ),
     ]
-    if curve:
-        wanted.append(_figure("regret", "Cumulative target regret", plots.regret_curve(curve)))
-    return wanted
+    if regret["curve"]:
+        meaning = (
+            f"What {regret['rewards']:,} target rewards lost to the best possible reward. A curve that "
+            "flattens has learned."
+        )
+        draw = plots.regret_curve(regret["curve"], unit)
+        found.append(_plot("regret", "Target regret", meaning, draw))
+    return found
 
 
-def _maps(spec: ExperimentSpec, learner: Learner) -> list[str]:
-    found = latent_map(learner)
-    has_points = len(found.points) >= 3
-    caption = f"Latents in two directions ({found.explained:.0%} of their variance)"
-    wanted = [_figure("domains", f"{caption}, by domain", has_points and plots.domain_map(found))]
-    if spec.is_per_arm:
-        return wanted  # in a joint model a single context has no best arm
-    priors = {domain: found.arm_prior(domain, len(spec.arms)) for domain in Domain}
-    return [
-        *wanted,
-        _figure(
-            "arms",
-            f"{caption}, by best-rated arm; crosses are the target's",
-            has_points and plots.arm_map(found, spec.arms),
-        ),
-        _figure(
-            "shares",
-            "Fraction of contexts for which each arm is best-rated, by domain",
-            has_points and plots.arm_priors(priors, spec.arms),
-        ),
-    ]
+def _bound_plot(facts: ReportFacts) -> Plot:
+    return _plot(
+        "bound",
+        "Terms of the bound",
+        "Each term by encoder version; lower is better.",
+        facts.versions and plots.bound_by_version(facts.versions, facts.unit),
+        height=1.3 * HEIGHT,
+    )
+
+
+def _unit_of_bound(unit: RewardRange) -> str:
+    if unit == UNIT:
+        return "Rewards lie between 0 and 1."
+    low, high = map(number, unit)
+    return f"They are in the unit of the rewards, which lie between {low} and {high}."
 
 
 def _rewards(learner: Learner) -> dict[Domain, Doubles]:
@@ -163,39 +249,28 @@ def _rewards(learner: Learner) -> dict[Domain, Doubles]:
     }
 
 
-def _figure(name: str, caption: str, draw: Any) -> str:
-    """A plot, or a sentence if there is nothing to draw."""
-    drawer: Callable[[Axes], None] | None = draw or None
-    content = "<p>Nothing to show yet.</p>" if drawer is None else plots.drawn(name, drawer)
-    return f'<figure id="plot-{name}">{content}<figcaption>{escape(caption)}</figcaption></figure>'
+def _plot(
+    name: str, title: str, meaning: str, draw: Any, light: Any = None, height: float = HEIGHT
+) -> Plot:
+    """A plot; without anything to draw it says so."""
+    drawing = svg(name, title, draw, height) if draw else None
+    return Plot(name, title, meaning, drawing, light or None)
 
 
-def _gates(entries: Sequence[Mapping[str, Any]]) -> str:
+def _gates(entries: Sequence[Mapping[str, Any]]) -> Table | None:
     rows = []
-    for each in entries[-LAST_GATES:]:
+    for each in reversed(entries[-LAST_GATES:]):
         details = each["details"]
         reasons = details.get("verdict", {}).get("reasons") or [details.get("reason") or ""]
         author = f" by {details['by']}" if details.get("by") else ""
-        cells = (
-            str(each["offset"]),
-            f"{each['at']:%Y-%m-%d %H:%M:%S} UTC",
-            str(each["what"]).replace("_", " ") + author,
-            str(details.get("episode", details.get("version", ""))),
-            "; ".join(reasons),
+        rows.append(
+            (
+                f"{each['at']:%Y-%m-%d %H:%M:%S} UTC",
+                str(each["what"]).replace("_", " ") + author,
+                str(details.get("episode", details.get("version", ""))),
+                "; ".join(reasons),
+                str(each["offset"]),
+            )
         )
-        rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
-    head = "<th>offset</th><th>when</th><th>what</th><th>episode or version</th><th>why</th>"
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<h2>Gate history (newest {LAST_GATES})</h2><table><tr>{head}</tr>{body}</table>"
-
-
-def _table(rows: Mapping[str, Any]) -> str:
-    body = "".join(
-        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="number">{_number(value)}</td></tr>'
-        for name, value in rows.items()
-    )
-    return f"<table>{body}</table>"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+    titles = ("when", "what", "update or version", "why", "offset in the log")
+    return Table(titles, rows, {4}, {3}) if rows else None

@@ -1,5 +1,6 @@
 """Offline evaluations: queue, follow, cancel, read."""
 
+import asyncio
 import json
 from typing import Annotated, Any
 
@@ -8,11 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.codec import answers
 from service.errors import EvaluationUnfinished, InvalidRequest, refuse
-from service.evaluating.html_report import page
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
-from service.records import Evaluation, check_identifier
+from service.records import Evaluation, check_identifier, utc_now
 from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
 from service.routes.documentation import body, problems
 
@@ -95,7 +95,11 @@ async def show_report(evaluation_id: str, services: ServicesDep, caller: CallerD
     found = await services.evaluations.get(evaluation_id, caller.tenant_scope)
     if found.result is None:
         raise EvaluationUnfinished
-    return html_answer(page(json.loads(found.result)))
+    from service.evaluating.presenting.html_report import page  # noqa: PLC0415 - loads the plotting library
+
+    return html_answer(
+        await asyncio.to_thread(page, json.loads(found.result), found.ended_at or utc_now())
+    )
 
 
 def _check_candidates(

@@ -10,7 +10,7 @@ from service.auth.tenants import public_name
 from service.codec import answers
 from service.experiment_spec import ExperimentSpec
 from service.learning.restore import LearnerStore
-from service.records import Experiment
+from service.records import Experiment, utc_now
 from service.reporting.transfer_history import (
     act_entry,
     as_csv,
@@ -79,7 +79,8 @@ async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Respo
     spec = ExperimentSpec.of(experiment)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     state = state_answer(experiment, newest[0] if newest else None)
-    facts = ReportFacts(spec, await transfer_answer(services, experiment), state)
+    found = await transfer_answer(services, experiment)
+    facts = ReportFacts(spec, found, state, utc_now())
     loaded = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
     page = await asyncio.to_thread(render, facts, loaded.learner)
     return html_answer(page)

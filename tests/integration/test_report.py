@@ -1,9 +1,12 @@
-"""The transfer report: whole, safe, offline, and drawn by a real browser."""
+"""The reports: whole, safe, offline, and drawn by a real browser."""
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +15,33 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from model.rounds import Domain
-from service.reporting.plots import ACCEPTED, COLOURS, PALETTE
+from model.config import BanditConfig
+from service.evaluating.presenting.html_report import ESTIMATORS, page as evaluation_page
+from service.pages.plot_style import COLOURS, SERIES
+from service.reporting.figures import SIGNS, limits_text, number
 from tests.integration.learning.test_transfer import judged
 from tests.support.api import DOSES, Api, running_api
 from tests.support.learning import EPISODE, TRAINING, create, idle_state, play
-from tests.support.processes.browser import layout, screenshot
+from tests.support.processes.browser import layout, overflow, screenshot
 
 CONFIG = {**DOSES["config"], "holdout_share": 0.6}
-PLOTS = ("learning", "bound", "signs", "domains", "arms", "shares", "gate", "regret")
-WIDTH = 1200
+WIDTH, PHONE = 1200, 360
 # Curves may cover one another, but a legend's line has dots of its pure colour at this scale.
 SCALE = 3
 # Colours that a plot must show; the rest is drawn in ink.
+SOURCE, TARGET = COLOURS["source"], COLOURS["target"]
 INKS: dict[str, list[Any]] = {
-    "learning": [COLOURS[Domain.SOURCE], COLOURS[Domain.TARGET]],
-    "bound": PALETTE[:5],
-    "signs": PALETTE[:4],
-    "domains": [COLOURS[Domain.SOURCE], COLOURS[Domain.TARGET]],
-    "arms": PALETTE[:1],
-    "shares": [COLOURS[Domain.SOURCE], COLOURS[Domain.TARGET]],
-    "gate": [ACCEPTED],
-    "regret": [COLOURS[Domain.TARGET]],
+    "learning": [SOURCE, TARGET],
+    "bound": SERIES[:5],
+    "accuracy": [*SERIES[:2], COLOURS["caution"], COLOURS["bad"]],
+    "confidence": [SERIES[0], COLOURS["caution"], COLOURS["bad"]],
+    "domains": [SOURCE, TARGET],
+    "arms": SERIES[:1],
+    "shares": [SOURCE, TARGET],
+    "gate": [COLOURS["good"]],
+    "regret": [TARGET],
 }
+CARD = "#f4f6f8"
 
 
 @pytest.fixture
@@ -76,8 +83,8 @@ async def play_everything(api: Api) -> None:
     target_ids = await play(api, 4 * EPISODE)
     await idle_state(api, 4 * EPISODE)
     await api.http.post("/experiments/doses/phase", json={"phase": "continued"})
-    for number, decision_id in enumerate(target_ids[:20]):
-        await api.reward(decision_id, float(number % 2))
+    for place, decision_id in enumerate(target_ids[:20]):
+        await api.reward(decision_id, float(place % 2))
     await idle_state(api, 4 * EPISODE + 20)
 
 
@@ -86,21 +93,38 @@ def share_of(ink: Any, pixels: Any) -> float:
     return float((np.abs(pixels - np.array(to_rgb(ink))).max(axis=2) < 0.06).mean())
 
 
-def test_chromium_draws_every_plot_without_a_network(full: Reported, tmp_path: Path):
-    page = tmp_path / "report.html"
-    page.write_text(full.page)
-    boxes, height = layout(page, WIDTH)
-    assert set(boxes) == {f"plot-{name}" for name in PLOTS}
-    pixels = imread(screenshot(page, WIDTH, height, SCALE))[:, :, :3]
-    for name in PLOTS:
+@pytest.fixture(scope="module")
+def stored(full: Reported, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report as a file."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(full.page)
+    return path
+
+
+def test_chromium_draws_every_plot_without_a_network(stored: Path):
+    boxes, height = layout(stored, WIDTH)
+    assert set(boxes) == {f"plot-{name}" for name in INKS}
+    pixels = imread(screenshot(stored, WIDTH, height, SCALE))[:, :, :3]
+    for name, inks in INKS.items():
         x, y, width, tall = boxes[f"plot-{name}"]
         assert width > 300, name
         assert tall > 100, name
         drawn = pixels[SCALE * y : SCALE * (y + tall), SCALE * x : SCALE * (x + width)]
-        for ink in INKS[name]:
+        for ink in inks:
             assert share_of(ink, drawn) > 5e-5, (name, ink)
-        assert share_of("white", drawn) > 0.3, name  # a plot, not a block
-        assert (drawn.max(axis=2) < 0.4).mean() > 1e-3, name  # axes and labels
+        assert share_of(CARD, drawn) > 0.3, name  # a plot, not a block
+        assert (drawn.max(axis=2) < 0.5).mean() > 1e-3, name  # axes and labels
+
+
+def test_the_page_is_dark_where_the_reader_wants_it(stored: Path):
+    _, height = layout(stored, WIDTH)
+    pixels = imread(screenshot(stored, WIDTH, height, is_dark=True))[:, :, :3]
+    assert pixels.mean() < 0.3
+    assert share_of("white", pixels) < 0.01
+
+
+def test_a_phone_shows_the_page_without_sideways_scrolling(stored: Path):
+    assert overflow(stored, PHONE) == (PHONE, [])
 
 
 def test_the_page_needs_nothing_else(full: Reported):
@@ -114,29 +138,53 @@ def test_the_page_needs_nothing_else(full: Reported):
     assert len(ids) == len(set(ids))
 
 
-def test_the_page_says_the_verdict_and_its_figures(full: Reported):
+def test_the_page_says_the_verdict_its_figures_and_what_to_do_next(full: Reported):
     page, found = full.page, full.judgement
     word = found["verdict"]["word"]
-    assert f"<strong>{word}</strong>" in page
+    assert f'<p class="word">{word}</p>' in page
+    assert "<strong>Next:</strong>" in page
     last = found["versions"][-1]
-    for value in (*last["signs"].values(), last["bound"]["bound_total"]):
-        text = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
-        assert f">{text}</td>" in page
+    for name, sign in SIGNS.items():
+        assert f">{last['signs'][name]:{sign.format}}</td>" in page
+        assert limits_text(name) in page
+        assert escape(sign.meaning) in page
+    assert f">{number(last['bound']['bound_total'])}</td>" in page
     assert "encoder activated" in page
+
+
+def test_the_page_says_when_it_was_made_what_is_recommended_and_what_is_in_force(full: Reported):
+    page = full.page
+    assert re.search(r"Made on \d{4}-\d\d-\d\d \d\d:\d\d UTC", page)
+    for arm in DOSES["arms"]:
+        assert f'scope="row">{arm}</th>' in page
+    assert "Expected reward in the target" in page
+    for field in dataclasses.fields(BanditConfig):
+        assert f'scope="row">{field.name}</th>' in page
+
+
+def test_the_page_can_be_read_without_seeing_it(full: Reported):
+    page = full.page
+    assert '<html lang="en">' in page
+    assert "<title>Transfer report: doses</title>" in page
+    assert page.count("<h1>") == 1
+    drawings = re.findall(r"<svg[^>]*>", page)
+    assert len(drawings) == len(INKS)
+    assert all('role="img"' in each and "aria-labelledby" in each for each in drawings)
+    assert "<th>" not in page  # each says whether it names a column or a row
 
 
 async def test_an_experiment_without_a_target_has_a_report_too(api: Api):
     await create(api)
     page = await page_of(api)
-    assert "<strong>not judged</strong>" in page
+    assert '<p class="word">not judged</p>' in page
     assert page.count("Nothing to show yet.") >= 5
     for i in range(EPISODE):
         answer = (await api.select(f"r-{i}")).json()
         await api.reward(answer["source"]["decision_id"], float(i % 2))
     await idle_state(api, EPISODE)
     page = await page_of(api)
-    assert "<strong>not judged</strong>" in page
-    assert '<figure id="plot-learning"><svg' in page
+    assert '<p class="word">not judged</p>' in page
+    assert re.search(r'<figure id="plot-learning">\s*<h3>Rewards earned</h3>\s*<svg', page)
 
 
 async def test_names_are_shown_as_they_are(api: Api):
@@ -163,3 +211,35 @@ async def test_contexts_by_arm_have_a_report_without_arms(api: Api):
     page = await page_of(api)
     assert 'id="plot-domains"' in page
     assert 'id="plot-arms"' not in page
+
+
+def test_an_evaluation_fits_a_phone_too(tmp_path: Path):
+    found = {
+        "value": 0.61,
+        "interval": [0.5, 0.7],
+        "standard_error": 0.05,
+        "method": "Cressie-Read",
+    }
+    candidate = {
+        "name": "system:nlinucb,alpha=0.2,episode_length=128",
+        "value": 0.61,
+        "warnings": ["the effective sample size is small"],
+        "estimates": dict.fromkeys(ESTIMATORS, found),
+        "support": {"effective_rounds": 88.0, "overlap": 1.0, "max_weight": 20.0},
+        "bootstrap": [0.5, 0.7],
+        "sequence": [0.2, 1.0],
+        "target": None,
+        "curve": [[64, 0.5, 0.0, 1.0], [640, 0.6, 0.3, 0.8]],
+    }
+    result = {
+        "experiment": "demo-01a1ef60-1523-7004-bb36-7346c5f2215c",
+        "domain": "source",
+        "rounds": 640,
+        "confidence": 0.95,
+        "logged": {"value": 0.4, "interval": [0.3, 0.45]},
+        "candidates": 3 * [candidate],
+    }
+    path = tmp_path / "evaluation.html"
+    path.write_text(evaluation_page(result, datetime(2026, 11, 18, tzinfo=UTC)))
+    assert overflow(path, PHONE) == (PHONE, [])
+    assert set(layout(path, WIDTH)[0]) == {"plot-values", *(f"plot-growth-{n}" for n in range(3))}

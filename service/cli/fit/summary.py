@@ -1,7 +1,7 @@
 """What a fit says at its end: the verdict, what may be expected, what to do next."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,14 +10,7 @@ from daband_client.answers import State, Transfer
 from service.cli.fit.tables import FitTables, Surveyed
 from service.deciding.target import TargetAnswer
 from service.records import RewardRange
-
-NOT_JUDGED = "not judged"
-NEXT: Mapping[str, str] = {
-    "aligned": "try the arms on a few rows and compare what they earn with the figure above",
-    "weak": "use only rows with a high confidence, and try them on few cases first",
-    "do not trust": "do not decide by these arms: collect a few target rewards, or a closer source",
-    NOT_JUDGED: "bring more rows: at least 64 of the target, and some 1,000 past rounds",
-}
+from service.reporting.advice import NOT_JUDGED, next_step
 
 
 @dataclass
@@ -71,10 +64,5 @@ def _lines(
     )
     yield "          no target reward was seen: this is a prediction, not a measurement"
     yield f"confident {found.confidence_sum / max(1, found.rows):.2f} on average, from 0 to 1"
-    yield f"next      {_next(word, state)}"
-
-
-def _next(word: str, state: State) -> str:
-    if word == NOT_JUDGED and not state.encoder_version and state.noted.get("episode"):
-        return "no encoder passed the gate: look at the report, and check arms, rewards and columns"
-    return NEXT.get(word, NEXT["weak"])
+    step = next_step(word, state.encoder_version, int(state.noted.get("episode", 0)))
+    yield f"next      {step}"

@@ -6,19 +6,34 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from service.evaluating.html_report import cells, interval, number
+from service.evaluating.presenting.figures import in_unit, interval, number, overlap_text
 
 TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max weight", "overlap")
 
 
 def shown(result: dict[str, Any]) -> Group:
     """The table with its summary and notes."""
+    result = in_unit(result)
     table = Table()
     for index, title in enumerate(TITLES):
         table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
     for each in result["candidates"]:
-        table.add_row(*cells(each))
+        table.add_row(*_cells(each))
     return Group(Text(_summary(result)), table, *map(Text, _notes(result)))
+
+
+def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
+    support, found = candidate["support"], candidate["estimates"]
+    return (
+        candidate["name"],
+        number(candidate["value"]),
+        interval(found["dr"]["interval"]),
+        number(found["snips"]["value"]),
+        number(found["ips"]["value"]),
+        f"{support['effective_rounds']:,.0f}",
+        f"{support['max_weight']:.1f}",
+        overlap_text(support["overlap"]),
+    )
 
 
 def print_result(result: dict[str, Any]) -> None:
@@ -42,7 +57,7 @@ def _notes(result: dict[str, Any]) -> list[str]:
     targets = ((each["name"], each.get("target")) for each in result["candidates"])
     notes += [f"  {name} in the target: {_target(found)}" for name, found in targets if found]
     if unit := result.get("reward_range"):
-        notes.append(f"  values lie between 0, which is {unit[0]:g}, and 1, which is {unit[1]:g}")
+        notes.append(f"  rewards lie between {unit[0]:g} and {unit[1]:g}")
     if result.get("bad_lines"):
         notes.append(f"! {result['bad_lines']:,} bad lines were skipped; the first:")
         notes += [f"    line {bad['line']}: {bad['reason']}" for bad in result["first_bad_lines"]]

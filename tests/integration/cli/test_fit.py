@@ -107,7 +107,7 @@ def test_every_row_gets_an_arm_and_a_person_an_answer(first: tuple[Path, str]):
     assert "column empty has no value and is left out" in said
     assert "past rounds earned" in said
     assert "<svg" in (out / "report.html").read_text()
-    assert "0 is 20, 1 is 80" in (out / "report.html").read_text()
+    assert "20 to 80" in (out / "report.html").read_text()
     assert policy(out)["reward_range"] == [20.0, 80.0]
     assert policy(out)["encoder_version"] == 6  # one update for each 64 rewards
     assert "not judged" not in said

@@ -1,5 +1,6 @@
 """A real Chromium, without a window and without a network."""
 
+import html
 import json
 import re
 import shutil
@@ -63,9 +64,40 @@ def layout(page: Path, width: int) -> tuple[dict[str, list[int]], int]:
     return found["boxes"], found["height"]
 
 
-def screenshot(page: Path, width: int, height: int, scale: int = 1) -> Path:
+# Runs in a page of its own: what of the framed page is wider than its frame.
+OVERFLOW = """<!doctype html><body style="margin:0"><iframe style="border:0;width:{width}px;height:4000px"></iframe>
+<script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {{
+  const inner = frame.contentDocument;
+  const wide = [...inner.querySelectorAll("body *")]
+    .filter(each => each.getBoundingClientRect().right > {width} + 0.5)
+    .map(each => `${{each.tagName}} ${{each.className}} ${{each.textContent.slice(0, 40)}}`);
+  document.title = JSON.stringify([inner.documentElement.scrollWidth, wide]);
+}};
+frame.srcdoc = {content};
+</script>"""
+
+
+def overflow(page: Path, width: int) -> tuple[int, list[str]]:
+    """How wide the page's content is in a frame of this width, and what is wider than the frame."""
+    # A window cannot be as narrow as a phone, but a frame can.
+    content = json.dumps(page.read_text()).replace("</", "<\\/")
+    framing = page.with_name("framing.html")
+    framing.write_text(OVERFLOW.format(width=width, content=content))
+    dom = run(framing, "--virtual-time-budget=5000", "--dump-dom")
+    title = re.search(r"<title>(.*?)</title>", dom)
+    assert title is not None, dom[:500]
+    content_width, wide = json.loads(html.unescape(title[1]))
+    return content_width, wide
+
+
+def screenshot(
+    page: Path, width: int, height: int, scale: int = 1, *, is_dark: bool = False
+) -> Path:
     """A picture of the whole page as it is, with scale x scale dots a pixel of the layout."""
-    picture = page.with_suffix(".png")
+    picture = page.with_suffix(".dark.png" if is_dark else ".png")
     size, dots = f"--window-size={width},{height}", f"--force-device-scale-factor={scale}"
-    run(page, size, dots, f"--screenshot={picture}")
+    scheme = f"--blink-settings=preferredColorScheme={0 if is_dark else 1}"
+    run(page, size, dots, scheme, f"--screenshot={picture}")
     return picture

@@ -1,11 +1,14 @@
 """Candidates by name, the pass over a log, and its reports."""
 
 import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from model.config import ContextKind
 from model.learner import Learner
@@ -26,14 +29,20 @@ from service.evaluating.candidates import (
 )
 from service.evaluating.evaluation import CURVE_POINTS, Curve, Evaluation
 from service.evaluating.file_log import FileOptions, evaluate_file
-from service.evaluating.html_report import page
-from service.evaluating.table_report import print_result
+from service.evaluating.presenting import plots
+from service.evaluating.presenting.figures import against_log
+from service.evaluating.presenting.html_report import ESTIMATORS, page
+from service.evaluating.presenting.table_report import print_result
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogFormatError, LogHeader
+from service.pages.lights import Light
+from service.pages.plot_style import plot_style
+from service.records import RewardRange
 from tests.support.builders import small_config
 from tests.support.evaluations import linear_spec
 from tests.support.ope import logged_rounds
 
+NOW = datetime(2026, 11, 18, 9, 30, tzinfo=UTC)
 DATA = Path(__file__).parents[2] / "data"
 HEADER = LogHeader(arms=("low", "mid", "high"), context_kind=ContextKind.SHARED, context_shape=(4,))
 
@@ -148,7 +157,7 @@ def test_bad_lines_of_a_file_are_counted_or_stop_it(tmp_path: Path, capsys: Any)
     assert result["first_bad_lines"][0]["line"] == 8
     print_result(result)
     assert "line 8: propensity" in capsys.readouterr().out
-    assert "1 bad lines" in page(result)
+    assert "1 bad lines" in page(result, NOW)
 
 
 def evaluated(count: int, batches: int = 1, **options: Any) -> dict[str, Any]:
@@ -169,10 +178,11 @@ def evaluated(count: int, batches: int = 1, **options: Any) -> dict[str, Any]:
 def test_a_result_is_json_and_a_page(capsys: Any):
     result = evaluated(200, 3)
     assert json.loads(json.dumps(result)) == json.loads(json.dumps(result, allow_nan=False))
-    shown = page(result)
+    shown = page(result, NOW)
     assert "&lt;two&gt;" in shown
     assert "<two>" not in shown
-    assert shown.count("<polyline") == 2
+    assert len(re.findall(r'<figure id="plot-growth-\d">', shown)) == 2
+    assert "Made on 2026-11-18 09:30 UTC from 600 rounds" in shown
     print_result(result)
     assert "600 rounds" in capsys.readouterr().out
 
@@ -181,7 +191,75 @@ def test_a_result_is_json_and_a_page(capsys: Any):
 def test_small_logs_have_reports_too(count: int):
     result = evaluated(count)
     assert result["rounds"] == count
-    assert "Offline evaluation" in page(result)
+    assert "Offline evaluation" in page(result, NOW)
+
+
+def candidate(low: float, high: float, **changes: Any) -> dict[str, Any]:
+    ends = [low, high]
+    estimate = {"value": sum(ends) / 2, "interval": ends, "standard_error": 0.1, "method": None}
+    return {
+        "name": "one",
+        "value": sum(ends) / 2,
+        "warnings": (),
+        "estimates": dict.fromkeys(ESTIMATORS, estimate),
+        "bootstrap": None,
+        "sequence": ends,
+        "target": None,
+        "support": {"effective_rounds": 40.0, "overlap": 1.0, "max_weight": 2.0},
+        "curve": [[64, 1.7, 0.0, 1.0], [128, None, low, high]],
+        **changes,
+    }
+
+
+LOGGED = {"value": 0.5, "interval": [0.45, 0.55]}
+
+
+@pytest.mark.parametrize(
+    ("found", "light", "text"),
+    [
+        (candidate(0.6, 0.7), Light.GOOD, "more than"),
+        (candidate(0.6, 0.7, warnings=("few rounds",)), Light.CAUTION, "warning"),
+        (candidate(0.5, 0.7), Light.CAUTION, "not clearly"),
+        (candidate(0.1, 0.2), Light.BAD, "less than"),
+        (candidate(0, 1, estimates={"dr": {"interval": None}}), Light.UNKNOWN, "cannot"),
+    ],
+)
+def test_a_candidate_is_compared_with_the_log(found: dict[str, Any], light: Light, text: str):
+    assert against_log(found, LOGGED)[0] is light
+    assert text in against_log(found, LOGGED)[1]
+
+
+def test_a_page_and_a_terminal_show_rewards_in_their_unit(capsys: Any):
+    facts = {"domain": "source", "rounds": 9, "confidence": 0.95, "reward_range": [-50.0, 150.0]}
+    result = {**facts, "logged": LOGGED, "candidates": [candidate(0.6, 0.7)]}
+    shown = page(result, NOW)
+    print_result(result)
+    for text in (shown, capsys.readouterr().out):
+        assert "80.00" in text  # the value 0.65
+        assert "[70.00," in text
+        assert "0.65" not in text
+    assert ">20.00</td>" in shown  # the standard error 0.1
+    assert "rewards lie between -50 and 150" in shown
+
+
+def test_curves_stay_inside_of_their_frames():
+    with plot_style():
+        axes = Figure().subplots()
+        plots.growth(candidate(0.6, 0.7), 0, 0.5, RewardRange(0.0, 1.0))(axes)
+    low, high = axes.get_ylim()
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in axes.lines])
+    assert np.nanmin(drawn) >= low
+    assert np.nanmax(drawn) <= high
+
+
+def test_ticks_are_round_and_every_candidate_has_its_row():
+    found = [candidate(0.142, 0.342), candidate(0.2, 0.9)]
+    with plot_style():
+        axes = Figure().subplots()
+        plots.intervals(found, LOGGED)(axes)
+    assert all(abs(tick - round(tick, 1)) < 1e-9 for tick in axes.get_xticks())
+    heights = [line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2]  # type: ignore[index, arg-type]
+    assert heights[:2] == [0, -1]
 
 
 def test_curves_stay_short():

@@ -1,0 +1,1 @@
+"""Results of evaluations for people: in a terminal and as a page."""

@@ -1,0 +1,1 @@
+"""What people see: one page style, one plot style, one kind of light."""

@@ -1,0 +1,144 @@
+"""The style of all plots: colours, lines and texts, for pages (SVG) and files (PNG)."""
+
+import io
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from cycler import cycler
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+# Light colours by the names of the page's CSS variables, which have a dark one as well.
+COLOURS = {
+    "ink": "#1b2530",
+    "muted": "#5a6675",
+    "grid": "#d5dbe1",
+    "source": "#7a828c",
+    "target": "#0b6e99",
+    "good": "#12703a",
+    "caution": "#855700",
+    "bad": "#b42a22",
+    "series-1": "#0072b2",
+    "series-2": "#c75000",
+    "series-3": "#008060",
+    "series-4": "#9b4f96",
+    "series-5": "#8a6d00",
+    "series-6": "#2b7fb8",
+    "series-7": "#b0305c",
+    "series-8": "#4f5d6b",
+}
+SERIES = [COLOURS[f"series-{number}"] for number in range(1, 9)]
+# Lines differ in their dashes and points in their shape too, so that colour alone says nothing.
+DASHES = ["-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5))]
+MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+WIDTH, HEIGHT = 4.2, 2.7  # inches: readable at the width of a phone
+FILE_SIZE = (7.0, 4.2)
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # callers choose the names of arms
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": COLOURS["ink"],
+    "axes.labelcolor": COLOURS["muted"],
+    "axes.edgecolor": COLOURS["muted"],
+    "xtick.color": COLOURS["muted"],
+    "ytick.color": COLOURS["muted"],
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=SERIES) + cycler(linestyle=2 * DASHES),
+    "grid.color": COLOURS["grid"],
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.handlelength": 1.8,
+    "legend.columnspacing": 1.2,
+    "legend.borderaxespad": 0.0,
+}
+_VARIABLES = {value: f"var(--{name})" for name, value in COLOURS.items()}
+
+_lock = threading.Lock()  # matplotlib's settings are global
+
+
+@contextmanager
+def plot_style(name: str = "daband") -> Iterator[None]:
+    """Draw in this style, one thread at a time; `name` makes the ids of an SVG repeatable."""
+    with _lock, mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+        yield
+
+
+def svg(name: str, title: str, draw: Callable[[Axes], None], height: float = HEIGHT) -> Markup:
+    """A drawing as an SVG element in the page's colours; its ids start with its name."""
+    with plot_style(name):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor="none")
+        axes = figure.subplots()
+        axes.set_facecolor("none")
+        draw(axes)
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    return Markup(_as_element(stream.getvalue(), name, title))  # noqa: S704 - matplotlib escapes texts
+
+
+def _as_element(text: str, name: str, title: str) -> str:
+    text = text[text.index("<svg") :]
+    # Ids must be unique among the drawings of a page.
+    text = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'style="[^"]*"', lambda found: _in_variables(found[0]), text)
+    label = f'<svg role="img" aria-labelledby="{name}-title"'
+    text = text.replace("<svg", label, 1)
+    end = text.index(">") + 1
+    return f'{text[:end]}<title id="{name}-title">{escape(title)}</title>{text[end:]}'
+
+
+def _in_variables(style: str) -> str:
+    return re.sub(r"#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), style)
+
+
+def save_png(
+    path: Path, draw: Callable[[Axes], None], size: tuple[float, float] = FILE_SIZE
+) -> None:
+    """Write a drawing to a file."""
+    with plot_style():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure.subplots())
+        figure.savefig(path, dpi=150)
+
+
+def legend_above(axes: Axes, **options: Any) -> None:
+    """A legend over the plot, where it covers no curve."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
+    widest = max(len(str(label)) for label in labels)
+    columns = max(1, min(len(labels), 50 // (widest + 5)))
+    figure = axes.get_figure()
+    assert figure is not None  # noqa: S101 - axes are always drawn in a figure
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, **options)
+
+
+def threshold(axes: Axes, value: float, text: str, colour: str) -> None:
+    """A dashed line across the plot, named beside it."""
+    axes.axhline(value, color=COLOURS[colour], linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+    axes.annotate(
+        text,
+        (1.0, value),
+        (3, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=COLOURS[colour],
+    )
