@@ -14,9 +14,10 @@ from model.config import system_config
 from model.rounds import Domain
 from model.simulate import ClusterWorld
 from service.cli.options import ShowProgress, progress_bar
+from service.pages import plot_style
 
 METHODS = ("nlinucb", "daband")
-COLOURS = {"nlinucb": "#8a8f98", "daband": "#0b6e99"}
+COLOURS = {"nlinucb": plot_style.COLOURS["source"], "daband": plot_style.COLOURS["target"]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -83,6 +84,7 @@ def _table(plays: dict[str, Play]) -> Table:
     return table
 
 
+@plot_style.in_plot_style
 def _figure(plays: dict[str, Play]) -> Figure:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
@@ -92,7 +94,7 @@ def _figure(plays: dict[str, Play]) -> Figure:
             played.target_accuracy,
             color=COLOURS[method],
             label=f"{method}, zero-shot target",
-            linewidth=2,
+            linestyle="-",
         )
         axes.plot(
             played.checkpoints,
@@ -107,9 +109,7 @@ def _figure(plays: dict[str, Play]) -> Figure:
         ylim=(0, 1.02),
         title="Learning on the source, deciding on the target",
     )
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False, loc="lower right")
+    plot_style.legend_above(axes)
     return figure
 
 

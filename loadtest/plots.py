@@ -12,6 +12,7 @@ from loadtest.bench import Bench, Stage
 from loadtest.histogram import Histogram
 from loadtest.request_counts import Second, good_count
 from loadtest.sampling import MEBIBYTE, Sample
+from service.pages.plot_style import COLOURS, in_plot_style
 
 BINS = 200  # a long run is drawn in at most so many points
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
@@ -21,6 +22,11 @@ HEADROOM = 1.1
 
 def draw(bench: Bench, path: Path, title: str) -> None:
     """Write the picture of a run."""
+    _figure(bench, title).savefig(path, dpi=110)
+
+
+@in_plot_style
+def _figure(bench: Bench, title: str) -> Figure:
     figure = Figure(figsize=(10, 10), layout="constrained")
     rates, latencies, cpu, memory = figure.subplots(4, 1, sharex=True)
     points = list(_points(bench))
@@ -29,14 +35,13 @@ def draw(bench: Bench, path: Path, title: str) -> None:
     _draw_samples(cpu, bench, "CPU, cores", _cpu_shares)
     _draw_samples(memory, bench, "memory, MiB", _sizes)
     for axes in (rates, latencies, cpu, memory):
-        axes.grid(alpha=0.3)
         for moment, _ in bench.events:
-            axes.axvline(moment - bench.started, color="grey", linestyle=":", linewidth=1)
+            axes.axvline(moment - bench.started, color=COLOURS["muted"], linestyle=":", linewidth=1)
     for moment, what in bench.events:
         rates.annotate(what, (moment - bench.started, 0), rotation=90, fontsize=7, alpha=0.7)
     rates.set_title(title)
     memory.set_xlabel("seconds")
-    figure.savefig(path, dpi=110)
+    return figure
 
 
 Point = tuple[float, int, Second]  # seconds from the start, how many seconds it stands for, what
@@ -63,7 +68,7 @@ def _draw_rates(axes: Axes, points: list[Point]) -> None:
     axes.plot(moments, [good_count(each) / width for _, width, each in points], label="good")
     refused = [each.refused.total / width for _, width, each in points]
     if any(refused):
-        axes.plot(moments, refused, label="refused (503)", color="tab:red")
+        axes.plot(moments, refused, label="refused (503)", color=COLOURS["bad"])
     axes.set_ylabel("requests a second")
     axes.legend(**BESIDE)
 

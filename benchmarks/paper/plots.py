@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from benchmarks.paper.methods import SCRATCH
 from benchmarks.paper.pairs_summary import BASELINE, CHALLENGERS, MARGIN
 from benchmarks.paper.summary import Summary
+from service.pages.plot_style import COLOURS as COLOURS_BY_ROLE, in_plot_style, legend_above
 
-OURS, THEIRS = "#0b6e99", "#c3c7cd"
+OURS, THEIRS = COLOURS_BY_ROLE["target"], COLOURS_BY_ROLE["source"]
 COLOURS = {
     "linucb": "#b0b4ba",
     "linucb-p": "#8a8f98",
@@ -37,6 +38,7 @@ def table_figures(summary: Summary) -> dict[str, Figure]:
     return found
 
 
+@in_plot_style
 def bars(entries: Mapping[str, Summary], title: str) -> Figure:
     """Our figures with their spread and seeds, next to the paper's."""
     figure, axes = _figure(title, "accuracy")
@@ -61,10 +63,11 @@ def bars(entries: Mapping[str, Summary], title: str) -> Figure:
         )
     axes.set_xticks(places, list(entries), rotation=20, ha="right")
     axes.set_ylim(0, 1.08)
-    axes.legend(frameon=False, loc="upper left")
+    legend_above(axes)
     return figure
 
 
+@in_plot_style
 def regret_curves(entries: Mapping[str, Summary], title: str) -> Figure:
     """Cumulative regret over the target rounds, mean and spread."""
     figure, axes = _figure(title, "cumulative target regret")
@@ -76,10 +79,11 @@ def regret_curves(entries: Mapping[str, Summary], title: str) -> Figure:
         axes.fill_between(rounds, mean - std, mean + std, color=COLOURS[method], alpha=0.15, lw=0)
     axes.set_xlabel("target rounds with reward")
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="upper left")
+    legend_above(axes)
     return figure
 
 
+@in_plot_style
 def gains_figure(pairs: Mapping[str, Summary]) -> Figure:
     """What each pair gains over the baseline, the worst at the bottom."""
     figure = Figure(figsize=(7, 1.2 + 0.26 * len(pairs)), layout="constrained")
@@ -96,8 +100,8 @@ def gains_figure(pairs: Mapping[str, Summary]) -> Figure:
     axes.set_yticks(places, order, fontsize=8)
     axes.set(xlabel=f"gain in target accuracy over {BASELINE}", title="Every pair of domains")
     axes.margins(y=0.01)
-    _plain(axes, "x")
-    axes.legend(frameon=False, loc="lower right")
+    axes.grid(visible=False, axis="y")
+    legend_above(axes)
     return figure
 
 
@@ -105,11 +109,5 @@ def _figure(title: str, label: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(8, 4.4), layout="constrained")
     axes = figure.subplots()
     axes.set(title=title, ylabel=label)
-    _plain(axes, "y")
+    axes.grid(visible=False, axis="x")
     return figure, axes
-
-
-def _plain(axes: Axes, grid: str) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis=grid, alpha=0.3)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)

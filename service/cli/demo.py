@@ -12,6 +12,7 @@ from rich.table import Table
 from daband_client import Client, NotTrainedError, Round, answers
 from model import ClusterWorld, Domain, Doubles, Draw, Floats
 from service.cli.options import progress_bar
+from service.pages.plot_style import COLOURS, DASHES, in_plot_style, legend_above
 from service.records import uuid7
 
 ARM = "arm-"
@@ -20,7 +21,6 @@ POINT_COUNT = 16
 EPISODE_LENGTH = 128  # rounds between two encoder updates
 ASKED = 1000  # new target contexts that are decided at the end
 TRAINING_SECONDS = 120.0  # to wait for an update, in case that no trainer runs
-COLOURS = {Domain.SOURCE: "#8a8f98", Domain.TARGET: "#0b6e99"}
 
 
 @dataclass(slots=True)
@@ -188,24 +188,22 @@ def table(played: Play, state: answers.State) -> Table:
     return found
 
 
+@in_plot_style
 def figure(played: Play, values: Mapping[str, float]) -> Figure:
     """The learning curves of both domains, and what the baselines earn in the target."""
     found = Figure(figsize=(7, 4.8), layout="constrained")
     axes = found.subplots()
-    for domain in Domain:
+    for domain, dashes in ((Domain.SOURCE, DASHES[1]), (Domain.TARGET, DASHES[0])):
         label = "source" if domain is Domain.SOURCE else "target, without rewards"
-        axes.plot(*played.curve(domain), color=COLOURS[domain], label=label, linewidth=2)
-    for (name, value), style in zip(list(values.items())[1:], ("--", ":"), strict=True):
-        axes.axhline(value, color="#c2410c", linestyle=style, label=f"target: {name}")
+        axes.plot(*played.curve(domain), color=COLOURS[domain.value], ls=dashes, label=label)
+    for (name, value), dashes in zip(list(values.items())[1:], DASHES[2:4], strict=True):
+        axes.axhline(value, color=COLOURS["series-2"], ls=dashes, label=f"target: {name}")
     axes.set(
         xlabel="rounds",
         ylabel="fraction of best decisions",
+        xlim=(0, None),
         ylim=(0, 1.02),
         title="Learning on the source, deciding on the target",
     )
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    found.legend(
-        *axes.get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2
-    )
+    legend_above(axes)
     return found

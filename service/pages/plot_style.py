@@ -5,8 +5,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
 
 import matplotlib as mpl
 from cycler import cycler
@@ -37,8 +37,8 @@ SERIES = [COLOURS[f"series-{number}"] for number in range(1, 9)]
 # Lines differ in their dashes and points in their shape too, so that colour alone says nothing.
 DASHES = ["-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5))]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
+CHARACTERS_AN_INCH = 12  # of a legend
 WIDTH, HEIGHT = 4.2, 2.7  # inches: readable at the width of a phone
-FILE_SIZE = (7.0, 4.2)
 _STYLE: dict[Any, Any] = {
     "text.parse_math": False,  # callers choose the names of arms
     "svg.fonttype": "none",
@@ -68,6 +68,8 @@ _STYLE: dict[Any, Any] = {
     "legend.borderaxespad": 0.0,
 }
 _VARIABLES = {value: f"var(--{name})" for name, value in COLOURS.items()}
+
+P = ParamSpec("P")
 
 _lock = threading.Lock()  # matplotlib's settings are global
 
@@ -107,14 +109,17 @@ def _in_variables(style: str) -> str:
     return re.sub(r"#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), style)
 
 
-def save_png(
-    path: Path, draw: Callable[[Axes], None], size: tuple[float, float] = FILE_SIZE
-) -> None:
-    """Write a drawing to a file."""
-    with plot_style():
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure.subplots())
-        figure.savefig(path, dpi=150)
+def in_plot_style(make: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Make the figure in this style, so that it may be saved anywhere."""
+
+    @wraps(make)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with plot_style():
+            figure = make(*args, **kwargs)
+            figure.draw_without_rendering()  # ticks take their style when they are first drawn
+        return figure
+
+    return styled
 
 
 def legend_above(axes: Axes, **options: Any) -> None:
@@ -122,10 +127,11 @@ def legend_above(axes: Axes, **options: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
-    widest = max(len(str(label)) for label in labels)
-    columns = max(1, min(len(labels), 50 // (widest + 5)))
     figure = axes.get_figure()
     assert figure is not None  # noqa: S101 - axes are always drawn in a figure
+    widest = max(len(str(label)) for label in labels)
+    room = int(CHARACTERS_AN_INCH * figure.get_figure(root=True).get_figwidth())
+    columns = max(1, min(len(labels), room // (widest + 5)))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, **options)
 
 

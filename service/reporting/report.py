@@ -7,6 +7,7 @@ from typing import Any
 
 from model import Domain, Doubles, LatentMap, Learner, latent_map
 from service.experiment_spec import ExperimentSpec
+from service.pages.lights import Light
 from service.pages.plot_style import HEIGHT, svg
 from service.pages.rendering import Headline, Plot, Table, Tile, rendered
 from service.records import RewardRange
@@ -67,7 +68,7 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         tiles=_tiles(facts, figures),
         **_arms(facts, figures, found),
         signs=signs_table(facts.signs) if last else None,
-        judged_version=last["encoder_version"] if last else None,
+        judged=_judged_text(facts) if last else None,
         sign_plots=_sign_plots(facts, found),
         learning_plots=_learning_plots(facts, learner),
         unit_of_bound=_unit_of_bound(facts.unit),
@@ -100,7 +101,9 @@ def _answer(facts: ReportFacts) -> Headline:
 
 def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
     counts = facts.state["counts"]
-    found = [] if figures is None else [_expected(figures, counts["source_rewards"])]
+    found = []
+    if figures is not None:
+        found.append(_expected(figures, counts["source_rewards"], _answer(facts).light))
     if "mean_confidence" in facts.signs:
         value = facts.signs["mean_confidence"]
         light = light_of("mean_confidence", value)
@@ -113,13 +116,14 @@ def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
     ]
 
 
-def _expected(figures: ArmFigures, rewards: int) -> Tile:
+def _expected(figures: ArmFigures, rewards: int, light: Light) -> Tile:
+    """The prediction; it is worth what the verdict says."""
     title = "Expected reward in the target"
     if not figures.contexts or not rewards:
         return Tile(title, "–", "Known once there are source rewards and target contexts.")
     past = number(figures.mean_earned)
     meaning = f"Predicted for the recommended arms, not measured. Past source rounds earned {past}."
-    return Tile(title, number(figures.mean_predicted), meaning)
+    return Tile(title, number(figures.mean_predicted), meaning, light)
 
 
 def _arms(facts: ReportFacts, figures: ArmFigures | None, found: LatentMap) -> dict[str, Any]:
@@ -156,6 +160,12 @@ def _arm_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:
             _has_points(found) and plots.arm_map(found, arms),
         ),
     ]
+
+
+def _judged_text(facts: ReportFacts) -> str:
+    judged, served = facts.versions[-1]["encoder_version"], facts.state["encoder_version"]
+    text = f"All are measured without any target reward, for encoder version {judged}."
+    return text if judged == served else f"{text} Version {served} serves and is not judged yet."
 
 
 def _sign_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:

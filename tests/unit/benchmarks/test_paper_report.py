@@ -108,9 +108,8 @@ def test_gains_are_drawn_of_the_methods_that_ran():
         ({"a": pair}, ["daband"]),
         ({"a": pair, "b": both}, ["daband", "daband-plus"]),
     ):
-        (axes,) = gains_figure(pairs).axes
-        legend = axes.get_legend()
-        assert legend is not None
+        figure = gains_figure(pairs)
+        (axes,), (legend,) = figure.axes, figure.legends
         assert [text.get_text() for text in legend.get_texts()] == names
         widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         assert widths == ([0.1] if len(names) == 1 else [0.1, 0.1, 0.0, -0.1])
