@@ -30,6 +30,7 @@ from service.auth.tenants import public_name
 from service.columns.rows import RowPlan
 from service.columns.schema import TableSchema
 from service.errors import InvalidRequest, refuse
+from service.images.schema import ImageSchema
 from service.limits import MEBIBYTE, BudgetLimits
 from service.records import Experiment, RewardRange, check_identifier
 
@@ -94,8 +95,9 @@ class ExperimentSpec:
 
     `arms` may be empty for per-arm contexts: each call then names its arms. `stored` is the
     configuration in force, resolved when the experiment was created. `table` are the columns
-    if contexts are rows of a table: the model sees their slots. `reward_range` is the unit of a
-    history's rewards; the model sees 0 to 1.
+    if contexts are rows of a table: the model sees their slots. `image` says how files are read
+    if contexts are images: the model sees their pixels. `reward_range` is the unit of a history's
+    rewards; the model sees 0 to 1.
     """
 
     name: str
@@ -110,11 +112,17 @@ class ExperimentSpec:
     stored: StoredConfig | None = None
     table: TableSchema | None = None
     reward_range: RewardRange | None = None
+    image: ImageSchema | None = None
 
     @cached_property
     def row_plan(self) -> RowPlan | None:
         """What encodes rows, where contexts are rows of a table."""
         return None if self.table is None else RowPlan(self.table)
+
+    @cached_property
+    def takes_objects(self) -> bool:
+        """Whether a context may be an object: a row of a table, or an image."""
+        return self.table is not None or self.image is not None
 
     @cached_property
     def is_relaxed(self) -> bool:
@@ -227,9 +235,16 @@ class ExperimentSpec:
         }
 
     def context_facts(self) -> dict[str, Any]:
-        """What the model sees of a context, and the columns that it is encoded from."""
-        facts = {"kind": self.context_kind.value, "shape": list(self.context_shape)}
-        return facts if self.table is None else {**facts, "columns": self.table.plain()}
+        """What the model sees of a context, and the columns or the images that it is encoded from."""
+        facts: dict[str, Any] = {
+            "kind": self.context_kind.value,
+            "shape": list(self.context_shape),
+        }
+        if self.table is not None:
+            facts["columns"] = self.table.plain()
+        if self.image is not None:
+            facts["image"] = {"resize": self.image.resize}
+        return facts
 
     def row(self) -> dict[str, Any]:
         """The database values of a new experiment: its declaration and resolved configuration."""
@@ -272,6 +287,7 @@ class ExperimentSpec:
             durability=Durability(values.get("durability", Durability.DURABLE)),
             table=table_of(values["context"]),
             reward_range=range_of(values.get("reward_range")),
+            image=image_schema_of(values["context"]),
         )
 
     @classmethod
@@ -329,6 +345,13 @@ class ExperimentSpec:
 def table_of(context: Mapping[str, Any]) -> TableSchema | None:
     """The columns that `context_facts` wrote."""
     return TableSchema.from_plain(context["columns"]) if "columns" in context else None
+
+
+def image_schema_of(context: Mapping[str, Any]) -> ImageSchema | None:
+    """The images that `context_facts` wrote of."""
+    if "image" not in context:
+        return None
+    return ImageSchema.of(tuple(context["shape"]), resize=context["image"]["resize"])
 
 
 def range_of(given: Sequence[float] | None) -> RewardRange | None:

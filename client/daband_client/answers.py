@@ -12,12 +12,13 @@ from msgspec import Struct, convert, to_builtins
 
 
 class ContextShape(Struct, frozen=True):
-    """What a context looks like; `kind` is `shared`, `per_arm` or `table`, which has columns."""
+    """What a context looks like; `kind` is `shared`, `per_arm`, `image` or `table`, which has columns."""
 
     kind: str
     shape: list[int] = []
     columns: list[dict[str, Any]] | None = None
     per_arm: bool = False
+    resize: bool = False
 
     def is_as(self, wanted: Mapping[str, Any]) -> bool:
         """Whether this is what was declared; a sample is resolved by the service alone."""

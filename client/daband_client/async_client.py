@@ -90,7 +90,7 @@ class AsyncClient:
     ) -> answers.Experiment:
         """Create an experiment, or find it there just as declared.
 
-        `context` is `{"kind": "shared", "shape": [16]}`, or of kind `per_arm` or `table`.
+        `context` is `{"kind": "shared", "shape": [16]}`, or of kind `per_arm`, `table` or `image`.
         `reward_range` is what 0 and 1 mean in the unit of an imported history's rewards.
         """
         wanted = {
@@ -229,8 +229,8 @@ class AsyncClient:
     ) -> answers.TargetSelected:
         """Ask the frozen target policy for any number of contexts, 1000 at a time.
 
-        `contexts` are a DataFrame, an array (n, …) or a list. With `store` they are kept as
-        unlabeled data. The versions of the answer are those of the last 1000.
+        `contexts` are a DataFrame, an array (n, …), a list, or a folder of images. With `store` they
+        are kept as unlabeled data. The versions of the answer are those of the last 1000.
         """
         fields = given(
             experiment=experiment,
@@ -246,7 +246,7 @@ class AsyncClient:
     async def upload_contexts(
         self, experiment: str, contexts: Any, request_id: str | None = None
     ) -> answers.ContextsStored:
-        """Store unlabeled target contexts: a DataFrame, an array (n, …) or a list.
+        """Store unlabeled target contexts: a DataFrame, an array (n, …), a list, a folder or zip of images.
 
         All or none of each part are stored; a part has at most 10^6 contexts and 256 MiB.
         """

@@ -13,9 +13,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from daband_client.answers import ContextsStored, RewardedBatch, SelectedBatch, TargetSelected
-from daband_client.calls import BYTES, JSON_LINES, LONG_SECONDS, Call, json_line, packed, path
+from daband_client.calls import BYTES, JSON_LINES, LONG_SECONDS, ZIP, Call, json_line, packed, path
 from daband_client.contexts import Matrix, Round, many
 from daband_client.ids import new_id, part_id
+from daband_client.images import ARCHIVE, image_count, read
 from daband_client.settings import Limits
 
 TABLES: Mapping[str, str] = {
@@ -32,9 +33,10 @@ def select_calls(
     experiment: str, rounds: Iterable[Round], request_id: str | None, limits: Limits
 ) -> Iterator[Call[SelectedBatch]]:
     """Rounds to decide; those without an id get one of the batch's."""
-    whole = request_id or new_id()
-    bodies = (packed(each.body(part_id(whole, place))) for place, each in enumerate(rounds))
-    for _, group in _grouped(bodies, limits.rows, limits.body_bytes):
+    whole, given = request_id or new_id(), list(rounds)
+    counts = (image_count(each.source) + image_count(each.target) for each in given)
+    bodies = (packed(each.body(part_id(whole, place))) for place, each in enumerate(given))
+    for _, group in _grouped(bodies, limits.rows_with(counts), limits.body_bytes):
         body = {"experiment": experiment, "rounds": [Raw(each) for each in group]}
         yield Call("POST", "/select/batch", SelectedBatch, body)
 
@@ -54,7 +56,9 @@ def target_calls(
     contexts: Any, fields: Mapping[str, Any], request_id: str, limits: Limits
 ) -> Iterator[Call[TargetSelected]]:
     """Contexts for the target policy; `fields` are the rest of the body."""
-    for start, rows in _parts(contexts, limits.rows, limits.body_bytes, packed):
+    found = many(contexts)
+    most = limits.rows if isinstance(found, Matrix) else limits.rows_with(map(image_count, found))
+    for start, rows in _parts(found, most, limits.body_bytes, packed):
         listed = rows if isinstance(rows, bytes) else [Raw(each) for each in rows]
         body = {**fields, "contexts": listed, "request_id": _id_at(request_id, start)}
         yield Call("POST", "/target/select", TargetSelected, body)
@@ -63,8 +67,12 @@ def target_calls(
 def upload_calls(
     experiment: str, contexts: Any, request_id: str, limits: Limits
 ) -> Iterator[Call[ContextsStored]]:
-    """Unlabeled contexts to store: float32 for a matrix, else a line of JSON each."""
-    for start, rows in _parts(contexts, limits.upload_rows, limits.upload_bytes, json_line):
+    """Unlabeled contexts to store: float32 for a matrix, a zip archive as it is, else a line of JSON each."""
+    if isinstance(contexts, Path) and contexts.suffix.lower() == ARCHIVE:
+        to = path("target", "contexts", experiment=experiment, request_id=request_id)
+        yield Call("POST", to, ContextsStored, read(contexts), ZIP, LONG_SECONDS)
+        return
+    for start, rows in _parts(many(contexts), limits.upload_rows, limits.upload_bytes, json_line):
         to = path("target", "contexts", experiment=experiment, request_id=_id_at(request_id, start))
         media, body = (BYTES, rows) if isinstance(rows, bytes) else (JSON_LINES, b"".join(rows))
         yield Call("POST", to, ContextsStored, body, media, LONG_SECONDS)
@@ -106,10 +114,9 @@ def joined_uploads(parts: Sequence[ContextsStored], request_id: str) -> Contexts
 
 
 def _parts(
-    contexts: Any, most: int, most_bytes: int, encoded: Any
+    found: Matrix | list[Any], most: int, most_bytes: int, encoded: Any
 ) -> Iterator[tuple[int, bytes | list[bytes]]]:
     """Float32 bytes or encoded contexts, each part with the place of its first context."""
-    found = many(contexts)
     if isinstance(found, Matrix):
         yield from _slices(found, most, most_bytes)
     elif found:

@@ -9,12 +9,14 @@ import msgspec
 
 from daband_client.answers import State
 from daband_client.errors import AnswerError, ContextError, ProblemError
+from daband_client.images import Image, content, is_image
 
 T = TypeVar("T")
 
 MSGPACK = "application/msgpack"
 BYTES = "application/octet-stream"
 JSON_LINES = "application/x-ndjson"
+ZIP = "application/zip"
 LONG_SECONDS = 300.0
 
 
@@ -78,19 +80,23 @@ def json_line(body: Any) -> bytes:
 
 
 def _plain(given: Any) -> Any:
+    if isinstance(given, Image):
+        return given.body()
+    if is_image(given):
+        return content(given)  # of `{"image": …}`
     if hasattr(given, "tolist"):
         return given.tolist()
     raise ContextError(f"a {type(given).__name__} inside a context cannot be sent")
 
 
-def _decoded(content: bytes, kind: type[T]) -> T:
+def _decoded(body: bytes, kind: type[T]) -> T:
     if kind is bytes:
-        return content  # type: ignore[return-value]
+        return body  # type: ignore[return-value]
     if kind is str:
-        return content.decode()  # type: ignore[return-value]
-    found = msgspec.json.decode(content, type=kind)
+        return body.decode()  # type: ignore[return-value]
+    found = msgspec.json.decode(body, type=kind)
     if isinstance(found, State):
-        found.noted.update(_unknown(content, State))
+        found.noted.update(_unknown(body, State))
     return found
 
 

@@ -6,6 +6,7 @@
 | bytes | as they are: float32, little-endian, row-major |
 | a numpy array, or anything with a buffer or `__array__` | float32 bytes |
 | a DataFrame or Series of pandas, polars, … | float32 bytes, through Arrow |
+| a path, an image of pillow, the bytes of a PNG or JPEG file | an image |
 | a mapping with values that are contexts | a context for each arm |
 | any other mapping, such as `{"age": 41, "strain": "B6"}` | as it is: one row of a table |
 """
@@ -14,8 +15,10 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from daband_client import images
 from daband_client.errors import ContextError
 from daband_client.ids import new_id
 
@@ -56,7 +59,10 @@ class Matrix:
 def one(context: Context) -> Any:
     """One context as it is sent in a body of msgpack: bytes, a list or a mapping."""
     if isinstance(context, Mapping):
-        return context if is_row(context) else {arm: one(each) for arm, each in context.items()}
+        is_whole = is_row(context) or images.is_image_body(context)
+        return context if is_whole else {arm: one(each) for arm, each in context.items()}
+    if images.is_image(context):
+        return images.Image(context)
     if isinstance(context, list | tuple | BYTES):
         return context
     found = matrix(context)
@@ -68,7 +74,9 @@ def many(contexts: Any) -> Matrix | list[Any]:
 
     What has one axis (a Series, a list of numbers) is a single context, as is a mapping.
     """
-    if isinstance(contexts, Mapping):
+    if isinstance(contexts, Path):
+        return [one(each) for each in images.files(contexts)]
+    if isinstance(contexts, Mapping) or images.is_image(contexts):
         return [one(contexts)]
     if isinstance(contexts, BYTES):
         return Matrix(1, len(contexts), lambda _start, _stop: bytes(contexts))
@@ -81,7 +89,9 @@ def many(contexts: Any) -> Matrix | list[Any]:
 
 def is_row(given: Mapping[Any, Any]) -> bool:
     """Whether a mapping is one row of a table, by column, and not a context for each arm."""
-    return all(isinstance(each, str) or not hasattr(each, "__len__") for each in given.values())
+    return not any(map(images.is_image, given.values())) and all(
+        isinstance(each, str) or not hasattr(each, "__len__") for each in given.values()
+    )
 
 
 def matrix(given: Any) -> Matrix:
@@ -105,7 +115,7 @@ def matrix(given: Any) -> Matrix:
 
 
 def _side(given: Context) -> dict[str, Any]:
-    is_by_arm = isinstance(given, Mapping) and not is_row(given)
+    is_by_arm = isinstance(given, Mapping) and not (is_row(given) or images.is_image_body(given))
     return {"contexts" if is_by_arm else "context": one(given)}
 
 

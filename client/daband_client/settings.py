@@ -1,7 +1,7 @@
 """Where the service is, what it lets a client in with, and how much it takes at once."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -21,12 +21,19 @@ class Limits:
     A service takes `rows` rounds, rewards or contexts, 8 MiB in all, unless it is set up otherwise
     (`DABAND_MAX_BODY_BYTES`), and uploads of `upload_rows` contexts. It takes larger uploads than
     `upload_bytes`, but a client has to hold one in memory and send it again after a failure.
+    Of `images`, which grow when they are decoded, it takes so many of any size.
     """
 
     rows: int = 1000
+    images: int = 64
     body_bytes: int = 7 * MEBIBYTE
     upload_rows: int = 1_000_000
     upload_bytes: int = 256 * MEBIBYTE
+
+    def rows_with(self, images: Iterable[int]) -> int:
+        """How many rows a request may have, of which each has so many images."""
+        most = max(images, default=0)
+        return max(1, min(self.rows, self.images // most)) if most else self.rows
 
 
 def address(url: str | None) -> httpx.URL:

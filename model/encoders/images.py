@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -136,6 +137,8 @@ class Conv(Encoder):
 
         @torch.inference_mode()
         def forward(contexts: Array) -> Array:
+            if isinstance(contexts, np.ndarray):
+                contexts = np.require(contexts, requirements=["W"])  # torch warns about others
             # Full float32 on every device, so that CPU and GPU choose the same arm.
             with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
                 latents = network(torch.as_tensor(contexts), domain)

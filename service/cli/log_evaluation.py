@@ -194,6 +194,7 @@ def _import(
             seed,
             config,
             table=header.table,
+            image=header.image,
         )
         done = run(_imported(settings, tenant_scope, spec, iter(reader)))
         typer.echo(f"{done.decisions} decisions and {done.rewards} rewards are in {full_name}")

@@ -128,7 +128,10 @@ def restore(
 def score(
     policy: Annotated[Path, typer.Option(help="a file of `daband export`")],
     contexts: Annotated[
-        Path, typer.Option(help="target contexts: npy, JSON lines, or a table as CSV or Parquet")
+        Path,
+        typer.Option(
+            help="target contexts: npy, JSON lines, a CSV or Parquet table, a folder or zip of images"
+        ),
     ],
     confidence_floor: Annotated[
         float | None, typer.Option(min=0, max=1, help="abstain below this confidence")

@@ -54,7 +54,10 @@ def create_experiment(
     shape: Annotated[
         list[int], typer.Option(help="a size of the context's shape; may be repeated")
     ],
-    kind: Annotated[str, typer.Option(help="shared or per_arm")] = "shared",
+    kind: Annotated[str, typer.Option(help="shared, per_arm or image")] = "shared",
+    resize: Annotated[
+        bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
+    ] = False,
     method: str = "daband",
     seed: int = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
@@ -62,7 +65,8 @@ def create_experiment(
     key: Key = None,
 ) -> None:
     """Create an experiment."""
-    changes, context = _json(config), {"kind": kind, "shape": shape}
+    changes = _json(config)
+    context = {"kind": kind, "shape": shape, **({"resize": True} if resize else {})}
     Service(url, key).show(
         lambda client: client.create_experiment(
             name, arm, context, method=method, seed=seed, config=changes
@@ -202,7 +206,9 @@ def train_now(
 
 def upload(
     experiment: str,
-    contexts: Annotated[Path, typer.Argument(help="an npy file of target contexts")],
+    contexts: Annotated[
+        Path, typer.Argument(help="target contexts: an npy file, or a folder or zip of images")
+    ],
     request_id: Annotated[
         str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
@@ -213,12 +219,7 @@ def upload(
 
     Up to 10^6 contexts and 256 MiB are stored all or none; more are sent in such parts.
     """
-    import numpy as np
-
-    try:
-        rows = np.load(contexts, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        fail(f"{contexts}: {error}")
+    rows = _contexts(contexts)
     Service(url, key).show(
         lambda client: client.upload_contexts(experiment, rows, request_id or contexts.name)
     )
@@ -286,6 +287,18 @@ def _set_status(
     reason: str | None,
 ) -> None:
     service.show(lambda client: client.set_status(name, status, by, reason))
+
+
+def _contexts(path: Path) -> Any:
+    """What the client takes: an array, or the path of images."""
+    import numpy as np
+
+    if path.suffix != ".npy":
+        return path
+    try:
+        return np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        fail(f"{path}: {error}")
 
 
 def _write(path: Path, content: bytes) -> None:

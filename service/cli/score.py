@@ -17,12 +17,16 @@ from msgspec import Raw
 
 from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
+from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.columns.schema import TableError
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
-from service.experiment_spec import ExperimentSpec, table_of
+from service.experiment_spec import ExperimentSpec, image_schema_of, table_of
 from service.formats.tables import CsvOptions, TableFile
+from service.images.decoding import decoded_image
+from service.images.files import ImageFileError, images_in, is_images
+from service.images.schema import ImageError
 
 TABLES = (".csv", ".tsv", ".parquet", ".gz")
 
@@ -83,7 +87,7 @@ def scored(
     floor: float | None = None,
     options: TableOptions | None = None,
 ) -> Iterator[Scored]:
-    """The decision of each context of a file: npy, JSON lines, or a table as CSV or Parquet."""
+    """The decision of each context: npy, JSON lines, a table as CSV or Parquet, a folder or zip of images."""
     spec = _spec(found)
     for groups, ids in _batches(spec, contexts, options or TableOptions()):
         selections = [selected(found.policy, spec, group) for group in groups]
@@ -132,6 +136,7 @@ def _spec(found: ExportedPolicy) -> ExperimentSpec:
         context_shape=tuple(manifest["context"]["shape"]),
         fallback_arm=manifest["fallback_arm"],
         table=table_of(manifest["context"]),
+        image=image_schema_of(manifest["context"]),
     )
 
 
@@ -141,6 +146,9 @@ _Batch = tuple[list[TargetRows], Sequence[str] | None]
 def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Iterator[_Batch]:
     if contexts.suffix in TABLES:
         yield from _of_table(spec, contexts, options)
+        return
+    if is_images(contexts):
+        yield from _of_images(spec, contexts)
         return
     if options.id is not None:
         raise TableError("Only a table has a column of ids: CSV or Parquet.")
@@ -159,6 +167,21 @@ def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Ite
                 experiment=spec.name, contexts=Raw(b"[" + b",".join(some) + b"]")
             )
             yield target_rows(spec, body, MediaType.JSON), None
+
+
+def _of_images(spec: ExperimentSpec, path: Path) -> Iterator[_Batch]:
+    """Images, whose names are the ids."""
+    if spec.image is None or spec.is_per_arm:
+        raise ImageFileError("The policy takes no images.")
+    files = images_in(path)
+    while some := list(islice(files, min(MAX_BATCH, most_images(spec)))):
+        rows = np.empty((len(some), *spec.context_shape), dtype=np.float32)
+        for row, (name, content) in enumerate(some):
+            try:
+                rows[row] = decoded_image(spec.image, content)
+            except ImageError as error:
+                raise ImageFileError(str(error), name) from None
+        yield [TargetRows(spec.arms, rows, range(len(rows)))], [name for name, _ in some]
 
 
 def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterator[_Batch]:

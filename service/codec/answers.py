@@ -30,10 +30,11 @@ class Column(Schema):
 class ContextShape(Schema):
     """What a context looks like; the shape of a table follows from its columns."""
 
-    kind: Literal["shared", "per_arm", "table"]
+    kind: Literal["shared", "per_arm", "table", "image"]
     shape: list[int]
     columns: list[Column] | None = None
     per_arm: bool = False
+    resize: bool = False
 
 
 class Declared(Schema):

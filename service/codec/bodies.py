@@ -40,11 +40,17 @@ class MediaType(StrEnum):
     JSON_LINES = "application/x-ndjson"
     CSV = "text/csv"
     PARQUET = "application/vnd.apache.parquet"
+    PNG = "image/png"
+    JPEG = "image/jpeg"
+    ZIP = "application/zip"
+    FORM = "multipart/form-data"
 
 
 STRUCTURED = (MediaType.JSON, MediaType.MSGPACK)
-BINARY = (MediaType.BYTES, MediaType.NPY)
-STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES)
+IMAGES = (MediaType.PNG, MediaType.JPEG)
+BINARY = (MediaType.BYTES, MediaType.NPY, *IMAGES)
+FILES = (MediaType.FORM, MediaType.ZIP)
+STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES, *FILES)
 TABLES = (MediaType.CSV, MediaType.PARQUET, MediaType.JSON_LINES)
 
 
@@ -112,6 +118,12 @@ class TargetSelectBody(Struct, forbid_unknown_fields=True, kw_only=True):
     eligible_arms: list[Identifier] | None = None
 
 
+class ImageBody(Struct, forbid_unknown_fields=True):
+    """A context that is an image: the bytes of a PNG or JPEG file, in base64 if this is JSON."""
+
+    image: bytes
+
+
 class ContextBody(Struct, forbid_unknown_fields=True):
     """The contexts of an experiment: kind and shape, or the columns of a table."""
 
@@ -120,6 +132,7 @@ class ContextBody(Struct, forbid_unknown_fields=True):
     columns: list[DeclaredColumn] | None = None
     sample: Annotated[list[SampleRow], Meta(max_length=MAX_SAMPLE)] | None = None
     per_arm: bool = False
+    resize: bool = False
 
 
 class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):

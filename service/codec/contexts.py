@@ -16,8 +16,10 @@ from numpy.lib import format as npy
 from model import Domain, Floats, checked_contexts
 from service.codec.bodies import (
     ABSENT,
+    IMAGES,
     BinarySelect,
     Decoder,
+    ImageBody,
     MediaType,
     RoundBody,
     SideBody,
@@ -30,9 +32,13 @@ from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
+from service.images.decoding import decoded_image
+from service.images.schema import ImageError, ImageSchema
 from service.records import check_identifier
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
+LEAST_IMAGES = 64  # that a request may have, however large they are
+MAX_IMAGE_NUMBERS = 1 << 24  # of all images of a request, if they are more
 MSGPACK_MAP = frozenset((*range(0x80, 0x90), 0xDE, 0xDF))  # and of its maps
 
 
@@ -43,6 +49,7 @@ def sides_of(
     if isinstance(body, BinarySelect):
         return (binary_side(spec, body.domain, body.content, media, body.eligible_arms),)
     eligible = body.eligible_arms
+    check_image_count(spec, context_count(body), pointer)
     if eligible is not None:
         check_eligible(spec, eligible, f"{pointer}/eligible_arms")
     sides: list[Side] = []
@@ -55,14 +62,23 @@ def sides_of(
     return tuple(sides)
 
 
+def context_count(body: RoundBody) -> int:
+    """How many contexts a round brings."""
+    sides = (each for each in (body.source, body.target) if each is not None)
+    return sum(1 if each.contexts is None else len(each.contexts) for each in sides)
+
+
 def binary_side(
     spec: ExperimentSpec, domain: Domain, body: bytes, media: MediaType, arms: Sequence[str] | None
 ) -> Side:
     """The side of a binary body, which is its contexts; `arms` names the rows of per-arm contexts."""
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
-    array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
-    contexts = _checked(array, shape, "#")
+    if media in IMAGES:
+        contexts = lone_image(spec, body, shape)
+    else:
+        array = _npy_array(body, shape) if media is MediaType.NPY else _raw_array(body, shape)
+        contexts = _checked(array, shape, "#")
     if not spec.is_per_arm:
         return Side(domain, in_order(spec, named), context_bytes(contexts))
     return _per_arm_side(spec, domain, dict(zip(named, contexts, strict=True)))
@@ -115,8 +131,8 @@ def side_by_arm(
     if not raw.keys() >= set(names):
         refuse("An eligible arm has no context.", pointer)
     places = dict.fromkeys(names, pointer)
-    if spec.table is not None:
-        places = {arm: f"{pointer}/{_escaped(arm)}" for arm in names}
+    if spec.takes_objects:
+        places = {arm: f"{pointer}/{escaped(arm)}" for arm in names}
     contexts = {arm: decoded(spec, raw[arm], media, places[arm]) for arm in names}
     return _per_arm_side(spec, domain, contexts)
 
@@ -150,10 +166,10 @@ def _check_arm(spec: ExperimentSpec, arm: str, pointer: str) -> None:
 
 
 def decoded(spec: ExperimentSpec, raw: Raw, media: MediaType, pointer: str) -> Floats:
-    """One context, *shape: a row of the declared columns, or numbers."""
+    """One context, *shape: a row of the declared columns, an image, or numbers."""
     content, shape = bytes(raw), spec.context_shape
-    if spec.row_plan is not None and _is_object(content, media):
-        return _row(spec.row_plan, content, media, pointer)
+    if spec.takes_objects and _is_object(content, media):
+        return _of_object(spec, content, media, pointer)
     if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
         array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
         return _checked(array, shape, pointer)
@@ -161,6 +177,45 @@ def decoded(spec: ExperimentSpec, raw: Raw, media: MediaType, pointer: str) -> F
     if len(shape) == 1:  # the same cast as numpy's, three times as fast
         values = np.frombuffer(packed_array("f", values), dtype=np.float32)
     return _checked(values, shape, pointer)
+
+
+def _of_object(spec: ExperimentSpec, content: bytes, media: MediaType, pointer: str) -> Floats:
+    if spec.row_plan is not None:
+        return _row(spec.row_plan, content, media, pointer)
+    return image_of(spec, decode(content, ImageBody, media, pointer).image, f"{pointer}/image")
+
+
+def image_schema(spec: ExperimentSpec, pointer: str = "#") -> ImageSchema:
+    """How images are read; refuses those of an experiment that takes none."""
+    if spec.image is None:
+        refuse("This experiment takes no images.", pointer)
+    return spec.image
+
+
+def image_of(spec: ExperimentSpec, content: bytes, pointer: str = "#") -> Floats:
+    """The numbers of one image file, *shape."""
+    try:
+        return decoded_image(image_schema(spec, pointer), content)
+    except ImageError as error:
+        refuse(str(error), pointer)
+
+
+def lone_image(spec: ExperimentSpec, content: bytes, shape: tuple[int, ...]) -> Floats:
+    """The numbers of a body that is one image, in the shape of a side's contexts."""
+    if math.prod(shape) != math.prod(spec.context_shape):
+        refuse("An image alone is the context of one arm: name it in `eligible_arms`.")
+    return image_of(spec, content).reshape(shape)
+
+
+def check_image_count(spec: ExperimentSpec, count: int, pointer: str = "#") -> None:
+    """Refuse more images than may be in memory at once: small files can hold many pixels."""
+    if spec.image is not None and count > most_images(spec):
+        refuse(f"A request has at most {most_images(spec)} images of this shape.", pointer)
+
+
+def most_images(spec: ExperimentSpec) -> int:
+    """How many images a request may have."""
+    return max(LEAST_IMAGES, MAX_IMAGE_NUMBERS // math.prod(spec.context_shape))
 
 
 def _row(plan: RowPlan, content: bytes, media: MediaType, pointer: str) -> Floats:
@@ -172,11 +227,11 @@ def _row(plan: RowPlan, content: bytes, media: MediaType, pointer: str) -> Float
 
 def refuse_column(error: TableError, pointer: str) -> NoReturn:
     """Refuse a row at its column."""
-    place = pointer if error.column is None else f"{pointer}/{_escaped(error.column)}"
+    place = pointer if error.column is None else f"{pointer}/{escaped(error.column)}"
     refuse(error.detail, place)
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
     """A name as a step of a JSON pointer in a fragment (RFC 6901)."""
     return quote(name.replace("~", "~0").replace("/", "~1"), safe="~")
 

@@ -26,7 +26,6 @@ Numbers = (
 )
 Cell = bool | Number | Annotated[str, Field(max_length=128)] | None
 Row = Annotated[dict[str, Cell], Field(description="a row of a table: its columns by name")]
-Context = Numbers | Row
 ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
 Status = Literal["active", "paused", "archived"]
 Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
@@ -36,6 +35,21 @@ class Request(BaseModel):
     """A request; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ImageRequest(Request):
+    """A context that is an image."""
+
+    image: Annotated[
+        str,
+        Field(
+            description="a PNG or JPEG file in base64; in msgpack its bytes",
+            json_schema_extra={"contentEncoding": "base64"},
+        ),
+    ]
+
+
+Context = Numbers | ImageRequest | Row
 
 
 class ColumnRequest(Request):
@@ -55,19 +69,28 @@ class ColumnRequest(Request):
 
 
 class ContextRequest(Request):
-    """What a context looks like: shared by all arms, one for each arm, or a row of a table."""
+    """What a context looks like: shared by all arms, one for each arm, a row of a table or an image."""
 
-    kind: Literal["shared", "per_arm", "table"] = Field(examples=["shared"])
+    kind: Literal["shared", "per_arm", "table", "image"] = Field(examples=["shared"])
     shape: (
         Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1, max_length=4)] | None
-    ) = Field(None, examples=[[16]], description="follows from the columns of a table")
+    ) = Field(
+        None,
+        examples=[[16]],
+        description="of an image: channels (1 or 3), height, width; of a table it follows from its columns",
+    )
     columns: Annotated[list[ColumnRequest], Field(min_length=1, max_length=MAX_COLUMNS)] | None = (
         Field(None, description="of a table; those of its sample when absent")
     )
     sample: Annotated[list[dict[str, Cell]], Field(max_length=MAX_SAMPLE)] | None = Field(
         None, description="rows of both domains, without rewards; they are not stored"
     )
-    per_arm: bool = Field(False, description="of a table: whether each arm has a row of its own")
+    per_arm: bool = Field(
+        False, description="of a table or an image: whether each arm has one of its own"
+    )
+    resize: bool = Field(
+        False, description="of an image: whether other sizes are resized to the shape, or refused"
+    )
 
 
 class ExperimentRequest(Request):

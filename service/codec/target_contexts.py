@@ -9,20 +9,21 @@ import numpy as np
 from msgspec import Raw
 
 from model import Domain, Floats
-from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody, decode
+from service.codec.bodies import IMAGES, MAX_BATCH, MediaType, TargetSelectBody, decode
 from service.codec.contexts import (
     MSGPACK_BINARY,
     check_eligible,
+    check_image_count,
     checked_batch,
     decoded,
     in_order,
+    lone_image,
     named_arms,
     npy_header,
     numbers_from,
     side_by_arm,
 )
 from service.codec.decisions import CONTEXT_TYPE, stored_contexts
-from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import refuse
 from service.experiment_spec import ExperimentSpec
@@ -60,8 +61,11 @@ def binary_target_rows(
     """The contexts of a binary body, one after the other; per-arm contexts have a row for each arm."""
     named = named_arms(spec, arms)
     shape = (len(named), *spec.context_shape) if spec.is_per_arm else spec.context_shape
-    array = _npy_rows(body, shape) if media is MediaType.NPY else _raw_rows(body, shape, "#")
-    contexts = checked_batch(array, shape, "#")
+    if media in IMAGES:
+        contexts = lone_image(spec, body, shape)[None]
+    else:
+        array = _npy_rows(body, shape) if media is MediaType.NPY else _raw_rows(body, shape, "#")
+        contexts = checked_batch(array, shape, "#")
     order = in_order(spec, named)
     if spec.is_per_arm:
         contexts = np.ascontiguousarray(contexts[:, [named.index(arm) for arm in order]])
@@ -77,8 +81,8 @@ def _shared(
         if not is_many and len(array) != 1:
             refuse(f"Expected one context of shape {list(shape)}.", pointer)
         return checked_batch(array, shape, pointer)
-    if spec.row_plan is not None:
-        return _table_rows(spec, spec.row_plan, content, is_many, media)
+    if spec.takes_objects:
+        return _of_objects(spec, content, is_many, media)
     kind: Any = float
     for _ in range(len(shape) + is_many):
         kind = list[kind]
@@ -88,22 +92,28 @@ def _shared(
     return checked_batch(rows, shape, pointer)
 
 
-def _table_rows(
-    spec: ExperimentSpec, plan: RowPlan, content: bytes, is_many: bool, media: MediaType
-) -> Floats:
+def _of_objects(spec: ExperimentSpec, content: bytes, is_many: bool, media: MediaType) -> Floats:
     if not is_many:
         return decoded(spec, Raw(content), media, "#/context")[None]
-    try:
-        rows = plan.rows(content, is_msgpack=media is MediaType.MSGPACK)
-    except TableError:
-        # One by one: a row that does not fit is named, and rows may be numbers as well.
-        each = decode(content, list[Raw], media, "#/contexts")
-        _check_count(len(each), "#/contexts")
-        return np.stack(
-            [decoded(spec, raw, media, f"#/contexts/{row}") for row, raw in enumerate(each)]
-        )
-    _check_count(len(rows), "#/contexts")
-    return rows
+    if spec.row_plan is not None:
+        try:
+            rows = spec.row_plan.rows(content, is_msgpack=media is MediaType.MSGPACK)
+        except TableError:
+            pass  # the row that does not fit is named below, and rows may be numbers as well
+        else:
+            _check_count(len(rows), "#/contexts")
+            return rows
+    return _one_by_one(spec, content, media)
+
+
+def _one_by_one(spec: ExperimentSpec, content: bytes, media: MediaType) -> Floats:
+    given = decode(content, list[Raw], media, "#/contexts")
+    _check_count(len(given), "#/contexts")
+    check_image_count(spec, len(given), "#/contexts")
+    found = np.empty((len(given), *spec.context_shape), dtype=np.float32)
+    for row, raw in enumerate(given):
+        found[row] = decoded(spec, raw, media, f"#/contexts/{row}")
+    return found
 
 
 def _rows_by_arm(
@@ -116,6 +126,7 @@ def _rows_by_arm(
         pointers = [f"#/contexts/{index}" for index in range(len(given))]
     else:
         given, pointers = [decode(one, kind, media, "#/context")], ["#/context"]
+    check_image_count(spec, sum(map(len, given)), "#/contexts")
     groups: defaultdict[tuple[str, ...], list[tuple[int, Floats]]] = defaultdict(list)
     for index, (raw, pointer) in enumerate(zip(given, pointers, strict=True)):
         side = side_by_arm(spec, Domain.TARGET, raw, eligible, media, pointer)

@@ -1,4 +1,4 @@
-"""Streaming decoders of contexts: JSON lines, npy or plain float32.
+"""Streaming decoders of contexts: JSON lines, npy, plain float32 or the images of a form.
 
 Each decoder is fed the bytes as they arrive and yields whole, validated contexts. It keeps about one
 piece of the stream in memory.
@@ -6,19 +6,27 @@ piece of the stream in memory.
 
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from msgspec import Raw
 
 from model import Floats
 from service.codec.bodies import MediaType, decode
-from service.codec.contexts import NpyHeader, checked_batch, decoded, npy_header
+from service.codec.contexts import (
+    NpyHeader,
+    checked_batch,
+    decoded,
+    escaped,
+    image_of,
+    npy_header,
+)
 from service.codec.decisions import CONTEXT_TYPE
 from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import InvalidRequest, refuse
 from service.experiment_spec import ExperimentSpec
+from service.images.files import ImageFileError, images_in_zip
 
 MAX_LINE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10
@@ -35,13 +43,26 @@ class ContextDecoder(Protocol):
         """The last contexts; refuses a stream that ends in the middle of one."""
 
 
-def decoder_for(media: MediaType, spec: ExperimentSpec) -> ContextDecoder:
-    """The decoder of a media type."""
+def decoder_for(media: MediaType, spec: ExperimentSpec, header: str = "") -> ContextDecoder:
+    """The decoder of a media type; `header` is the Content-Type, which has the boundary of a form."""
+    if media is MediaType.FORM:
+        from service.codec.forms import FormImages
+
+        return FormImages(spec, header)
     if media is MediaType.JSON_LINES:
         return JsonLines(spec)
     if media is MediaType.NPY:
         return NpyRows(spec.context_shape)
     return PlainRows(spec.context_shape)
+
+
+def zipped_contexts(spec: ExperimentSpec, file: IO[bytes]) -> Iterator[Floats]:
+    """The images of a zip archive, in the order of their names."""
+    try:
+        for name, content in images_in_zip(file):
+            yield image_of(spec, content, f"#/{escaped(name)}")[None]
+    except ImageFileError as error:
+        refuse(error.detail, "#" if error.name is None else f"#/{escaped(error.name)}")
 
 
 class PlainRows:
@@ -152,6 +173,9 @@ class JsonLines:
         if self._spec.row_plan is not None:
             yield self._table_rows(self._spec.row_plan, lines, full, start)
             return
+        if self._spec.image is not None:
+            yield from self._one_by_one(lines, start)
+            return
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
@@ -168,13 +192,15 @@ class JsonLines:
         try:
             return plan.lines(full)
         except TableError:
-            found = []  # One by one: the line that does not fit is named, and lines may be numbers.
+            # The line that does not fit is named, and lines may be numbers.
+            return np.concatenate(list(self._one_by_one(lines, start)))
+
+    def _one_by_one(self, lines: list[bytes], start: int) -> Iterator[Floats]:
         for index, line in enumerate(lines):
             if line.strip():
                 pointer = f"#/{start + index}"
                 raw = decode(line, Raw, pointer=pointer)
-                found.append(decoded(self._spec, raw, MediaType.JSON, pointer))
-        return np.stack(found)
+                yield decoded(self._spec, raw, MediaType.JSON, pointer)[None]
 
     def _refuse_line(self, lines: list[bytes], start: int) -> None:
         """Refuse the first invalid line by its number."""

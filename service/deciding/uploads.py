@@ -24,6 +24,7 @@ from service.storage.events.log import EventLog
 MAX_CONTEXTS = 1_000_000
 PARTS_A_WRITE = 16  # other writers can write in between
 MEMORY_BYTES = 8 << 20
+MAX_SPOOLED_BYTES = 4 << 30  # of numbers: rows and images are smaller when they are sent
 
 
 class Spool(AbstractContextManager["Spool"]):
@@ -33,6 +34,7 @@ class Spool(AbstractContextManager["Spool"]):
         self._spec = spec
         self._file: IO[bytes] = SpooledTemporaryFile(MEMORY_BYTES)  # noqa: SIM115 - closed on exit
         self._digest = hashlib.sha256()
+        self._size = 0
         self.rows = 0
 
     def __exit__(self, *_: object) -> None:
@@ -44,6 +46,11 @@ class Spool(AbstractContextManager["Spool"]):
         if self.rows > MAX_CONTEXTS:
             raise InvalidRequest(f"An upload has at most {MAX_CONTEXTS} contexts.")
         content = context_bytes(np.ascontiguousarray(contexts))
+        self._size += len(content)
+        if self._size > MAX_SPOOLED_BYTES:
+            raise InvalidRequest(
+                f"The contexts of an upload have at most {MAX_SPOOLED_BYTES >> 30} GiB as float32."
+            )
         self._digest.update(content)
         self._file.write(content)
 

@@ -24,6 +24,7 @@ def header_of(spec: ExperimentSpec) -> LogHeader:
         context_kind=spec.context_kind,
         context_shape=spec.context_shape,
         columns=UNSET if spec.table is None else spec.table.columns,
+        resize=UNSET if spec.image is None else spec.image.resize,
     )
 
 

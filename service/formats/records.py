@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from model import ContextKind, Domain
 from service.columns.schema import Column, TableSchema
+from service.images.schema import ImageSchema
 
 Numbers = tuple[float, ...]
 
@@ -17,7 +18,8 @@ Numbers = tuple[float, ...]
 class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daband-log"):
     """The header of a log; `arms` is empty if decisions may have any arms.
 
-    `columns` are those of the table that contexts are encoded from, if there is one.
+    `columns` are those of the table that contexts are encoded from, if there is one. `resize` is there
+    if contexts are images.
     """
 
     version: Literal[1] = 1
@@ -25,17 +27,26 @@ class LogHeader(Struct, frozen=True, kw_only=True, tag_field="format", tag="daba
     context_kind: ContextKind
     context_shape: tuple[int, ...]
     columns: tuple[Column, ...] | UnsetType = UNSET
+    resize: bool | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.table is not None:
             self.table.check()
             if (self.table.width,) != self.context_shape:
                 raise ValueError("columns: their slots are not those of the context's shape")
+        _ = self.image  # or a ValueError
 
     @property
     def table(self) -> TableSchema | None:
         """The columns, where contexts are rows of a table."""
         return None if isinstance(self.columns, UnsetType) else TableSchema(self.columns)
+
+    @property
+    def image(self) -> ImageSchema | None:
+        """How images are read, where contexts are images."""
+        if isinstance(self.resize, UnsetType):
+            return None
+        return ImageSchema.of(self.context_shape, resize=self.resize)
 
     @property
     def is_per_arm(self) -> bool:

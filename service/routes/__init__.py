@@ -1,14 +1,18 @@
 """The routes, and the dependencies of their handlers."""
 
-from typing import Annotated, Any, TypeVar
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Depends, Request, Response
+from starlette.requests import ClientDisconnect
 
 from service.auth.keys import Caller
 from service.codec.bodies import MediaType, decode, media_type
-from service.errors import UnknownExperiment
-from service.experiment_spec import is_name
+from service.errors import UnknownExperiment, UploadStalled
+from service.experiment_spec import ExperimentSpec, is_name
 from service.records import Experiment
 from service.services import Services
 
@@ -18,6 +22,9 @@ PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
+
+# Few threads: each may hold a decoded image of 64 MiB, and more would not be faster.
+_IMAGE_THREADS = ThreadPoolExecutor(4, thread_name_prefix="images")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,6 +65,23 @@ def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = N
 def html_answer(page: str) -> Response:
     """An HTML page with inline styles and drawings; no scripts, no external resources."""
     return Response(page, headers={"Content-Security-Policy": PAGE_POLICY}, media_type="text/html")
+
+
+async def beside_requests(spec: ExperimentSpec, work: Callable[[], T]) -> T:
+    """What decodes contexts, in a thread if they are images: one can take longer than 1000 rows."""
+    if spec.image is None:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_IMAGE_THREADS, work)
+
+
+async def received(request: Request, file: IO[bytes]) -> None:
+    """Write the body of an upload to a file."""
+    try:
+        async for piece in request.stream():
+            await asyncio.to_thread(file.write, piece)
+    except (TimeoutError, ClientDisconnect):
+        raise UploadStalled from None
+    file.flush()
 
 
 async def body_of(request: Request, kind: type[T]) -> T:

@@ -21,7 +21,7 @@ from service.codec.bodies import (
     media_type,
     request_id_or_new,
 )
-from service.codec.contexts import sides_of
+from service.codec.contexts import check_image_count, context_count, sides_of
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
 from service.deciding.select import DecisionRequest
@@ -29,6 +29,7 @@ from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
 from service.records import Domain, check_identifier
+from service.routes import beside_requests
 from service.routes.documentation import body, problems
 
 router = APIRouter(tags=["decisions"], route_class=FastRoute)
@@ -62,17 +63,18 @@ def select(
         asked = decode(call.content, SelectBody, media)
     name = call.tenant_scope.full_name(check_identifier(asked.experiment, "#/experiment"))
     served = call.services.policies.known(name)
-    if served is None:
-        return _select_first(call, name, asked, media)
+    if served is None or served.spec.image is not None:
+        return _select_later(call, name, asked, media)
     return call.services.batcher.select(served, _round(served.spec, asked, media))
 
 
-async def _select_first(
+async def _select_later(
     call: Call, name: str, asked: SelectBody | BinarySelect, media: MediaType
 ) -> Answer:
-    """The same if the policy has to be loaded first."""
+    """The same if the policy has to be loaded first, or an image to be decoded."""
     served = await call.services.policies.current(name)
-    return await call.services.batcher.select(served, _round(served.spec, asked, media))
+    round_ = await beside_requests(served.spec, lambda: _round(served.spec, asked, media))
+    return await call.services.batcher.select(served, round_)
 
 
 @router.post(
@@ -88,10 +90,8 @@ async def select_batch(call: Call) -> Answer:
     asked = decode(call.content, SelectBatchBody, media)
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.tenant_scope.full_name(name))
-    rounds = [
-        _round(served.spec, each, media, f"#/rounds/{index}")
-        for index, each in enumerate(asked.rounds)
-    ]
+    check_image_count(served.spec, sum(map(context_count, asked.rounds)), "#/rounds")
+    rounds = await beside_requests(served.spec, lambda: _rounds(served.spec, asked, media))
     answered = await services.selecting.select(served, rounds)
     content = {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
     is_replay = all(each.is_replay for each in answered)
@@ -137,6 +137,14 @@ async def reward_batch(call: Call) -> Answer:
         for (decision_id, _), outcome in zip(reported, outcomes, strict=True)
     ]
     return Answer(_encode({"rewards": rewards}))
+
+
+def _rounds(
+    spec: ExperimentSpec, asked: SelectBatchBody, media: MediaType
+) -> list[DecisionRequest]:
+    return [
+        _round(spec, each, media, f"#/rounds/{index}") for index, each in enumerate(asked.rounds)
+    ]
 
 
 def _round(

@@ -16,6 +16,7 @@ from service.columns.rows import RowPlan, encoded_rows
 from service.columns.schema import TableError, TableSchema
 from service.errors import InvalidRequest, PhaseConflict, RequestConflict, refuse
 from service.experiment_spec import Durability, ExperimentSpec, range_of
+from service.images.schema import ImageError, ImageSchema
 from service.records import (
     Experiment,
     LearningFailure,
@@ -29,7 +30,7 @@ from service.routes.documentation import body, problems
 # The trainer's counts, which are 0 before the first snapshot.
 COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
 
-TABLE = "table"  # the kind of contexts that are declared by columns
+TABLE, IMAGE = "table", "image"  # kinds of contexts that are encoded before the model sees them
 
 router = APIRouter(prefix="/experiments", tags=["experiments"])
 
@@ -151,7 +152,9 @@ def _training(failure: LearningFailure | None, *, is_running: bool) -> dict[str,
 
 
 def _declared(body: ExperimentBody) -> ExperimentSpec:
-    kind, shape, table = _context(body.context)
+    context = body.context
+    table = _table(context) if context.kind == TABLE else None
+    image = _image(context) if context.kind == IMAGE else None
     try:
         durability = Durability(body.durability)
     except ValueError:
@@ -159,8 +162,8 @@ def _declared(body: ExperimentBody) -> ExperimentSpec:
     return ExperimentSpec(
         name=body.name,
         arms=tuple(body.arms),
-        context_kind=kind,
-        context_shape=shape,
+        context_kind=_kind(context),
+        context_shape=_shape(context) if table is None else (table.width,),
         method=body.method,
         seed=body.seed,
         config=body.config,
@@ -168,25 +171,38 @@ def _declared(body: ExperimentBody) -> ExperimentSpec:
         durability=durability,
         table=table,
         reward_range=range_of(body.reward_range),
+        image=image,
     )
 
 
-def _context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema | None]:
-    if context.kind == TABLE:
-        return _table_context(context)
-    try:
-        kind = ContextKind(context.kind)
-    except ValueError:
-        refuse(f"Must be one of {', '.join((*ContextKind, TABLE))}.", "#/context/kind")
-    for name in ("columns", "sample", "per_arm"):
-        if getattr(context, name):
-            refuse(f"Only contexts of kind {TABLE} have this.", f"#/context/{name}")
+def _kind(context: ContextBody) -> ContextKind:
+    """How the model sees contexts; fields that the kind does not have are refused."""
+    allowed = {TABLE: ("columns", "sample", "per_arm"), IMAGE: ("per_arm", "resize")}
+    if context.kind not in (*ContextKind, *allowed):
+        refuse(f"Must be one of {', '.join((*ContextKind, *allowed))}.", "#/context/kind")
+    for name in ("columns", "sample", "per_arm", "resize"):
+        if getattr(context, name) and name not in allowed.get(context.kind, ()):
+            kinds = " or ".join(each for each in allowed if name in allowed[each])
+            refuse(f"Only contexts of kind {kinds} have this.", f"#/context/{name}")
+    if context.kind in allowed:
+        return ContextKind.PER_ARM if context.per_arm else ContextKind.SHARED
+    return ContextKind(context.kind)
+
+
+def _shape(context: ContextBody) -> tuple[int, ...]:
     if context.shape is None:
         refuse("The shape of a context is declared.", "#/context/shape")
-    return kind, tuple(context.shape), None
+    return tuple(context.shape)
 
 
-def _table_context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], TableSchema]:
+def _image(context: ContextBody) -> ImageSchema:
+    try:
+        return ImageSchema.of(_shape(context), resize=context.resize)
+    except ImageError as error:
+        refuse(str(error), "#/context/shape")
+
+
+def _table(context: ContextBody) -> TableSchema:
     try:
         table = resolved(context.columns, context.sample or ())
     except TableError as error:
@@ -195,15 +211,17 @@ def _table_context(context: ContextBody) -> tuple[ContextKind, tuple[int, ...], 
         encoded_rows(RowPlan(table), context.sample or ())
     except TableError as error:
         refuse_column(error, f"#/context/sample/{error.row}")
-    shape = (table.width,)
-    if context.shape is not None and tuple(context.shape) != shape:
+    if context.shape is not None and tuple(context.shape) != (table.width,):
         refuse("The shape of a table follows from its columns: leave it out.", "#/context/shape")
-    return ContextKind.PER_ARM if context.per_arm else ContextKind.SHARED, shape, table
+    return table
 
 
 def _context_answer(spec: ExperimentSpec) -> dict[str, Any]:
     facts = spec.context_facts()
-    return facts if spec.table is None else {**facts, "kind": TABLE, "per_arm": spec.is_per_arm}
+    if spec.table is not None:
+        return {**facts, "kind": TABLE, "per_arm": spec.is_per_arm}
+    image = facts.pop("image", None)
+    return facts if image is None else {**facts, "kind": IMAGE, "per_arm": spec.is_per_arm, **image}
 
 
 def answer_of(experiment: Experiment) -> dict[str, Any]:

@@ -4,22 +4,21 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.requests import ClientDisconnect
 
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.codec.bodies import TABLES, MediaType, media_type
 from service.codec.contexts import refuse_column
 from service.columns.schema import TableError
-from service.errors import UploadStalled, refuse
+from service.errors import refuse
 from service.evaluating.history import HistoryImport, history_shape
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, spooled
 from service.formats.tables import CsvOptions, TableFile
-from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer
+from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
 from service.routes.documentation import problems, stream
 
 SUFFIXES: Mapping[MediaType, str] = {
@@ -58,7 +57,7 @@ async def import_history(
     media = media_type(request.headers.get("content-type") or "", TABLES)
     shape = _shape(ExperimentSpec.of(experiment))
     with NamedTemporaryFile(suffix=SUFFIXES[media]) as file:
-        await _receive(request, file)
+        await received(request, file)
         options = CsvOptions(asked.separator, asked.decimal, asked.encoding)
         spool, digest = await asyncio.to_thread(_checked, Path(file.name), options, columns, shape)
     with spool:
@@ -91,12 +90,3 @@ def _refuse(error: TableError, path: Path) -> NoReturn:
     """Name row and column; the spooled file's name is nobody's business."""
     said = TableError(str(error).replace(path.name, "The table"), error.column)
     refuse_column(said, "#" if error.row is None else f"#/{error.row}")
-
-
-async def _receive(request: Request, file: IO[bytes]) -> None:
-    try:
-        async for piece in request.stream():
-            await asyncio.to_thread(file.write, piece)
-    except (TimeoutError, ClientDisconnect):
-        raise UploadStalled from None
-    file.flush()

@@ -1,6 +1,9 @@
 """The target domain: decisions of the frozen policy, and uploads of unlabeled contexts."""
 
+from collections.abc import Iterable
+from functools import partial
 from io import BytesIO
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import msgspec
@@ -8,9 +11,11 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
+from model import Floats
 from service.codec import answers, requests
 from service.codec.bodies import (
     BINARY,
+    FILES,
     STREAMED,
     MediaType,
     TargetSelectBody,
@@ -18,16 +23,18 @@ from service.codec.bodies import (
     media_type,
     request_id_or_new,
 )
+from service.codec.contexts import image_schema
 from service.codec.target_contexts import binary_target_rows, target_rows
-from service.codec.uploads import decoder_for
+from service.codec.uploads import ContextDecoder, decoder_for, zipped_contexts
 from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
 from service.deciding.target import TargetAnswer
 from service.deciding.uploads import Spool
 from service.errors import UploadStalled, refuse
+from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
 from service.records import check_identifier
-from service.routes import caller_of, json_answer, services_of
+from service.routes import beside_requests, caller_of, json_answer, received, services_of
 from service.routes.decisions import READABLE
 from service.routes.documentation import body, problems, stream
 
@@ -69,12 +76,14 @@ async def target_select(
     if media in BINARY:
         name = check_identifier(experiment or "", "#/experiment")
         served = await services.policies.current(call.tenant_scope.full_name(name))
-        groups = binary_target_rows(served.spec, content, media, eligible_arms)
+        groups = await beside_requests(
+            served.spec, lambda: binary_target_rows(served.spec, content, media, eligible_arms)
+        )
     else:
         asked = decode(content, TargetSelectBody, media)
         name = check_identifier(asked.experiment, "#/experiment")
         served = await services.policies.current(call.tenant_scope.full_name(name))
-        groups = target_rows(served.spec, asked, media)
+        groups = await beside_requests(served.spec, lambda: target_rows(served.spec, asked, media))
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = request_id_or_new(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
@@ -98,26 +107,43 @@ async def upload_contexts(
 ) -> Response:
     """Store up to 10^6 unlabeled target contexts; all of them are stored or none."""
     services, tenant_scope = await services_of(request), (await caller_of(request)).tenant_scope
-    media = media_type(request.headers.get("content-type") or "", STREAMED)
+    header = request.headers.get("content-type") or ""
+    media = media_type(header, STREAMED)
     name = check_identifier(experiment or "", "#/experiment")
     served = await services.policies.current(tenant_scope.full_name(name))
     store_as = request_id_or_new(request_id)
+    if media in FILES:
+        image_schema(served.spec)
     with Spool(served.spec) as spool:
-        await _receive(request, decoder_for(media, served.spec), spool)
+        if media is MediaType.ZIP:
+            await _receive_zip(request, served.spec, spool)
+        else:
+            await _receive(request, decoder_for(media, served.spec, header), served.spec, spool)
         if not spool.rows:
             refuse("An upload needs at least one context.")
         stored = await services.uploading.store_spooled(served, store_as, spool)
     return json_answer(stored.answer(served.spec.name), 201 if stored.appended.created else 200)
 
 
-async def _receive(request: Request, decoder: Any, spool: Spool) -> None:
+async def _receive(
+    request: Request, decoder: ContextDecoder, spec: ExperimentSpec, spool: Spool
+) -> None:
     try:
         async for piece in request.stream():
-            for contexts in decoder.feed(piece):
-                spool.add(contexts)
+            await beside_requests(spec, partial(_fill, spool, decoder.feed(piece)))
     except (TimeoutError, ClientDisconnect):
         raise UploadStalled from None
-    for contexts in decoder.finish():
+    await beside_requests(spec, lambda: _fill(spool, decoder.finish()))
+
+
+async def _receive_zip(request: Request, spec: ExperimentSpec, spool: Spool) -> None:
+    with TemporaryFile() as file:
+        await received(request, file)
+        await beside_requests(spec, lambda: _fill(spool, zipped_contexts(spec, file)))
+
+
+def _fill(spool: Spool, decoded: Iterable[Floats]) -> None:
+    for contexts in decoded:
         spool.add(contexts)
 
 

@@ -19,6 +19,7 @@ PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (bodies.RewardBatchBody, requests.RewardBatchRequest),
     (bodies.TargetSelectBody, requests.TargetSelectRequest),
     (bodies.ContextBody, requests.ContextRequest),
+    (bodies.ImageBody, requests.ImageRequest),
     (DeclaredColumn, requests.ColumnRequest),
     (bodies.ExperimentBody, requests.ExperimentRequest),
     (bodies.StatusBody, requests.StatusRequest),

@@ -1,0 +1,1 @@
+"""Contexts that are images: PNG and JPEG files, decoded within bounds to float32 numbers."""

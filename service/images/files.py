@@ -1,0 +1,155 @@
+"""Images in a folder or a zip archive, in the order of their names.
+
+Nothing of an archive is ever written under a name of its own, and what its directory claims is checked
+before an entry is read.
+"""
+
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO
+
+from service.images.decoding import MAX_IMAGE_BYTES
+from service.images.schema import ImageError
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+ARCHIVE = ".zip"
+MAX_ENTRIES = 65_535  # more need the zip64 extension
+MAX_DIRECTORY_BYTES = 64 << 20
+MAX_UNPACKED_BYTES = 4 << 30
+_END = b"PK\x05\x06"  # of the end record, which an archive's comment may follow
+_END_BYTES, _MAX_COMMENT = 22, 65_535
+_UNSET = 0xFFFFFFFF  # a size that only zip64 could state
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_ENCRYPTED = 0x1
+
+NamedImage = tuple[str, bytes]
+
+
+class ImageFileError(ImageError):
+    """A file of a folder or an archive is no good; `name` says which, if it is one of them."""
+
+    def __init__(self, detail: str, name: str | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.detail if self.name is None else f"{self.name}: {self.detail}"
+
+
+def is_images(path: Path) -> bool:
+    """Whether a path is one of images: a folder, a zip archive or one image, by its name."""
+    return path.is_dir() or path.suffix.lower() in (*SUFFIXES, ARCHIVE)
+
+
+def images_in(path: Path) -> Iterator[NamedImage]:
+    """The images of a folder, of a zip archive, or of one file."""
+    if path.is_dir():
+        yield from _in_folder(path)
+    elif path.suffix.lower() == ARCHIVE:
+        with path.open("rb") as file:
+            yield from images_in_zip(file)
+    else:
+        yield path.name, _read(path)
+
+
+def images_in_zip(file: IO[bytes]) -> Iterator[NamedImage]:
+    """The images of a zip archive, each of bounded size."""
+    _check_directory(file)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for entry in _checked_entries(archive):
+                yield entry.filename, _unpacked(archive, entry)
+    except ImageFileError:
+        raise
+    except Exception:  # noqa: BLE001 - zipfile raises many kinds for damaged archives
+        raise ImageFileError("The file is no zip archive, or it is damaged.") from None
+
+
+def _in_folder(folder: Path) -> Iterator[NamedImage]:
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    files = {name: path for name, path in paths.items() if path.is_file() and not is_hidden(name)}
+    if not files:
+        raise ImageFileError(f"{folder} has no image.")
+    for name in sorted(files):
+        _check_name(name)
+        yield name, _read(files[name])
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_IMAGE_BYTES + 1)  # one too many is refused when it is decoded
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file is one of those that systems leave behind: `.DS_Store`, `__MACOSX/…`."""
+    return any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+
+
+def _check_name(name: str) -> None:
+    if PurePosixPath(name).suffix.lower() not in SUFFIXES:
+        raise ImageFileError(f"Expected the name of an image: {', '.join(SUFFIXES)}.", name)
+
+
+def _check_directory(file: IO[bytes]) -> None:
+    """Refuse a directory that is too large to be read into memory."""
+    size = file.seek(0, 2)
+    file.seek(max(0, size - _END_BYTES - _MAX_COMMENT))
+    tail = file.read()
+    start = tail.rfind(_END)
+    if start < 0 or len(tail) - start < _END_BYTES:
+        raise ImageFileError("The file is no zip archive, or it is damaged.")
+    entries = int.from_bytes(tail[start + 10 : start + 12], "little")
+    directory = int.from_bytes(tail[start + 12 : start + 16], "little")
+    if entries == MAX_ENTRIES or directory == _UNSET or directory > MAX_DIRECTORY_BYTES:
+        raise ImageFileError(f"A zip archive has fewer than {MAX_ENTRIES} entries: send parts.")
+    file.seek(0)
+
+
+def _checked_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    found = archive.infolist()
+    if len(found) >= MAX_ENTRIES:
+        raise ImageFileError(f"A zip archive has fewer than {MAX_ENTRIES} entries: send parts.")
+    for entry in found:
+        _check_path(entry)
+    entries = [each for each in found if not each.is_dir() and not is_hidden(each.filename)]
+    if not entries:
+        raise ImageFileError("The zip archive has no image.")
+    for entry in entries:
+        _check_entry(entry)
+    if sum(each.file_size for each in entries) > MAX_UNPACKED_BYTES:
+        raise ImageFileError(
+            f"A zip archive has at most {MAX_UNPACKED_BYTES >> 30} GiB unpacked: send parts."
+        )
+    names = [each.filename for each in entries]
+    if len(set(names)) < len(names):
+        raise ImageFileError("A zip archive has each name once.")
+    return sorted(entries, key=lambda each: each.filename)
+
+
+def _check_path(entry: zipfile.ZipInfo) -> None:
+    path = PureWindowsPath(entry.filename)  # which knows both slashes, and drives
+    if path.anchor or ".." in path.parts or stat.S_ISLNK(entry.external_attr >> 16):
+        raise ImageFileError("An entry must lie inside the archive.", entry.filename)
+
+
+def _check_entry(entry: zipfile.ZipInfo) -> None:
+    _check_name(entry.filename)
+    if entry.flag_bits & _ENCRYPTED:
+        raise ImageFileError("An entry may not be encrypted.", entry.filename)
+    if entry.compress_type not in _METHODS:
+        raise ImageFileError("An entry is stored or deflated.", entry.filename)
+    if entry.file_size > MAX_IMAGE_BYTES:
+        detail = f"An image has at most {MAX_IMAGE_BYTES >> 20} MiB."
+        raise ImageFileError(detail, entry.filename)
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    try:
+        with archive.open(entry) as file:
+            # No more than the directory claims is unpacked, whatever the entry holds.
+            return file.read(entry.file_size)
+    except Exception:  # noqa: BLE001 - as above
+        raise ImageFileError("The entry is damaged.", entry.filename) from None
