@@ -7,7 +7,7 @@ that no process could hold is refused when it is declared.
 import math
 from dataclasses import dataclass
 
-from model.config import BanditConfig
+from model.config import BanditConfig, HoldoutRule
 from model.encoders.kinds import kind_of
 from model.encoders.size import NetworkSize, network_size
 from model.encoders.vectors import PCA_ROWS
@@ -62,13 +62,14 @@ def estimated(config: BanditConfig, rounds: int | None = None) -> Budget:
     size = network_size(config)
     memory = _Memory(config, rounds)
     statistics = DOUBLE * config.model_count * (size.latent + 1) * size.latent
+    held_out = statistics if config.holdout is HoldoutRule.CONTEXTS else 0
     weights = FLOAT * size.weights
     columns = ROUND_BYTES * 2 * memory.rounds + SAMPLED_BYTES * 4 * memory.sampled
-    snapshot = statistics + 3 * weights + columns
+    snapshot = statistics + held_out + 3 * weights + columns
     return Budget(
         snapshot_bytes=snapshot,
         policy_bytes=statistics + weights,
-        learner_bytes=3 * statistics + 4 * weights + 2 * memory.bytes + columns,
+        learner_bytes=3 * (statistics + held_out) + 4 * weights + 2 * memory.bytes + columns,
         update_bytes=_update_bytes(config, size, memory),
         update_seconds=_update_seconds(config, size, memory),
         reward_seconds=_reward_seconds(config, size),
@@ -116,7 +117,8 @@ def _update_seconds(config: BanditConfig, size: NetworkSize, memory: _Memory) ->
 
 def _reward_seconds(config: BanditConfig, size: NetworkSize) -> float:
     """Every A is factored at the start of an episode and again under a new encoder."""
-    factored = 2 * config.model_count * size.latent**3
+    sums = 2 if config.holdout is HoldoutRule.CONTEXTS else 1
+    factored = 2 * sums * config.model_count * size.latent**3
     return FACTORING_SECONDS * factored / config.episode_length
 
 

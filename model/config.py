@@ -31,6 +31,17 @@ class StatisticsRule(StrEnum):
     KEEP = "keep"
 
 
+class HoldoutRule(StrEnum):
+    """What judges encoders and is kept from training them.
+
+    `rounds`: single rounds, which θ is fitted on (recipes 1 to 3). `contexts`: all rounds of a context,
+    judged by a θ that is fitted without them.
+    """
+
+    ROUNDS = "rounds"
+    CONTEXTS = "contexts"
+
+
 class GateRule(StrEnum):
     """An encoder that passes the gate serves at once (`auto`) or when a person promotes it (`manual`)."""
 
@@ -168,6 +179,11 @@ class BanditConfig:
         0.125, "share of rounds that only judge encoders", bounds=(0, 0.9)
     )
 
+    holdout: HoldoutRule = _field(
+        HoldoutRule.ROUNDS,
+        "what is held out: single rounds, which θ still sees, or contexts, judged by a θ without them",
+    )
+
     gate: GateRule = _field(
         GateRule.AUTO, "whether a passed φ serves at once or waits for a person"
     )
@@ -273,7 +289,10 @@ def _check_bounds(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
 
 Values = Mapping[str, Any]
 
+# What judges an encoder has not shaped it: no subject is both trained on and held out.
+_HELD_OUT: Values = {"holdout": HoldoutRule.CONTEXTS.value}
 _DABAND: Values = {
+    **_HELD_OUT,
     "regression_weight": 0.1,
     "prediction_weight": 0.01,
     "divergence_weight": 1.0,
@@ -281,10 +300,10 @@ _DABAND: Values = {
 }
 
 SYSTEMS: Mapping[str, Values] = {
-    "linucb": {"encoder": "identity", "steps_per_episode": 0},
-    "linucb-p": {"encoder": "pca", "steps_per_episode": 0},
-    "nlinucb": {},
-    "nlinucb-p": {"encoder": "pca-mlp"},
+    "linucb": {**_HELD_OUT, "encoder": "identity", "steps_per_episode": 0},
+    "linucb-p": {**_HELD_OUT, "encoder": "pca", "steps_per_episode": 0},
+    "nlinucb": _HELD_OUT,
+    "nlinucb-p": {**_HELD_OUT, "encoder": "pca-mlp"},
     "daband": _DABAND,
     "daband-plus": {**_DABAND, "consistency_weight": 2.0},
 }
@@ -320,6 +339,8 @@ _ON_VECTORS: Mapping[str, Values] = {
 _IMAGES: Values = {"alpha": 0.5, "batch_size": 128, "reservoir_size": 20_000}
 _ON_IMAGES: Mapping[str, Values] = {
     **dict.fromkeys(SYSTEMS, _IMAGES),
+    # On raw pixels nothing is trained, and a second A would be as large as the first.
+    "linucb": {**_IMAGES, "holdout": HoldoutRule.ROUNDS.value},
     "daband": {**_IMAGES, "divergence_ramp": 300},
     "daband-plus": {
         **_IMAGES,
@@ -388,7 +409,7 @@ def _convolved(values: Values) -> bool:
 # Raise the version whenever a method changes, in the tables above or in training. Add removed features to
 # `retired`: experiments keep the recipe that they started with.
 RECIPE = Recipe(
-    3,
+    4,
     SYSTEMS,
     _ON_VECTORS,
     _ON_IMAGES,

@@ -16,7 +16,7 @@ import torch
 from model.bandit.confidence import MOST_LATENTS, Confidence, HeldOut
 from model.bandit.linucb import LinUCB
 from model.bandit.policy import Policy, PolicyVersion
-from model.config import BanditConfig, GateRule, StatisticsRule
+from model.config import BanditConfig, GateRule, HoldoutRule, StatisticsRule
 from model.encoders.base import FrozenEncoder
 from model.memory import HeldOutRounds, Reservoir, RoundWindow
 from model.rounds import (
@@ -39,8 +39,9 @@ from model.training.rebuild import (
     EncodedRounds,
     empty_statistics,
     encode_rounds,
+    held_out_statistics,
     rebuilt_statistics,
-    summed_statistics,
+    trained_statistics,
 )
 from model.training.schedule import ContextCounts, NextUpdate, Progress, next_update
 from model.transfer.bound import TransferReport, effective_rank
@@ -103,7 +104,7 @@ class TrainingJob(EpisodeInputs):
         rounds, config = self.data.rounds, self.config
         theta = self.theta
         if config.statistics is StatisticsRule.REBUILD:
-            theta = summed_statistics(latents, rounds, config).factors().theta
+            theta = trained_statistics(latents, rounds, config).factors().theta
         judged = rounds.is_held_out & ~rounds.is_target
         held_out = rounds.rows(judged)
         after = latents[torch.from_numpy(judged).to(latents.device)]
@@ -131,6 +132,11 @@ class Learner:
         self._confidence: Confidence | None = None
         self._to_judge: tuple[Doubles, HeldOut, Doubles] | None = None
         self.statistics = empty_statistics(self.networks, config)
+        # A and b of the held-out rounds alone, so that θ without them can judge by them.
+        self.held_out: LinUCB | None = None
+        if config.holdout is HoldoutRule.CONTEXTS:
+            size = self.networks.encoder.latent_size
+            self.held_out = LinUCB(config.model_count, size, config.ridge)
         self.window = RoundWindow(config.rebuild_window, config.context_shape, self.device)
         self.contexts = {
             domain: Reservoir(
@@ -138,7 +144,7 @@ class Learner:
             )
             for domain in Domain
         }
-        self._held_out = HeldOutRounds(seed, config.holdout_share)
+        self._holding_out = HeldOutRounds(seed, config.holdout_share, config.holdout)
         self.pending: TrainingJob | None = None
         self._recordings = Recordings()
         self.refreeze()
@@ -291,16 +297,24 @@ class Learner:
         if encoded is None or not self.window.holds(encoded.rounds):
             encoded = EncodedRounds.under(networks, self.window.batch())
         if self.config.statistics is StatisticsRule.REBUILD:
-            self.statistics = self._rebuilt(encoded)
+            self._rebuild(encoded)
         self._to_judge = self._judged(encoded)
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
-        encoded = EncodedRounds.under(self.networks, self.window.batch())
-        self.statistics = self._rebuilt(encoded)
+        self._rebuild(EncodedRounds.under(self.networks, self.window.batch()))
 
-    def _rebuilt(self, encoded: EncodedRounds) -> LinUCB:
-        return rebuilt_statistics(encoded, self.networks, self.window.count, self.config)
+    def _rebuild(self, encoded: EncodedRounds) -> None:
+        self.statistics = rebuilt_statistics(encoded, self.networks, self.window.count, self.config)
+        if self.held_out is not None:
+            self.held_out = held_out_statistics(encoded, self.config)
+
+    @property
+    def _judging_theta(self) -> Doubles:
+        """The θ that judges encoders by held-out rounds, (M, d)."""
+        if self.held_out is None:
+            return self.statistics.factors().theta
+        return self.statistics.without(self.held_out).factors().theta
 
     @property
     def confidence(self) -> Confidence | None:
@@ -324,6 +338,7 @@ class Learner:
             networks=self.networks,
             config=self.config,
             factors=self.statistics.factors(),
+            judging_theta=self._judging_theta,
             confidence=self.confidence,
             version=PolicyVersion(0, self.encoder_version, self.offset),
             held_out=held_out,
@@ -351,13 +366,20 @@ class Learner:
         rounds, latents = encoded.rounds, _doubles(encoded.latents)
         held_out = np.flatnonzero(rounds.is_held_out & ~rounds.is_target)[-2 * MOST_LATENTS :]
         source = latents[~rounds.is_held_out & ~rounds.is_target][-MOST_LATENTS:]
-        # By the target's θ: the confidence is about target decisions.
-        predicted = latents[held_out] @ self.statistics.factors().target_theta.T
+        predicted = latents[held_out] @ self._calibrating_theta.T
         judged = HeldOut(
             latents[held_out], predicted, rounds.arms[held_out], rounds.rewards[held_out]
         )
         unlabeled = _doubles(self.networks.encode(target, Domain.TARGET))
         return source, judged, unlabeled
+
+    @property
+    def _calibrating_theta(self) -> Doubles:
+        """The θ that calibrates the confidence, (M, d): the target's, as its decisions are rated."""
+        if self.held_out is None:
+            return self.statistics.factors().target_theta
+        distilled = self.networks.distilled  # no held-out round trained the head
+        return self._judging_theta if distilled is None else distilled.theta.cpu().numpy()
 
     def _encoded(self, block: RoundBlock) -> Floats:
         """φ of every round under its own domain's normalisation, (n, d)."""
@@ -371,12 +393,15 @@ class Learner:
 
     def _fold(self, block: RoundBlock, latents: Floats) -> None:
         """Fold rounds of one episode."""
-        self.statistics.fold(latents, block.arms, block.rewards)
         first = sum(self.reward_counts.values()) + 1
+        held_out = self._holding_out.among(first, block.contexts)
+        self.statistics.fold(latents, block.arms, block.rewards)
+        if self.held_out is not None:
+            self.held_out.fold(latents[held_out], block.arms[held_out], block.rewards[held_out])
         target_count = int(np.count_nonzero(block.is_target))
         self.reward_counts[Domain.TARGET] += target_count
         self.reward_counts[Domain.SOURCE] += len(block) - target_count
-        self.window.add(block, self._held_out.among(first, len(block)))
+        self.window.add(block, held_out)
         total = first - 1 + len(block)
         if total % self.config.episode_length == 0 and self.pending is None:
             self.begin_update(covers=1)
@@ -388,8 +413,9 @@ class Learner:
         data = TrainingSet(
             self.episode, self.window.count, self.window.batch(), source, target, counts
         )
-        theta = self.statistics.factors().theta
-        self.pending = TrainingJob(data, self.networks, self.moments, theta, self.config, self.seed)
+        self.pending = TrainingJob(
+            data, self.networks, self.moments, self._judging_theta, self.config, self.seed
+        )
 
     def _checked(self, round_: RewardedRound) -> RewardedRound:
         config, domain = self.config, checked_domain(round_.domain)

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.randomness import NumberedDraws
+from model.config import HoldoutRule
+from model.randomness import KeyedUniforms, NumberedDraws, context_keys
 from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
 FIRST_ROWS = 64  # initial rows of a block, which doubles as it grows
@@ -238,12 +239,20 @@ class Reservoir:
 
 
 class HeldOutRounds:
-    """Decides which rounds are held out from training to judge encoders."""
+    """Decides which rounds are held out from training to judge encoders.
 
-    def __init__(self, seed: int, fraction: float) -> None:
-        self._draws = NumberedDraws(seed, "holdout")
-        self._fraction = fraction
+    By `rounds` the number of a round decides. By `contexts` the context does, so that a subject that is
+    played twice is never in both parts.
+    """
 
-    def among(self, first: int, count: int) -> Booleans:
-        """Whether each of `count` rounds, numbered from `first`, is held out, (count,)."""
-        return self._draws.uniforms(first, count) < self._fraction
+    def __init__(self, seed: int, share: float, rule: HoldoutRule) -> None:
+        self._numbered = NumberedDraws(seed, "holdout")
+        self._keyed = KeyedUniforms(seed, "held-out contexts")
+        self._share = share
+        self._rule = rule
+
+    def among(self, first: int, contexts: Floats) -> Booleans:
+        """Whether each of the rounds with these contexts, numbered from `first`, is held out, (n,)."""
+        if self._rule is HoldoutRule.CONTEXTS:
+            return self._keyed.many(context_keys(contexts)) < self._share
+        return self._numbered.uniforms(first, len(contexts)) < self._share

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from model.rounds import Doubles, Keys
+from model.rounds import Doubles, Floats, Keys
 
 _SCALE = 2.0**-53
 _SEPARATOR = "\x1f"
@@ -73,6 +73,13 @@ def draw_keys(decision_ids: Iterable[str]) -> Keys:
 def bytes_key(content: bytes) -> int:
     """The 64-bit key by which an arm is drawn for a context that has no decision."""
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
+
+
+def context_keys(contexts: Floats) -> Keys:
+    """A 64-bit key of each context (n, *shape), (n,): equal contexts have equal keys."""
+    unsigned = contexts + np.float32(0.0)  # -0.0 equals 0.0
+    hashed = [blake2b(each, digest_size=8).digest() for each in unsigned]
+    return np.frombuffer(b"".join(hashed), dtype=">u8").astype(np.uint64)
 
 
 class KeyedUniforms:

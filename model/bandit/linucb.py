@@ -108,6 +108,13 @@ class LinUCB:
         built.target_shift = target_shift
         return built
 
+    def without(self, part: Self) -> Self:
+        """The statistics less those of some of the rounds, without the target's shift."""
+        rest = type(self)(len(self._b), self._b.shape[1], self.ridge)
+        rest._gram, rest._b = self._gram - part._gram, self._b - part._b
+        rest.counts = self.counts - part.counts
+        return rest
+
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
         stale = np.flatnonzero(self.counts != self._factored_counts)

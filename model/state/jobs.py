@@ -55,6 +55,7 @@ def judging_message(job: JudgingJob) -> Message:
     header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
     arrays |= {"target": _array(job.target), "theta": job.factors.theta}
+    arrays["judging_theta"] = job.judging_theta
     arrays["inverse_root"] = job.factors.inverse_root
     if job.factors.own_target_theta is not None:
         arrays["target_theta"] = job.factors.own_target_theta
@@ -122,6 +123,7 @@ def _judging_job(message: Message, device: torch.device) -> JudgingJob:
         networks=networks,
         config=config,
         factors=Factors(arrays["theta"], arrays["inverse_root"], arrays.get("target_theta")),
+        judging_theta=arrays["judging_theta"],
         confidence=taken_confidence(arrays, networks.encoder.latent_size),
         version=PolicyVersion(**header["version"]),
         held_out=_rounds(arrays, device),

@@ -44,6 +44,8 @@ def restore(
     learner.moments = taken_moments(learner.networks, arrays)
     encoder = learner.networks.encoder
     learner.statistics = taken_statistics(learner.config, encoder, arrays)
+    if learner.held_out is not None:
+        learner.held_out = _taken_sums(learner.config, encoder, arrays, "held_out")
     learner.confidence = taken_confidence(arrays, encoder.latent_size)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
@@ -169,18 +171,29 @@ def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
 
 
 def taken_statistics(config: BanditConfig, encoder: Encoder, arrays: Arrays) -> LinUCB:
-    """(A, b) over the encoder's latents, positive definite."""
+    """The served (A, b) over the encoder's latents, positive definite."""
+    shift = None
+    if is_distilled(encoder, config):
+        like = np.empty((config.model_count, encoder.latent_size))
+        shift = _taken(arrays, "statistics.target_shift", like)
+    return _taken_sums(config, encoder, arrays, "statistics", shift)
+
+
+def _taken_sums(
+    config: BanditConfig,
+    encoder: Encoder,
+    arrays: Arrays,
+    prefix: str,
+    shift: NDArray[np.float64] | None = None,
+) -> LinUCB:
     shape = (config.model_count, encoder.latent_size)
-    gram = _taken(arrays, "statistics.gram", np.empty((*shape, encoder.latent_size)))
-    b = _taken(arrays, "statistics.b", np.empty(shape))
-    counts = _taken(arrays, "statistics.counts", np.empty(shape[:1], dtype=np.int64))
+    gram = _taken(arrays, f"{prefix}.gram", np.empty((*shape, encoder.latent_size)))
+    b = _taken(arrays, f"{prefix}.b", np.empty(shape))
+    counts = _taken(arrays, f"{prefix}.counts", np.empty(shape[:1], dtype=np.int64))
     if not np.array_equal(gram, gram.mT):
         raise SnapshotError("A is not symmetric")
     if (counts < 0).any():
-        raise SnapshotError("statistics: negative count")
-    shift = None
-    if is_distilled(encoder, config):
-        shift = _taken(arrays, "statistics.target_shift", np.empty(shape))
+        raise SnapshotError(f"{prefix}: negative count")
     statistics = LinUCB.of_sums(gram, b, counts, config.ridge, shift)
     try:
         statistics.factors()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from model.bandit.linucb import LinUCB
 from model.learner import Learner
 from model.memory import COLUMNS, RoundBatch
 from model.rounds import Domain, Phase
@@ -159,11 +160,11 @@ def _confidence_arrays(learner: Learner) -> Arrays:
 def _memory_arrays(learner: Learner) -> Arrays:
     statistics = learner.statistics
     arrays: Arrays = {
-        "statistics.gram": statistics.gram,
-        "statistics.b": statistics.b,
-        "statistics.counts": statistics.counts,
+        **_sums("statistics", statistics),
         **_columns("window", learner.window.batch()),
     }
+    if learner.held_out is not None:
+        arrays |= _sums("held_out", learner.held_out)
     if statistics.target_shift is not None:
         arrays["statistics.target_shift"] = statistics.target_shift
     for domain, reservoir in learner.contexts.items():
@@ -177,6 +178,10 @@ def _memory_arrays(learner: Learner) -> Arrays:
         if learner.networks.distilled is not None:
             arrays["pending.seen"] = np.array(data.seen, dtype=np.int64)
     return arrays
+
+
+def _sums(prefix: str, sums: LinUCB) -> Arrays:
+    return {f"{prefix}.{name}": getattr(sums, name) for name in ("gram", "b", "counts")}
 
 
 def _columns(prefix: str, rounds: RoundBatch) -> Arrays:

@@ -60,7 +60,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeInputs:
-    """All inputs of an encoder update; only the paper's objective uses `theta` (M, d)."""
+    """All inputs of an encoder update; the paper's objective and the gate use `theta` (M, d)."""
 
     data: TrainingSet
     networks: Networks

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from model.bandit.linucb import LinUCB
-from model.config import BanditConfig
+from model.config import BanditConfig, HoldoutRule
 from model.memory import RoundBatch
-from model.rounds import Domain
+from model.rounds import Booleans, Domain, Doubles, Integers
 from model.training.networks import Networks
 
 
@@ -49,7 +49,7 @@ def rebuilt_statistics(
 ) -> LinUCB:
     """(A, b) of encoded rounds, which are the newest of `seen` rounds."""
     latents, rounds = encoded.latents, encoded.rounds
-    statistics = summed_statistics(latents, rounds, config)
+    statistics = _summed(latents, rounds.arms, rounds.rewards, config)
     if networks.distilled is not None:
         models, rewards = (
             torch.from_numpy(column).to(latents.device) for column in (rounds.arms, rounds.rewards)
@@ -59,17 +59,36 @@ def rebuilt_statistics(
     return statistics
 
 
-def summed_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
-    """(A, b) of rounds and their latents (n, d), without the target's shift."""
+def held_out_statistics(encoded: EncodedRounds, config: BanditConfig) -> LinUCB:
+    """(A, b) of the held-out rounds alone."""
+    return _sums_of(encoded.latents, encoded.rounds, encoded.rounds.is_held_out, config)
+
+
+def trained_statistics(latents: torch.Tensor, rounds: RoundBatch, config: BanditConfig) -> LinUCB:
+    """(A, b) whose θ judges an encoder: without the held-out rounds where contexts are held out."""
+    if config.holdout is HoldoutRule.ROUNDS:
+        return _summed(latents, rounds.arms, rounds.rewards, config)
+    return _sums_of(latents, rounds, ~rounds.is_held_out, config)
+
+
+def _sums_of(
+    latents: torch.Tensor, rounds: RoundBatch, chosen: Booleans, config: BanditConfig
+) -> LinUCB:
+    rows = torch.from_numpy(chosen).to(latents.device)
+    return _summed(latents[rows], rounds.arms[chosen], rounds.rewards[chosen], config)
+
+
+def _summed(
+    latents: torch.Tensor, arms: Integers, rewards: Doubles, config: BanditConfig
+) -> LinUCB:
+    """(A, b) of rounds with latents (n, d), arms and rewards (n,), without the target's shift."""
     if latents.device.type == "cpu":
-        return LinUCB.rebuilt(
-            latents.numpy(), rounds.arms, rounds.rewards, config.model_count, config.ridge
-        )
+        return LinUCB.rebuilt(latents.numpy(), arms, rewards, config.model_count, config.ridge)
     wide = latents.double()
-    models = torch.from_numpy(rounds.arms).to(wide.device)
+    models = torch.from_numpy(arms).to(wide.device)
     weights = torch.nn.functional.one_hot(models, config.model_count).double()  # (n, M)
     gram = torch.stack([(wide * column[:, None]).T @ wide for column in weights.T])
-    rewards = torch.from_numpy(rounds.rewards).to(wide.device)
-    b = (weights * rewards[:, None]).T @ wide
-    counts = np.bincount(rounds.arms, minlength=config.model_count)
+    paid = torch.from_numpy(rewards).to(wide.device)
+    b = (weights * paid[:, None]).T @ wide
+    counts = np.bincount(arms, minlength=config.model_count)
     return LinUCB.of_sums(gram.cpu().numpy(), b.cpu().numpy(), counts, config.ridge)

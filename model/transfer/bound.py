@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.bandit.linucb import Factors
 from model.encoders.first_weights import first_weights
-from model.rounds import Doubles, Integers
+from model.rounds import Doubles
 from model.training.discriminator import Discriminator
 
 # Probes are small and regularised, so that a few hundred latents do not overfit them.
@@ -64,15 +63,19 @@ class TransferReport:
 
 
 def transfer_report(
-    source: Tensor, target: Tensor, factors: Factors, chosen: Integers, rewards: Doubles, seed: int
+    source: Tensor,
+    target: Tensor,
+    predicted: Doubles,
+    rewards: Doubles,
+    on_target: Doubles,
+    seed: int,
 ) -> TransferReport:
     """Judge latents of held-out source rounds (n, d) against target latents (m, d).
 
-    `chosen` (n,) are the models of the chosen arms, which paid `rewards` (n,).
+    `predicted` (n,) are the predictions for the chosen arms, which paid `rewards` (n,). `on_target` (m, M)
+    are the predictions for the target.
     """
-    z_source, z_target = source.double().cpu().numpy(), target.double().cpu().numpy()
-    predicted = (z_source * factors.theta[chosen]).sum(axis=1)
-    scores = torch.from_numpy(z_target @ factors.target_theta.T)  # (m, M)
+    scores = torch.from_numpy(on_target)
     accuracy = domain_accuracy(source, target, seed)
     bound = BoundTerms(
         source_regret=source_regret_upper(rewards),

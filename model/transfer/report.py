@@ -49,11 +49,13 @@ class JudgingJob:
     """All inputs of a judgement. `run` is pure, so it may run in any process.
 
     `held_out` are source rounds that trained no encoder, `target` are contexts (m, *shape).
+    `judging_theta` (M, d) predicts the held-out rewards; `factors` are served.
     """
 
     networks: Networks
     config: BanditConfig
     factors: Factors
+    judging_theta: Doubles
     confidence: Confidence | None
     version: PolicyVersion
     held_out: RoundBatch
@@ -64,15 +66,16 @@ class JudgingJob:
         source = self.networks.encode(self.held_out.contexts, Domain.SOURCE)
         target = self.networks.encode(self.target, Domain.TARGET)
         arms, rewards = self.held_out.arms, self.held_out.rewards
-        report = transfer_report(source, target, self.factors, arms, rewards, self.seed)
-        predicted = source.double().cpu().numpy() @ self.factors.theta.T
+        predicted = source.double().cpu().numpy() @ self.judging_theta.T
         wanted = target.double().cpu().numpy() @ self.factors.target_theta.T
+        at_chosen = predicted[np.arange(len(arms)), arms]
+        report = transfer_report(source, target, at_chosen, rewards, wanted, self.seed)
         signs = Signs(
             domain_accuracy=report.domain_accuracy,
             raw_domain_accuracy=self._raw_accuracy(),
             share_distance=_arm_prior_distance(predicted, wanted),
             mean_confidence=self._mean_confidence(),
-            source_explained=_explained(predicted[np.arange(len(arms)), arms], rewards),
+            source_explained=_explained(at_chosen, rewards),
             target_rank=report.target_rank,
             held_out_rounds=len(arms),
             target_contexts=len(target),

@@ -108,4 +108,6 @@ def test_folding_a_reward_takes_longer_where_episodes_are_short():
         estimated(config_of("linucb", (600,), episode_length=length)) for length in (1, 100)
     )
     assert short.reward_seconds == pytest.approx(100 * long.reward_seconds)
-    assert short.reward_seconds == pytest.approx(1.08, rel=0.01)  # five A of 601 × 601, twice
+    assert short.reward_seconds == pytest.approx(
+        2.17, rel=0.01
+    )  # two times five A of 601 × 601, twice

@@ -3,9 +3,10 @@ import pytest
 import torch
 from scipy import stats
 
+from model.config import HoldoutRule
 from model.memory import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.randomness import uniform
-from model.rounds import Domain, RewardedRound
+from model.rounds import Domain, Floats, RewardedRound
 from tests.support.builders import block, make_rounds, small_config
 
 CPU = torch.device("cpu")
@@ -130,21 +131,23 @@ def test_reservoir_does_not_depend_on_how_contexts_are_cut(size):
     assert torch.equal(cut.sample().contexts, whole.sample().contexts)
 
 
+@pytest.mark.parametrize("rule", HoldoutRule)
 @pytest.mark.parametrize("capacity", [10, 50, 200])
 @pytest.mark.parametrize("size", [1, 3, 10, 11, 64])
-def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity):
-    rounds, held_out = make_rounds(small_config(), 160), HeldOutRounds(2, 0.3)
+def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity, rule):
+    rounds, held_out = make_rounds(small_config(), 160), HeldOutRounds(2, 0.3, rule)
     cut, each = RoundWindow(capacity, (4,), CPU), RoundWindow(capacity, (4,), CPU)
     for start in range(160):
-        each.add(block(rounds[start : start + 1]), held_out.among(start, 1))
+        one = block(rounds[start : start + 1])
+        each.add(one, held_out.among(start, one.contexts))
     for start in range(0, 160, size):
-        some = rounds[start : start + size]
-        cut.add(block(some), held_out.among(start, len(some)))
+        some = block(rounds[start : start + size])
+        cut.add(some, held_out.among(start, some.contexts))
     assert cut.count == each.count == 160
-    one, other = cut.batch(), each.batch()
-    assert torch.equal(one.contexts, other.contexts)
+    found, expected = cut.batch(), each.batch()
+    assert torch.equal(found.contexts, expected.contexts)
     for name in COLUMNS:
-        assert getattr(one, name).tolist() == getattr(other, name).tolist()
+        assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
 def test_window_is_the_same_where_the_host_does_not_share_its_memory(monkeypatch):
@@ -162,16 +165,36 @@ def test_window_is_the_same_where_the_host_does_not_share_its_memory(monkeypatch
     assert apart.contexts._on_host is None
 
 
-def test_held_out_share_is_as_asked():
-    assert HeldOutRounds(0, 0.125).among(0, 20_000).mean() == pytest.approx(0.125, abs=0.01)
+def distinct(count: int) -> Floats:
+    return np.arange(count, dtype=np.float32)[:, None]
+
+
+@pytest.mark.parametrize("rule", HoldoutRule)
+def test_held_out_share_is_as_asked(rule):
+    found = HeldOutRounds(0, 0.125, rule).among(0, distinct(20_000))
+    assert found.mean() == pytest.approx(0.125, abs=0.01)
 
 
 def test_held_out_rounds_are_the_same_in_any_block():
-    held_out = HeldOutRounds(3, 0.5)
-    one_by_one = [held_out.among(number, 1)[0] for number in range(1, 65)]
-    assert held_out.among(1, 64).tolist() == one_by_one
+    held_out = HeldOutRounds(3, 0.5, HoldoutRule.ROUNDS)
+    one_by_one = [held_out.among(number, distinct(1))[0] for number in range(1, 65)]
+    assert held_out.among(1, distinct(64)).tolist() == one_by_one
     assert one_by_one == [uniform(3, "holdout", number) < 0.5 for number in range(1, 65)]
 
 
-def test_no_round_is_held_out_at_share_zero():
-    assert not HeldOutRounds(0, 0.0).among(0, 1000).any()
+@pytest.mark.parametrize("rule", HoldoutRule)
+def test_no_round_is_held_out_at_share_zero(rule):
+    assert not HeldOutRounds(0, 0.0, rule).among(0, distinct(1000)).any()
+
+
+def test_by_contexts_a_subject_is_always_in_the_same_part():
+    held_out, contexts = HeldOutRounds(3, 0.5, HoldoutRule.CONTEXTS), distinct(64)
+    first = held_out.among(1, contexts)
+    assert 0 < first.sum() < 64
+    assert np.array_equal(held_out.among(900, contexts[::-1])[::-1], first)
+    assert np.array_equal(held_out.among(5, -0.0 * contexts), np.full(64, first[0]))
+
+
+def test_by_contexts_another_seed_holds_out_other_subjects():
+    one, other = (HeldOutRounds(seed, 0.5, HoldoutRule.CONTEXTS) for seed in (1, 2))
+    assert not np.array_equal(one.among(1, distinct(64)), other.among(1, distinct(64)))

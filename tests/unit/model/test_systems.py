@@ -15,6 +15,7 @@ RECIPES = {
     1: "508b3902f7a552c536994b76527ca3413f802d8d1358185cdfe9a6e212c7bd4e",
     2: "9dd1a536788ee8f384dcd4fcdba450797045973236670bc3eee151a98f2b99ff",
     3: "39078f930b80d3d3615f041ce4c727227e9b580ac9310b08ad0db4f39918b881",
+    4: "7f81808038b7ecba57121c1776503f906dcc20be4ea19e941ce9f911e2a0d095",
 }
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 

@@ -121,6 +121,7 @@ SETUPS = {
     "scaled-pca": {"encoder": "scaled-pca"},
     "paper": {"objective": "paper", "statistics": "keep", "epsilon": 0.0},
     "per arm": {"context_kind": "per_arm"},
+    "held-out contexts": {"holdout": "contexts", "holdout_share": 0.5},
     "images": {"context_shape": (3, 8, 8), "divergence_weight": 1.0},
 }
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.bandit.linucb import Factors
 from model.rounds import Doubles
 from model.transfer import bound
 
@@ -142,9 +141,9 @@ def test_bound_counts_the_regression_error_twice():
 
 
 def report(source: Tensor, target: Tensor, rewards: Doubles) -> bound.TransferReport:
-    theta, chosen = np.eye(3, 4), np.arange(len(rewards)) % 3
-    factors = Factors(theta, np.zeros((3, 4, 4)), own_target_theta=2 * theta)
-    return bound.transfer_report(source, target, factors, chosen, rewards, seed=0)
+    predicted = source.double().numpy()[np.arange(len(rewards)), np.arange(len(rewards)) % 3]
+    on_target = 2 * target.double().numpy()[:, :3]
+    return bound.transfer_report(source, target, predicted, rewards, on_target, seed=0)
 
 
 def test_report_holds_each_term_of_the_bound_and_each_validator():
@@ -156,7 +155,7 @@ def test_report_holds_each_term_of_the_bound_and_each_validator():
     assert made.bound.regression_error == pytest.approx(
         np.abs(rewards - predicted).mean(), rel=1e-5
     )
-    best = 2 * target.numpy()[:, :3].max(axis=1)  # by the θ of the target
+    best = 2 * target.numpy()[:, :3].max(axis=1)
     assert made.bound.predicted_reward == pytest.approx(np.abs(best).mean(), rel=1e-5)
     assert made.domain_accuracy == bound.domain_accuracy(source, target, 0)
     assert made.source_rank > made.target_rank
