@@ -1,9 +1,12 @@
 """`make docs`: the parts of the documentation that are the code's own words."""
 
 import dataclasses
+import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+from daband_client import Client
 from docs.marked import with_part
 from model.config import BanditConfig
 from monitoring.alerts import alerts_table
@@ -74,6 +77,28 @@ def configuration_table() -> str:
     return "\n".join(rows)
 
 
+def methods_table() -> str:
+    """Every method of the client that is a call of the API."""
+    rows = ["| method | what it does |", "|---|---|"]
+    for name, method in vars(Client).items():
+        if (
+            not name.startswith("_")
+            and inspect.isfunction(method)
+            and name not in ("close", "send")
+        ):
+            says = (inspect.getdoc(method) or "").split("\n\n")[0].replace("\n", " ")
+            rows.append(f"| `{name}({_arguments(method)})` | {says.replace('|', chr(92) + '|')} |")
+    return "\n".join(rows)
+
+
+def _arguments(method: Callable[..., object]) -> str:
+    """The arguments without their types; those that may be left out end in `=…`."""
+    found = [each for each in inspect.signature(method).parameters.values() if each.name != "self"]
+    return ", ".join(
+        each.name if each.default is inspect.Parameter.empty else f"{each.name}=…" for each in found
+    )
+
+
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
@@ -85,6 +110,7 @@ PARTS = {
     "alerts": alerts_table,
     "problems": problems_table,
     "configuration": configuration_table,
+    "methods": methods_table,
 }
 
 if __name__ == "__main__":

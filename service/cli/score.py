@@ -22,7 +22,7 @@ from service.codec.target_contexts import TargetRows, binary_target_rows, target
 from service.columns.schema import TableError
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
-from service.experiment_spec import ExperimentSpec, image_schema_of, table_of
+from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of
 from service.formats.tables import CsvOptions, TableFile
 from service.images.decoding import decoded_image
 from service.images.files import ImageFileError, images_in, is_images
@@ -107,22 +107,27 @@ def json_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
 
 
 def csv_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
-    """The same as CSV: a column for each field and one for the probability of each arm."""
+    """The same as CSV: a column for each field and one for the probability of each arm.
+
+    If the unit of the rewards is known, `expected_reward` is the mean in it.
+    """
     has_header = False
     for answer, ids in batches:
-        arms, table = answer.spec.arms, answer.table()
+        arms, table, unit = answer.spec.arms, answer.table(), answer.spec.reward_range
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not has_header:
             has_header = True
-            names = ("arm", "mean", "bonus", "transfer_confidence", "abstained")
+            known = () if unit is None else ("expected_reward",)
+            names = ("arm", *known, "mean", "bonus", "transfer_confidence", "abstained")
             writer.writerow(
                 [*(() if ids is None else ("id",)), *names, *(f"p({arm})" for arm in arms)]
             )
         fields = [table[name].tolist() for name in ("mean", "bonus", "transfer_confidence")]
         chosen = [arms[place] if place >= 0 else "" for place in table["arm"].tolist()]
+        expected = [] if unit is None else [[round(unit.in_unit(each), 6) for each in fields[0]]]
         abstained = [str(each).lower() for each in table["abstained"].tolist()]
-        columns = [chosen, *fields, abstained, *table["probabilities"].T.tolist()]
+        columns = [chosen, *expected, *fields, abstained, *table["probabilities"].T.tolist()]
         writer.writerows(zip(*(() if ids is None else (ids,)), *columns, strict=True))
         yield text.getvalue().encode()
 
@@ -137,6 +142,7 @@ def _spec(found: ExportedPolicy) -> ExperimentSpec:
         fallback_arm=manifest["fallback_arm"],
         table=table_of(manifest["context"]),
         image=image_schema_of(manifest["context"]),
+        reward_range=range_of(manifest.get("reward_range")),
     )
 
 

@@ -36,11 +36,28 @@ def test_the_tutorial_works(tmp_path: Path):
     assert "m001," in printed[0]
     for word in ("learned   600 rewards", "decided   200 rows", "verdict   ", "expected  "):
         assert word in printed[1]
-    assert printed[2].startswith("id,arm,mean,bonus,transfer_confidence,abstained,p(high)")
-    found = re.search(r"best arm for (\d+)%", printed[3])
-    assert found is not None
-    assert int(found[1]) >= 85, printed[3]
+    assert printed[2].startswith(
+        "id,arm,expected_reward,mean,bonus,transfer_confidence,abstained,p(high)"
+    )
+    assert best_arms(printed[3]) >= 85, printed[3]
+    earned, expected = (
+        float(re.findall(rf"{word}:? (?:by )?(-?[\d.]+) %", printed[3])[0])
+        for word in ("tumours", "expected")
+    )
+    assert abs(earned - expected) < 10, printed[3]
     assert "<svg" in (tmp_path / "report.html").read_text()
+
+
+def best_arms(printed: str) -> int:
+    found = re.search(r"best arm for (\d+)%", printed)
+    assert found is not None, printed
+    return int(found[1])
+
+
+def test_plain_regression_does_as_well_on_the_tables_of_the_tutorial(tmp_path: Path):
+    shutil.copytree(ROOT / "docs" / "tutorial", tmp_path / "docs" / "tutorial")
+    ((kind, block),) = BLOCK.findall((ROOT / "docs" / "alternatives.md").read_text())
+    assert best_arms(run(kind, block, tmp_path)) >= 95
 
 
 def test_the_tables_are_those_that_the_script_writes(

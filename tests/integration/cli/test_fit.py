@@ -101,6 +101,10 @@ def test_every_row_gets_an_arm_and_a_person_an_answer(first: tuple[Path, str]):
     assert {each["arm"] for each in rows} == set(ARMS)
     assert all(float(each["p(high)"]) + float(each["p(low)"]) == 1 for each in rows)
     assert all(0 <= float(each["transfer_confidence"]) <= 1 for each in rows)
+    for each in rows:
+        assert float(each["expected_reward"]) == pytest.approx(
+            20 + 60 * float(each["mean"]), abs=1e-5
+        )
     for words_ in ("verdict ", "expected ", "next ", "prediction, not a measurement"):
         assert words_ in said
     assert "rewards lie between 20 and 80" in said

@@ -13,8 +13,8 @@ from service.cli.main import app as command_line
 from service.settings import Settings
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "docs" / name for name in ("api.md", "operations.md", "algorithm.md")]
-API, OPERATIONS, ALGORITHM = (page.read_text() for page in PAGES)
+PAGES = [ROOT / "docs" / name for name in ("api.md", "operations.md", "algorithm.md", "client.md")]
+API, OPERATIONS, ALGORITHM, _ = (page.read_text() for page in PAGES)
 HINT = "run `make docs` (python -m docs.write)"
 
 

@@ -73,6 +73,17 @@ def test_readme_and_architecture_lead_to_the_glossary():
     assert "](glossary.md)" in (ROOT / "docs" / "architecture.md").read_text()
 
 
+def test_the_index_and_the_readme_lead_to_every_page():
+    folder = ROOT / "docs"
+    index = (folder / "README.md").read_text()
+    pages = {page.name for page in folder.glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"]({name})" not in index} == set()
+    readme = (ROOT / "README.md").read_text()
+    for name in ("README.md", "tutorial.md", "concepts.md", "faq.md", "alternatives.md"):
+        assert f"](docs/{name})" in readme
+    assert "Towards Domain Adaptive Neural Contextual Bandits" in readme
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
