@@ -20,7 +20,7 @@ PROBABILITIES = np.array([0.955] + [0.005] * 9)
 
 
 def select(metrics: Metrics) -> None:
-    """All that is counted for one select of one side, which is alone in its turn."""
+    """All that is counted for one select of one side, which is alone in its event-loop tick."""
     metrics.requests_in_flight.set(1)
     metrics.observe_scoring([1])
     metrics.observe_append(1, 1, 0.002)
@@ -30,7 +30,7 @@ def select(metrics: Metrics) -> None:
 
 
 def reward(metrics: Metrics) -> None:
-    """All that is counted for one reward, which is alone in its turn."""
+    """All that is counted for one reward, which is alone in its event-loop tick."""
     metrics.requests_in_flight.set(1)
     metrics.observe_append(1, 1, 0.002)
     metrics.count_reward("doses", "source", 1.0)

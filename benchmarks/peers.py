@@ -33,7 +33,7 @@ from model.learner import Learner
 from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
 
 ARMS, SIZE, BATCH = 10, 32, 64
-TURN = 10  # batches in a row: what the others left in the caches is paid for once
+IN_A_ROW = 10  # batches in a row: what the others left in the caches is paid for once
 ALPHA, RIDGE, EPSILON = 1.0, 1.0, 0.05
 OURS, VW = "daband linucb", "vowpalwabbit cb_explore_adf"
 MABWISER, MABWISER_BATCH = "MABWiser LinUCB", "MABWiser LinUCB, 64 at a time"
@@ -231,9 +231,9 @@ def measure(rounds: int, seeds: int) -> dict[str, dict[str, float]]:
     for seed in range(seeds):
         stream = Stream.made(rounds, seed)
         players = {name: kind() for name, kind in kinds.items()}
-        for start in range(0, rounds, TURN * BATCH):
+        for start in range(0, rounds, IN_A_ROW * BATCH):
             for name, player in players.items():
-                for first in range(start, min(start + TURN * BATCH, rounds), BATCH):
+                for first in range(start, min(start + IN_A_ROW * BATCH, rounds), BATCH):
                     _play(player, scores[name], stream, first)
     return {name: score.figures(rounds * seeds) for name, score in scores.items()}
 

@@ -1,9 +1,9 @@
 """The effect of a training on the latency of `/select`, in one run of a real server.
 
-`python -m benchmarks.training_beside_serving [--training process thread] [--turns 6]`: `daband serve` on SQLite,
+`python -m benchmarks.training_beside_serving [--training process thread] [--cycles 6]`: `daband serve` on SQLite,
 as a user starts it. One caller asks for decisions at a steady rate all the time; meanwhile an
-encoder trains, is activated, and nothing happens for a while, in turns. Selects are told apart by
-what went on when they were sent, pooled over the turns.
+encoder trains, is activated, and nothing happens for a while, in cycles. Selects are distinguished by
+what went on when they were sent, pooled over the cycles.
 """
 
 import argparse
@@ -174,17 +174,17 @@ class Lab:
 
 
 def measured(training: str, options: argparse.Namespace) -> Measured:
-    """All turns on one server; the first one, with its imports and first touches, does not count."""
+    """All cycles on one server; the first one, with its imports and first touches, does not count."""
     found = Measured()
     with served(training, options.device) as url, Client(url) as client:
         lab = Lab(client, options)
         with Caller(int(url.rpartition(":")[2]), options.size, options.rate) as caller:
-            for turn in range(options.turns + 1):
-                _play_turn(lab, caller, options.rest_seconds, found if turn else Measured())
+            for cycle in range(options.cycles + 1):
+                _play_cycle(lab, caller, options.rest_seconds, found if cycle else Measured())
     return found
 
 
-def _play_turn(lab: Lab, caller: Caller, rest_seconds: float, found: Measured) -> None:
+def _play_cycle(lab: Lab, caller: Caller, rest_seconds: float, found: Measured) -> None:
     rest_from = time.perf_counter()
     deadline = rest_from + rest_seconds
     while time.perf_counter() < deadline:
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--training", nargs="+", default=["process", "thread"])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--cycles", type=int, default=6)
     parser.add_argument("--rate", type=float, default=100.0, help="selects a second")
     parser.add_argument("--rest-seconds", type=float, default=8.0)
     parser.add_argument("--size", type=int, default=32)

@@ -15,7 +15,7 @@ import httptools
 TIMEOUT = "timeout"
 DISCONNECTED = "disconnected"
 SWEEP_SECONDS = 0.1
-# At once: a pool that opens a connection for whoever waits makes the storm that it measures.
+# At once: a pool that opens a connection for every waiting request makes the storm that it measures.
 MAX_CONNECTING = 64
 IDLE_SECONDS = 5.0  # well before a server closes it: that could meet a request on its way
 

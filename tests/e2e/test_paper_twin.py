@@ -1,6 +1,6 @@
 """The paper's loop over HTTP and a learner in this process agree exactly.
 
-An episode is decided under one policy, its rewards are told, and the next one waits until the
+An episode is decided under one policy, its rewards are reported, and the next one waits until the
 encoder update is over and served. The learner here lives through the same rounds under the
 service's decision ids: every draw is named by the seed and the decision's id, so all must agree,
 decision by decision, down to the hash of the learned state.

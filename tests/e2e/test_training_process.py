@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 EPISODE = int(EXPERIMENT["config"]["episode_length"])
-CPU_SECONDS = 6.0  # of training: enough to tell who spends them
+CPU_SECONDS = 6.0  # of training: enough to see which process spends them
 ENDLESS = 100_000  # steps: minutes
 DEATHS = "daband_training_process_deaths_total"
 

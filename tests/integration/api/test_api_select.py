@@ -95,7 +95,7 @@ async def test_twenty_equal_requests_at_once_make_one_decision(api: Api):
     assert await api.last_offset() == 2
 
 
-async def test_requests_of_one_turn_have_answers_of_their_own(api: Api):
+async def test_requests_of_one_tick_have_answers_of_their_own(api: Api):
     """They are one batch, and what one of them is refused for is not the others' matter."""
     first = (await api.select("r-1", **BOTH)).json()
     await api.select("r-0", **BOTH)

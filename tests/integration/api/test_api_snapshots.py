@@ -118,7 +118,7 @@ async def test_a_policy_is_downloaded_with_its_manifest(saved: Api):
         assert scores.ucb.tolist() == expected.score_many([CONTEXT], Domain.TARGET).ucb.tolist()
 
 
-async def test_a_restore_says_who_and_why(saved: Api):
+async def test_a_restore_records_its_author_and_reason(saved: Api):
     body = {"request_id": "back", "by": "Ada", "reason": "the new one looked odd"}
     await saved.http.post("/experiments/doses/snapshots/2/restore", json=body)
     (found,) = (await saved.http.get("/experiments/doses/audit")).json()["entries"]

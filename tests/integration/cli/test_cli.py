@@ -98,7 +98,7 @@ def test_a_service_is_named_by_an_option_or_a_variable():
 
 
 @pytest.mark.parametrize("command", [["experiment", "list"], ["demo", "--rounds", "1"]])
-def test_a_service_that_is_not_there_is_told(command: list[str]):
+def test_a_service_that_is_not_there_is_reported(command: list[str]):
     url = f"http://127.0.0.1:{free_port()}"
     outcome = daband(*command, "--url", url)
     assert (outcome.exit_code, f"no answer from {url}: " in outcome.output) == (2, True)

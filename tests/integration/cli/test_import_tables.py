@@ -102,7 +102,7 @@ def test_a_bad_table_makes_no_experiment(
     assert "no experiment of this name" in daband(folder, "evaluate", "mice").output
 
 
-def test_a_missing_file_and_half_of_the_names_are_told(tmp_path: Path):
+def test_a_missing_file_and_half_of_the_names_are_refused(tmp_path: Path):
     where = str(tmp_path / "nothing.csv")
     assert "No such file" in daband(tmp_path, "log", "import", "mice", where, *OPTIONS).output
     half = daband(tmp_path, "log", "import", "mice", where, "--arm", "dose")

@@ -66,7 +66,7 @@ def test_commands_that_ask_a_service_load_the_client_and_no_learning(
     assert names & (HEAVY | SERVER) == needed
 
 
-def test_every_command_that_asks_a_service_is_told_in_the_same_way():
+def test_every_command_that_calls_a_service_has_the_same_options():
     group = typer.main.get_command(app)
     remote = [each for name, each in group.commands["experiment"].commands.items()]  # type: ignore[attr-defined]
     remote += [group.commands[name] for name in ("demo", "upload", "report", "export")]  # type: ignore[attr-defined]

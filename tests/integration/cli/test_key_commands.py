@@ -79,7 +79,7 @@ def test_a_rotation_prints_another_secret_for_the_same_key(folder: Path):
         assert [each["secrets"] for each in listed(folder)] == [count]
 
 
-def test_every_change_tells_who_made_it(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_change_records_its_author(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOGNAME", "alice")
     key_id, _ = made(folder)
     keys(folder, "rotate", key_id)

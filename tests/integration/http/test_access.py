@@ -32,7 +32,7 @@ def walked(some: Iterable[Any]) -> Iterator[tuple[str, str]]:
             yield from walked(route.original_router.routes)
 
 
-def test_every_route_declares_who_may_call_it():
+def test_every_route_declares_its_access():
     table = {(path, method) for path, methods in ROUTES.items() for method in methods}
     assert set(routes()) == table
     described = create_app(Settings()).openapi()["paths"]

@@ -133,7 +133,7 @@ async def test_no_request_reads_the_keys(guarded: Api, key: str, monkeypatch: An
     assert (first.status_code, again.json()) == (200, first.json())
 
 
-async def test_a_key_of_no_scope_for_it_is_told_which_one_it_lacks(guarded: Api, url: str):
+async def test_a_key_without_the_scope_is_refused_with_the_scope_it_lacks(guarded: Api, url: str):
     key = await make_key(url, TenantScope(), frozenset({Scope.SELECT}))
 
     async def is_known() -> bool:

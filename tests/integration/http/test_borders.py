@@ -156,7 +156,7 @@ async def test_the_services_own_pages_may_ask(api: Api):
         ("0.0.0.0", "dangerously-off", False),  # noqa: S104
     ],
 )
-def test_who_needs_a_key_follows_from_the_address(host: str, auth: Any, needs_keys: bool):
+def test_the_address_decides_whether_keys_are_needed(host: str, auth: Any, needs_keys: bool):
     assert Settings(host=host, auth=auth).needs_keys is needs_keys
 
 

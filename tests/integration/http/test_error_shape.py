@@ -137,7 +137,7 @@ async def test_a_crash_tells_the_requests_id_and_nothing_else(
     assert [getattr(record, "action", None) for record in caplog.records] == ["request_failed"]
 
 
-async def test_a_crash_in_the_hot_path_has_the_same_shape(api: Api):
+async def test_a_crash_on_the_fast_path_has_the_same_shape(api: Api):
     async def crash(name: str) -> Experiment:
         raise RuntimeError(CANARY)
 

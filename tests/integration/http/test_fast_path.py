@@ -38,7 +38,7 @@ def posted(path: str, **options: Any) -> Ask:
 
 async def counted(api: Api) -> list[str]:
     """What the metrics say of requests and problems, without the times."""
-    await asyncio.sleep(0)  # they are told at the end of a turn
+    await asyncio.sleep(0)  # they are recorded at the end of a tick
     lines = exposition(api.services.metrics.registry).decode().splitlines()
     names = ("daband_request_seconds_count", "daband_problems_total", "daband_requests_in_flight")
     return [line for line in lines if line.startswith(names)]
@@ -194,7 +194,7 @@ async def test_work_that_is_cut_off_is_over(api: Api):
     assert "daband_requests_in_flight 0.0" in lines
 
 
-async def test_a_stranger_is_told_once_that_its_connection_is_closed(url: str):
+async def test_a_refused_caller_gets_one_answer_that_closes_its_connection(url: str):
     async with running_api(url, auth="required") as guarded:
         exchange = taken(guarded)
         status, head, _ = await exchange.answered

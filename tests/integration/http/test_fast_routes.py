@@ -47,7 +47,7 @@ def same(one: httpx.Response, other: httpx.Response) -> bool:
     return one.status_code == other.status_code and heads[0] == heads[1] and bodies[0] == bodies[1]
 
 
-def test_all_of_them_are_hot():
+def test_all_of_them_are_fast_routes():
     assert {route.path for route in ROUTES if isinstance(route, FastRoute)} == {
         "/select",
         "/select/batch",
@@ -154,7 +154,7 @@ async def test_binary_bodies_are_checked(api: Api, content: bytes, status: int):
     assert answer.status_code == status, answer.text
 
 
-async def test_a_bad_body_is_refused_alone_among_those_of_its_turn(api: Api):
+async def test_a_bad_body_is_refused_alone_among_those_of_its_tick(api: Api):
     bad = np.array([np.nan, 0, 0, 0], dtype=np.float32).tobytes()
     bodies = [BODY, BODY, bad, BODY, BODY]
     asked = (
@@ -182,7 +182,7 @@ async def test_strange_json_is_refused(api: Api, content: str):
     assert (await api.http.post("/select", content=content)).status_code == 422
 
 
-def test_a_hot_route_with_dependencies_is_refused():
+def test_a_fast_route_with_dependencies_is_refused():
     router = APIRouter(route_class=FastRoute, dependencies=[Depends(lambda: None)])
     with pytest.raises(ValueError, match="no dependency would be solved"):
-        router.post("/hot")(decisions.reward)
+        router.post("/fast")(decisions.reward)

@@ -224,7 +224,7 @@ async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
     assert "folding_again" in {getattr(line, "action", "") for line in caplog.records}
 
 
-async def test_a_refold_that_broke_off_is_begun_again_and_told_once(url):
+async def test_an_interrupted_refold_is_begun_again_and_logged_once(url):
     """The trainer ends after the event, before it has published anything of the new fold."""
     async with running_api(url, **TRAINING) as api:
         await create(api)

@@ -127,7 +127,7 @@ async def test_the_dialect_is_known(database: Database, database_url: str):
     assert database_url.startswith(database.dialect)
 
 
-async def test_failures_are_told_by_kind(tmp_path: Path):
+async def test_failures_are_translated_by_kind(tmp_path: Path):
     received: list[str] = []
     database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT, received.append)
     with pytest.raises(StorageUnavailable):

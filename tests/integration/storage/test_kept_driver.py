@@ -34,7 +34,7 @@ async def test_it_is_borrowed_once_for_many_statements(database: Database):
     assert len(set(backends)) == len(borrowed) == 1
 
 
-async def test_who_finds_it_taken_has_another(database: Database):
+async def test_a_second_user_gets_another_connection(database: Database):
     both = asyncio.Barrier(2)
 
     async def beside_the_other(driver: asyncpg.Connection) -> int:

@@ -113,7 +113,7 @@ async def test_an_unknown_key_is_refused(keys: Keys):
         await keys.rotate(NewSecret.for_key("nobody"), 60, "bob")
 
 
-async def test_every_change_is_told_and_makes_another_version(keys: Keys):
+async def test_every_change_is_announced_and_makes_another_version(keys: Keys):
     versions = [await keys.version()]
     found, _ = await made(keys)
     versions.append(await keys.version())

@@ -138,7 +138,7 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(
     postgres_databases: PostgresDatabases,
 ):
     async with postgres_databases.fresh(is_migrated=False) as url:
-        async with its_turn(url), two_migrations(url) as processes:
+        async with migration_lock(url), two_migrations(url) as processes:
             await eventually(partial(do_both_wait, url, processes))
         payload = sorted([(await each.communicate())[0].splitlines()[-1] for each in processes])
         assert [each.returncode for each in processes] == [0, 0]
@@ -148,7 +148,7 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(
 
 
 @asynccontextmanager
-async def its_turn(url: str) -> AsyncIterator[None]:
+async def migration_lock(url: str) -> AsyncIterator[None]:
     """Another process migrates meanwhile."""
     connection = await asyncpg.connect(url)
     try:

@@ -26,7 +26,7 @@ from tests.support.storage import (
 )
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-# Who finds the file locked gives up at once; who waits for the lock inside the process does not.
+# A locked file is an error at once; the lock inside the process is waited for.
 HASTY = DatabaseOptions(timeout_seconds=PATIENCE_SECONDS, lock_timeout_seconds=0.001)
 
 

@@ -96,7 +96,7 @@ async def test_a_connection_that_cannot_roll_back_is_replaced(tmp_path: Path):
     await thread.close()
 
 
-async def test_the_end_is_told_when_nobody_waits_any_more(thread: SqliteThread):
+async def test_the_end_is_reported_without_a_waiter(thread: SqliteThread):
     may_end, ends = threading.Event(), asyncio.Event()
 
     def work(connection: sqlite3.Connection) -> int:

@@ -42,7 +42,7 @@ async def test_asked_often_it_writes_once_a_second():
     assert writes.count == 5
 
 
-async def test_those_who_ask_at_once_share_a_write():
+async def test_concurrent_checks_share_a_write():
     writes = Writes()
     check = writes.check()
     writes.may_end.clear()
@@ -56,7 +56,7 @@ async def test_those_who_ask_at_once_share_a_write():
     assert writes.count == 1
 
 
-async def test_one_who_gives_up_does_not_take_the_answer_from_the_others():
+async def test_a_cancelled_check_does_not_cancel_the_others():
     writes = Writes()
     check = writes.check()
     writes.may_end.clear()
@@ -79,7 +79,7 @@ async def test_an_append_counts_as_a_write():
     assert writes.count == 1
 
 
-async def test_a_failure_is_told_until_a_write_succeeds():
+async def test_a_failure_is_reported_until_a_write_succeeds():
     writes = Writes()
     check = writes.check()
     writes.fails = True

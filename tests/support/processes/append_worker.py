@@ -1,6 +1,6 @@
 """A process of its own that appends: `python -m … URL EXPERIMENT_ID COUNT`.
 
-Prints the keys of the events that it was told are durable.
+Prints the keys of the events that were answered as durable.
 """
 
 import asyncio

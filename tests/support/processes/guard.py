@@ -1,7 +1,7 @@
 """Ends what a test run has started when the run itself is killed and cannot do so.
 
 A process of its own waits for the end of the run, which it notices at its standard input, and
-then kills the processes that it was told of. Run as `python -m tests.support.processes.guard`.
+then kills the processes that it was given. Run as `python -m tests.support.processes.guard`.
 """
 
 import atexit

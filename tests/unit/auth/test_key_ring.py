@@ -77,7 +77,7 @@ def with_secret(key: ApiKey, ends_at: float | None = None) -> tuple[ApiKey, str]
     return replace(key, secrets=(*key.secrets, kept)), secret.shown()
 
 
-async def test_a_right_key_tells_who_asks(ring: KeyRing, source: Source):
+async def test_a_right_key_identifies_its_caller(ring: KeyRing, source: Source):
     key, shown = with_secret(api_key(ACME))
     source.put(key)
     await ring.refresh(source)
@@ -148,7 +148,7 @@ async def test_the_keys_are_read_when_something_changed_and_else_never(
         ring.caller(shown)
 
 
-async def test_too_many_requests_are_told_when_to_come_again(
+async def test_too_many_requests_are_refused_with_a_time_to_retry(
     ring: KeyRing, source: Source, clock: Clocks
 ):
     key, shown = with_secret(api_key(ACME, rate_limit=RateLimit(0.25, 2)))

@@ -104,7 +104,7 @@ async def ask(
     batcher: RequestBatcher, *names: str, served: Any = ONE, is_new: bool = True
 ) -> list[Any]:
     asked = [batcher.select(served, DecisionRequest(name, (), is_new)) for name in names]
-    async with asyncio.timeout(PATIENCE_SECONDS):  # who is forgotten would wait for ever
+    async with asyncio.timeout(PATIENCE_SECONDS):  # a forgotten request would wait for ever
         found = await asyncio.gather(*asked, return_exceptions=True)
     return [named(each) for each in found]
 
@@ -175,7 +175,7 @@ async def test_what_is_the_services_fault_is_tried_once():
     assert len(selects.decided) == 1
 
 
-async def test_who_went_away_is_not_decided():
+async def test_a_cancelled_request_is_not_decided():
     selects = Selects()
     batcher = batcher_of(selects)
     gone, staying = (
@@ -186,7 +186,7 @@ async def test_who_went_away_is_not_decided():
     assert [ids for _, ids in selects.decided] == [["staying"]]
 
 
-async def test_who_goes_away_later_harms_nobody():
+async def test_a_request_cancelled_later_harms_no_other():
     selects = Selects()
     batcher = batcher_of(selects)
     gone, staying = (

@@ -156,7 +156,7 @@ async def test_caller_that_went_away_is_not_scored(policy: Any, scorer: Scorer):
 
 async def test_closing_finishes_what_waits(policy: Any, scorer: Scorer):
     asked = asyncio.ensure_future(scorer.select(policy, Domain.SOURCE, contexts(1), ["a"]))
-    await asyncio.sleep(0)  # it waits now, and its turn has not come
+    await asyncio.sleep(0)  # it is pending now
     assert policy.batches == []
     await scorer.close()
     assert policy.batches == [1]
@@ -201,7 +201,7 @@ async def test_more_than_may_wait_is_refused_at_once(policy):
     await scorer.close()
 
 
-async def test_passes_over_what_waits_are_told(policy):
+async def test_passes_over_pending_requests_are_counted(policy):
     received: list[list[int]] = []
     scorer = Scorer("cuda", on_scoring=received.append)
     rows, ids = contexts(3), ["a", "b", "c"]

@@ -102,7 +102,7 @@ def test_it_grows_again_while_it_is_needed_and_all_is_well():
     assert line.limit.limit == MOST
 
 
-def test_who_waits_for_a_caller_takes_nobodys_place():
+def test_a_request_that_waits_for_its_body_takes_no_place():
     limit = Line(most=2).limit
     for _ in range(2):
         limit.enter()

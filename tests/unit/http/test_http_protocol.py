@@ -163,7 +163,7 @@ async def test_bytes_that_drip_in_do_not_move_the_deadline():
     assert problem(answer)["title"] == "Request Timeout"
 
 
-async def test_who_says_nothing_is_hung_up_on():
+async def test_a_silent_connection_is_closed():
     async with connected(App(), SHORT) as client:
         client.timers.advance(SHORT)
         assert await client.rest() == b""
@@ -259,13 +259,13 @@ async def test_a_refused_request_that_does_not_end_is_hung_up_on():
         assert await client.rest() == b""
 
 
-async def test_who_wants_no_more_is_hung_up_on_after_the_refusal():
+async def test_a_connection_that_asked_to_close_is_closed_after_the_refusal():
     async with connected(App(), LONG, Full()) as client:
         client.say(b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         assert (await client.rest()).endswith(b"full")
 
 
-async def test_who_waits_to_be_asked_for_its_body_is_refused_by_the_app():
+async def test_a_request_that_expects_continue_is_refused_by_the_app():
     app, full = App(), Full()
     async with connected(app, LONG, full) as client:
         client.say(b"GET / HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\n\r\n")
@@ -326,13 +326,13 @@ class Reading(App):
 
 
 def posted(body: bytes, *headers: bytes, version: bytes = b"1.1") -> bytes:
-    lines = [b"POST /hot?a=b HTTP/" + version, b"Host: here"]
+    lines = [b"POST /fast?a=b HTTP/" + version, b"Host: here"]
     lines += [b"Content-Length: %d" % len(body), *headers]
     return b"\r\n".join([*lines, b"", body])
 
 
 def echoed(body: bytes, *more: bytes) -> bytes:
-    lines = [b"HTTP/1.1 200 OK", b"content-length: %d" % len(body), b"url: /hot?a=b", *more]
+    lines = [b"HTTP/1.1 200 OK", b"content-length: %d" % len(body), b"url: /fast?a=b", *more]
     return b"\r\n".join([*lines, b"", body])
 
 
@@ -345,7 +345,7 @@ async def test_the_fast_path_answers_in_place_of_the_app():
         client.say(REQUEST)
         assert b"200 OK" in await client.until(b"ok")
     assert (app.asked, fast_path.taken) == (1, [b"first", b"again"])
-    assert fast_path.asked == [b"/hot?a=b", b"/hot?a=b", b"/"]
+    assert fast_path.asked == [b"/fast?a=b", b"/fast?a=b", b"/"]
 
 
 async def test_requests_behind_one_on_the_fast_path_wait_for_its_answer():
@@ -407,7 +407,7 @@ async def test_the_last_request_of_a_connection_is_for_the_app(request_: bytes):
     assert (app.bodies, fast_path.asked) == ([b"body"], [])
 
 
-async def test_who_waits_to_be_asked_for_its_body_is_for_the_app():
+async def test_a_request_that_expects_continue_goes_to_the_app():
     app, fast_path = App(), FakeFastPath()
     async with connected(app, LONG, fast_path=fast_path) as client:
         client.say(posted(b"", b"Expect: 100-continue"))
@@ -445,7 +445,7 @@ async def test_a_server_that_stops_waits_for_the_fast_path_and_hangs_up():
     assert state.tasks == set()
 
 
-async def test_an_answer_to_who_has_left_goes_nowhere():
+async def test_an_answer_to_a_closed_connection_goes_nowhere():
     fast_path = FakeFastPath()
     fast_path.gate.clear()
     connection = Connection(App(), fast_path)
@@ -487,7 +487,7 @@ async def test_an_answer_on_the_fast_path_leaves_no_work_for_the_garbage_collect
         gc.enable()
 
 
-async def test_the_fast_path_is_not_for_who_is_slow_to_take_answers():
+async def test_the_fast_path_is_not_for_slow_readers():
     app, fast_path = App(), FakeFastPath()
     large = bytes(60_000)  # some of them are more than the socket's buffers hold
     async with connected(app, LONG, fast_path=fast_path) as client:
@@ -502,7 +502,7 @@ async def test_the_fast_path_is_not_for_who_is_slow_to_take_answers():
 
 
 @pytest.mark.parametrize("fast_path", [None, FakeFastPath()])
-async def test_who_asks_nothing_more_is_hung_up_on(fast_path: FakeFastPath | None):
+async def test_an_idle_connection_is_closed(fast_path: FakeFastPath | None):
     async with connected(App(), LONG, fast_path=fast_path, keep_alive_seconds=SHORT) as client:
         client.say(posted(b"ok"))
         await client.until(b"ok")
@@ -510,7 +510,7 @@ async def test_who_asks_nothing_more_is_hung_up_on(fast_path: FakeFastPath | Non
         assert await client.rest() == b""
 
 
-async def test_who_asks_again_and_again_is_not_hung_up_on():
+async def test_a_busy_connection_is_not_closed():
     async with connected(App(), LONG, keep_alive_seconds=SHORT) as client:
         for _ in range(24):
             client.say(REQUEST)
@@ -521,7 +521,7 @@ async def test_who_asks_again_and_again_is_not_hung_up_on():
 
 
 @pytest.mark.parametrize("is_on_fast_path", [True, False])
-async def test_who_waits_for_long_is_not_hung_up_on(is_on_fast_path: bool):
+async def test_a_connection_that_waits_for_its_answer_is_not_closed(is_on_fast_path: bool):
     app, fast_path = App(), FakeFastPath()
     async with connected(app, LONG, fast_path=fast_path, keep_alive_seconds=SHORT / 2) as client:
         client.say(REQUEST)
@@ -538,7 +538,7 @@ async def test_who_waits_for_long_is_not_hung_up_on(is_on_fast_path: bool):
         assert await client.rest() == b""
 
 
-async def test_who_is_slow_to_say_its_headers_has_their_time_not_that_of_the_idle():
+async def test_slow_headers_have_their_own_timeout_not_the_idle_one():
     async with connected(App(), LONG, keep_alive_seconds=SHORT / 2) as client:
         client.say(REQUEST)
         await client.until(b"ok")
@@ -653,7 +653,7 @@ async def test_junk_is_refused_after_the_answers_that_are_due(junk: bytes, has_f
 BROKEN = CHUNKED % (b"", b"3\r\nchu\r\nno size\r\n")
 
 
-async def test_a_request_whose_body_breaks_off_is_refused_in_its_turn():
+async def test_a_request_whose_body_breaks_off_is_refused_in_order():
     app = Reading()
     app.gate.clear()
     connection = Connection(app)
@@ -701,7 +701,7 @@ async def test_nothing_is_begun_behind_the_last_answer():
         b"GET / HTTP/1.1\r\nHost: here\r\nHost: here\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: here there\r\n\r\n",
         b"GET / HTTP/1.0\r\nHost: here\r\nHost: there\r\n\r\n",
-        b"POST /hot HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+        b"POST /fast HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
         b"GET http://here HTTP/1.1\r\nHost: here\r\n\r\n",
     ],
 )

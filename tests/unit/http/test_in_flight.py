@@ -103,7 +103,7 @@ async def test_more_slow_bodies_than_may_be_at_work_are_refused():
         assert await middleware.answers(SlowCaller()) == 200, "whose body is there is served"
 
 
-async def test_who_finds_all_places_taken_when_its_body_is_there_is_refused():
+async def test_a_request_is_refused_if_all_places_are_taken_when_its_body_has_come():
     inner, slow, quick = Inner(), SlowCaller(), SlowCaller()
     middleware = Middleware(inner)
     async with running(slow.ask(middleware.app)):

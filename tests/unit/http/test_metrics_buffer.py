@@ -24,7 +24,7 @@ async def test_the_number_in_flight_is_written_at_the_end_of_a_tick(limit: Concu
     assert b"daband_requests_in_flight 3.0" in metrics.exposition()
 
 
-async def test_answers_are_told_apart(limit: ConcurrencyLimit):
+async def test_answers_are_counted_by_kind(limit: ConcurrencyLimit):
     metrics = Metrics()
     buffer = MetricsBuffer(metrics, limit)
     for route, status in (("/select", 200), ("/select", 422), ("/reward", None), ("/select", 200)):
@@ -40,7 +40,7 @@ async def test_answers_are_told_apart(limit: ConcurrencyLimit):
         assert f"daband_request_seconds_count{labels} {count}.0" in text
 
 
-async def test_who_waits_for_its_body_is_there_too(limit: ConcurrencyLimit):
+async def test_requests_that_wait_for_their_bodies_are_counted_too(limit: ConcurrencyLimit):
     metrics = Metrics()
     buffer = MetricsBuffer(metrics, limit)
     for _ in range(3):

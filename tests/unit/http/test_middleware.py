@@ -70,7 +70,7 @@ async def test_a_body_that_never_ends_is_given_up(inner: Inner):
     assert inner.bodies == []
 
 
-async def test_a_caller_who_leaves_gets_no_answer(inner: Inner):
+async def test_a_caller_that_disconnects_gets_no_answer(inner: Inner):
     caller = Caller(b"123", is_complete=False)
     caller.has_left = True
     assert await caller.ask(guarded(inner, Metrics())) is None
@@ -95,7 +95,7 @@ async def test_another_request_id_is_made(inner: Inner, sent: str):
 async def test_unknown_routes_and_methods_share_a_label(inner: Inner):
     metrics = Metrics()
     await Caller().ask(scoped(inner, metrics), "/anything", "BREW")
-    await asyncio.sleep(0)  # metrics are told at the end of a tick
+    await asyncio.sleep(0)  # metrics are recorded at the end of a tick
     line = 'daband_request_seconds_count{method="other",route="unmatched",status="2xx"} 1.0'
     assert line in metrics.exposition().decode()
 

@@ -149,7 +149,7 @@ async def test_a_job_that_overruns_the_deadline_fails():
 
 
 @pytest.mark.parametrize("error", [JobFailed("why"), RunnerClosed("the end"), ValueError("a bug")])
-async def test_what_is_raised_is_told_and_the_next_job_goes_on(error: Exception):
+async def test_what_is_raised_is_logged_and_the_next_job_goes_on(error: Exception):
     bench = Bench()
 
     def work(runner: Any, deadline: float) -> None:

@@ -75,7 +75,7 @@ def test_the_cpu_time_of_a_process_that_ended_is_kept():
     assert alone.cpu_seconds >= both.cpu_seconds > 0
 
 
-def test_a_process_and_what_it_has_started_are_told_apart():
+def test_a_process_and_its_children_are_measured_apart():
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:

@@ -129,7 +129,7 @@ def test_what_is_free_between_blocks_in_use_is_given_back():
     assert given_back > 30  # of 72
 
 
-def test_who_sets_the_numbers_is_obeyed():
+def test_numbers_of_the_environment_are_kept():
     given = {"MALLOC_ARENA_MAX": "3", "MALLOC_MMAP_THRESHOLD_": str(8 << 20)}
     few, many = kept("little", 0, given), kept("little", BLOCKS, given)
     assert (few.arenas, many.mappings) == (3, few.mappings)

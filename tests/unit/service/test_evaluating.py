@@ -55,7 +55,7 @@ def maker(header: LogHeader = HEADER) -> CandidateMaker:
     "text",
     ["uniform", "arm:low", "arm:a,b", "version:12", "system:nlinucb,alpha=0.2", "file:a.json"],
 )
-def test_a_candidate_is_named_as_it_was_told(text: str):
+def test_a_candidate_is_named_as_it_was_given(text: str):
     assert parsed(text).name == text
 
 

@@ -223,7 +223,7 @@ def broken(**changes: Any) -> bytes:
         (broken(surprise=1), "surprise"),
     ],
 )
-def test_a_bad_line_is_told_by_number_and_reason(line: bytes, reason: str):
+def test_a_bad_line_is_reported_by_number_and_reason(line: bytes, reason: str):
     content = b"\n".join([GOOD[0], GOOD[1], line, GOOD[2], b"", GOOD[3]])
     with pytest.raises(LogFormatError, match="line 3: ") as refused:
         list(jsonl.read(io.BytesIO(content)))
@@ -246,7 +246,7 @@ def test_a_bad_line_is_told_by_number_and_reason(line: bytes, reason: str):
         ({"c": None}, "'NoneType'"),
     ],
 )
-def test_a_bad_dsjson_line_is_told(change: dict[str, Any], reason: str):
+def test_a_bad_dsjson_line_is_reported(change: dict[str, Any], reason: str):
     lines = (DATA / "vw.dsjson").read_bytes().splitlines()
     lines[1] = json.dumps({**json.loads(lines[1]), **change}).encode()
     with pytest.raises(LogFormatError, match="line 2: ") as refused:
@@ -264,7 +264,7 @@ def test_a_bad_dsjson_line_is_told(change: dict[str, Any], reason: str):
         (12, "x", "float"),
     ],
 )
-def test_a_bad_csv_row_is_told(column: int, cell: str, reason: str):
+def test_a_bad_csv_row_is_reported(column: int, cell: str, reason: str):
     rows = [line.split(",") for line in (DATA / "open_bandit.csv").read_text().splitlines()[:4]]
     rows[2][column] = cell
     content = "\n".join(",".join(row) for row in rows).encode()
@@ -273,7 +273,7 @@ def test_a_bad_csv_row_is_told(column: int, cell: str, reason: str):
     assert reason in str(refused.value)
 
 
-def test_files_that_are_no_logs_are_told():
+def test_files_that_are_no_logs_are_refused():
     for module, content in (
         (jsonl, b'{"a": 1}\n'),
         (parquet, b"nothing"),

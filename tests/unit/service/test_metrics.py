@@ -34,8 +34,8 @@ FIGURES = (
     TransferReport(BoundTerms(0.1, 0.2, 0.3, 0.4, 0.5), 0.6, 0.7, 0.8, 0.9, 1.0).as_dict()
     | Signs(0.6, 0.61, 0.62, 0.63, 0.64, 1.0, 64, 64).as_dict()
 )
-# What is told of an experiment, by the method that is told it.
-TOLD: dict[str, Callable[[Metrics, str], None]] = {
+# What is recorded of an experiment, by the method that records it.
+RECORDED: dict[str, Callable[[Metrics, str], None]] = {
     "count_decisions": lambda metrics, name: metrics.count_decisions(name, "source", 1, 0.5),
     "count_lost_decisions": lambda metrics, name: metrics.count_lost_decisions(name, 4),
     "count_reward": lambda metrics, name: metrics.count_reward(name, "target", 1.0),
@@ -105,26 +105,26 @@ def series(metrics: Metrics) -> int:
     return sum(len(family.samples) for family in families(metrics))
 
 
-def test_what_is_told_of_an_experiment_is_shown():
+def test_what_is_recorded_of_an_experiment_is_shown():
     metrics = Metrics()
-    for tell in TOLD.values():
-        tell(metrics, "doses")
+    for record in RECORDED.values():
+        record(metrics, "doses")
     lines = metrics.exposition().decode().splitlines()
     assert set(EXPECTED.split("\n")) - {""} <= set(lines)
 
 
-def test_all_that_is_told_of_an_experiment_is_tried_here():
+def test_every_recording_method_is_tried_here():
     methods = inspect.getmembers(Metrics, inspect.isfunction)
     takers = {n for n, f in methods if "experiment" in inspect.signature(f).parameters}
-    assert {name for name in takers if not name.startswith("_")} == set(TOLD)
+    assert {name for name in takers if not name.startswith("_")} == set(RECORDED)
 
 
 def test_ten_thousand_experiments_leave_the_number_of_series_bounded():
     metrics = Metrics()
     sizes = []
     for number in range(MANY):
-        for tell in TOLD.values():
-            tell(metrics, f"experiment-{number}")
+        for record in RECORDED.values():
+            record(metrics, f"experiment-{number}")
         if number in (MAX_EXPERIMENTS, MANY - 1):
             sizes.append(series(metrics))
     assert sizes[0] == sizes[1]
@@ -135,8 +135,8 @@ def test_ten_thousand_experiments_leave_the_number_of_series_bounded():
 def test_experiments_beyond_the_cap_are_counted_together_and_have_no_gauges():
     metrics = Metrics()
     for number in range(MAX_EXPERIMENTS + 10):
-        for tell in TOLD.values():
-            tell(metrics, f"e{number}")
+        for record in RECORDED.values():
+            record(metrics, f"e{number}")
     text = metrics.exposition().decode()
     assert 'daband_decisions_total{domain="source",experiment="other"} 10.0' in text
     assert 'daband_policy_version{experiment="e49"} 12.0' in text
@@ -145,8 +145,8 @@ def test_experiments_beyond_the_cap_are_counted_together_and_have_no_gauges():
 
 def test_labels_are_of_closed_sets():
     metrics = Metrics()
-    for tell in TOLD.values():
-        tell(metrics, "doses")
+    for record in RECORDED.values():
+        record(metrics, "doses")
     metrics.observe_request("/select", "POST", 200, 0.1)
     metrics.expect_problems(["overloaded"])
     metrics.expect_task("trainer")

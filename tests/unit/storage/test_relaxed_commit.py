@@ -149,7 +149,7 @@ async def test_while_the_database_is_away_nothing_more_is_answered_first(store: 
 
 
 @virtual
-async def test_who_waits_is_told_of_the_outage_and_what_was_answered_is_kept(store: Store):
+async def test_waiters_get_the_outage_and_answered_decisions_are_kept(store: Store):
     store.away_until = 1.0
     async with store.running():
         store.relax("a")
@@ -161,7 +161,7 @@ async def test_who_waits_is_told_of_the_outage_and_what_was_answered_is_kept(sto
 
 
 @virtual
-async def test_who_comes_after_the_outage_does_not_wait_for_the_next_try(store: Store):
+async def test_a_request_after_the_outage_does_not_wait_for_the_next_try(store: Store):
     store.away_until = 3.0
     async with store.running():
         store.relax("a", "b")
@@ -189,7 +189,7 @@ async def test_order_is_kept_over_several_batches(store: Store):
 
 
 @virtual
-async def test_a_refused_one_is_lost_alone_and_told(store: Store):
+async def test_a_refused_one_is_lost_alone_and_reported(store: Store):
     store.refusals["b"] = ExperimentPaused()
     async with store.running():
         store.relax("a", "b", "c")

@@ -41,10 +41,10 @@ def test_a_feature_that_is_constant_at_the_source_has_the_targets_spread():
     assert float(found(target, Domain.TARGET)[:, 0].std()) == pytest.approx(2**0.5, abs=0.1)
 
 
-def test_told_kinds_win_over_what_values_look_like():
-    contexts, told = raw_contexts(100), scale("bbmm")
-    told.refit(contexts, contexts)
-    seen = told(contexts, Domain.SOURCE)
+def test_declared_kinds_win_over_what_values_look_like():
+    contexts, declared = raw_contexts(100), scale("bbmm")
+    declared.refit(contexts, contexts)
+    seen = declared(contexts, Domain.SOURCE)
     assert torch.equal(seen[:, 1], contexts[:, 1])
     assert float(seen[:, 2].std()) == pytest.approx(1.0, abs=0.01)
 
