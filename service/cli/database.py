@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from service.app import opened_database
 from service.cli.local import run, settings_from
-from service.cli.options import fail
+from service.cli.options import fail, progress_bar
 from service.learning.replay import ReplayReport, replay
 from service.settings import Settings
 from service.storage.backup.backup import backup, restore
@@ -41,8 +41,9 @@ def replayed(settings: Settings, name: str) -> ReplayReport:
     async def folded(database: Database) -> ReplayReport:
         experiment = await Experiments(database).get(name)
         log = EventLog(database)
-        snapshots, candidates = Snapshots(database), Candidates(database)
-        return await replay(experiment, log, snapshots, candidates, settings.device)
+        stores = (log, Snapshots(database), Candidates(database))
+        with progress_bar("folding the log") as show:
+            return await replay(experiment, *stores, settings.device, show)
 
     return _opened(settings, folded)
 

@@ -1,9 +1,12 @@
 """What the commands share that work on the database themselves: settings, and refusals as one line."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+import typer
 from pydantic import ValidationError
 
 from service.app import OutdatedSchemaError
@@ -14,6 +17,8 @@ from service.settings import Settings
 from service.storage.drivers.migrate import NewerSchemaError
 
 T = TypeVar("T")
+
+INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def settings_from(**options: Any) -> Settings:
@@ -29,14 +34,25 @@ def settings_from(**options: Any) -> Settings:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; a service error ends the command with a message."""
+    """The result of `work`; a service error ends the command with a message, Ctrl-C at once."""
     try:
-        return asyncio.run(work)
+        with asyncio.Runner() as runner:
+            try:
+                return runner.run(work)
+            except KeyboardInterrupt:
+                _leave()
     except InvalidRequest as error:
         places = error.members.get("errors", [])
         fail("\n".join(f"{each['pointer']} {each['detail']}" for each in places) or str(error))
     except (OutdatedSchemaError, NewerSchemaError, ServiceError) as error:
         fail(str(error))
+
+
+def _leave() -> NoReturn:
+    """End the process; the work was cancelled, but a thread may go on computing for long."""
+    typer.echo("stopped", err=True)
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)
 
 
 def _place(error: Any) -> str:

@@ -14,7 +14,7 @@ from model.ope import EvaluationOptions
 from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.local import run
-from service.cli.options import fail
+from service.cli.options import fail, progress_bar
 from service.evaluating.candidates import CandidateSpec, changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
@@ -83,7 +83,8 @@ def evaluated_file(
     log: Path, wanted: list[CandidateSpec], options: EvaluationOptions, how: FileOptions
 ) -> dict[str, Any]:
     """What candidates would have earned, by a file."""
-    return _reading(lambda: evaluate_file(log, wanted, options, how))
+    with progress_bar("reading the log") as show:
+        return _reading(lambda: evaluate_file(log, wanted, options, how, show))
 
 
 def evaluated(settings: Settings, request: EvaluationRequest) -> dict[str, Any]:
@@ -139,13 +140,20 @@ async def _evaluated(settings: Settings, request: EvaluationRequest) -> dict[str
     async with opened_database(settings) as database:
         stores = _stores(database)
         experiment = await stores.experiments.get(request.experiment)
-        return await ExperimentEvaluation(stores, experiment, request).run()
+        with progress_bar("reading the log") as show:
+
+            async def note(done: int, total: int) -> None:
+                show(done, total, "estimating" if done == total else None)
+
+            return await ExperimentEvaluation(stores, experiment, request).run(note)
 
 
 async def _counterfactual(settings: Settings, name: str, wanted: Counterfactual) -> dict[str, Any]:
     async with opened_database(settings) as database:
         stores = _stores(database)
-        return await replay_with(await stores.experiments.get(name), stores.event_log, wanted)
+        experiment = await stores.experiments.get(name)
+        with progress_bar("replaying the log") as show:
+            return await replay_with(experiment, stores.event_log, wanted, show)
 
 
 def _stores(database: Database) -> EvaluationStores:

@@ -1,7 +1,7 @@
 """Counterfactual replay: the estimated value of an experiment under another configuration."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +84,12 @@ class CounterfactualReplay:
 
 
 async def replay_with(
-    experiment: Experiment, event_log: EventLog, wanted: Counterfactual
+    experiment: Experiment,
+    event_log: EventLog,
+    wanted: Counterfactual,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Replay an experiment's log with the changes."""
+    """Replay an experiment's log with the changes; `on_progress` gets the events done and all of them."""
     spec = ExperimentSpec.of(experiment)
     bound = None if await is_imported(experiment, event_log) else weight_bound(spec)
     replay = await asyncio.to_thread(CounterfactualReplay, spec, wanted, bound)
@@ -95,6 +98,9 @@ async def replay_with(
         for offset, decision in page:
             if (batch := batches.add(decision, offset)) is not None:
                 await asyncio.to_thread(replay.add, batch)
+                on_progress(offset, experiment.head_offset)
+        if page:
+            on_progress(page[-1][0], experiment.head_offset)
     if (batch := batches.rest()) is not None:
         await asyncio.to_thread(replay.add, batch)
     result = await asyncio.to_thread(replay.result)

@@ -1,6 +1,6 @@
 """Evaluations of a log file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ def evaluate_file(
     candidates: Sequence[CandidateSpec],
     options: EvaluationOptions,
     how: FileOptions,
+    on_progress: Callable[[int, None], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The JSON-compatible result of one pass over the file."""
+    """The JSON-compatible result of one pass over the file; `on_progress` gets the rounds that are read."""
     with reading(path, how.format, how.skip_bad) as reader:
         batches = Batches(reader.header, how.domain)
         maker = CandidateMaker(reader.header, how.domain, None, batches.segments)
@@ -37,8 +38,10 @@ def evaluate_file(
                 raise UnfitCandidateError("a version belongs to an experiment, not to a file")
         made = {each.name: maker.make(each) for each in candidates}
         evaluation = Evaluation(reader.header, made, options, how.domain)
+        done = 0
         for batch in batches.of(reader):
             evaluation.add(batch)
+            on_progress(done := done + len(batch), None)
         bad = [{"line": each.number, "reason": each.reason} for each in reader.first_bad]
         return {
             "log": path.name,

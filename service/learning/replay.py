@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from model import Learner, Outcome, Recordings, TrainingJob, to_bytes
@@ -37,10 +38,12 @@ async def replay(
     snapshots: Snapshots,
     candidates: Candidates,
     device: str = "cpu",
+    on_progress: Callable[[int, int], None] = lambda folded, total: None,
 ) -> ReplayReport:
     """Fold the log up to the newest snapshot's offset and compare.
 
-    Raises `DamagedSnapshot` if the log restores a damaged snapshot.
+    `on_progress` gets the events that are folded and all of them, before each training and after each
+    page. Raises `DamagedSnapshot` if the log restores a damaged snapshot.
     """
     stored = await snapshots.latest(experiment.experiment_id)
     if stored is None:
@@ -51,6 +54,7 @@ async def replay(
     recordings = Recordings()
 
     async def train(job: TrainingJob) -> Outcome:
+        on_progress(learner.offset, stored.record.offset)
         return await asyncio.to_thread(job.run, recordings)
 
     provider = Provider(spec, event_log, snapshots, candidates, device, train)
@@ -61,6 +65,7 @@ async def replay(
         if not page:
             break  # the snapshot's offset is beyond the log
         await provider.fold(folder, page)
+        on_progress(learner.offset, stored.record.offset)
     replayed = to_bytes(learner, stored.record.version, with_contexts=False)
     return ReplayReport(
         version=stored.record.version,

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -210,3 +212,27 @@ async def _folded(url: str, name: str) -> dict[str, int]:
 
         await eventually(is_folded)
         return await counts()
+
+
+@pytest.mark.parametrize(
+    ("command", "total"),
+    [
+        (("evaluate", "lab"), 3 * ROUNDS),
+        (("replay", "lab", "--with", "alpha=0.3", "--with", "method=linucb"), 3 * ROUNDS),
+        (("evaluate", "--log", str(DATA / "open_bandit.csv"), "--skip-bad"), None),
+    ],
+)
+def test_progress_is_shown(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], total: int | None
+):
+    looks: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[Callable[..., None]]:
+        yield lambda done, all_, title=None: looks.append((done, all_))
+
+    monkeypatch.setattr("service.cli.log_evaluation.progress_bar", bar)
+    done(folder, *command)
+    assert looks
+    assert {all_ for _, all_ in looks} == {total}
+    assert looks == sorted(looks)
