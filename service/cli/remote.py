@@ -1,18 +1,30 @@
 """The commands that ask a running service; they work wherever the client does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
-from service.cli.options import By, Key, Reason, Url, commands, fail
+from service.cli.options import (
+    By,
+    Categorical,
+    Ignore,
+    Key,
+    Reason,
+    Url,
+    commands,
+    fail,
+    json_object,
+)
 
 if TYPE_CHECKING:
     from daband_client import Client
 
 T = TypeVar("T")
+
+AT_ONCE = 50_000  # rows of a table that are encoded at once
 
 SHIFT = (
     0.5  # of the demo's world: what is learned on the source alone loses, alignment wins it back
@@ -52,8 +64,20 @@ def create_experiment(
     name: str,
     arm: Annotated[list[str], typer.Option(help="an arm; may be repeated")],
     shape: Annotated[
-        list[int], typer.Option(help="a size of the context's shape; may be repeated")
-    ],
+        list[int] | None, typer.Option(help="a size of the context's shape; may be repeated")
+    ] = None,
+    columns: Annotated[
+        Path | None, typer.Option(help="instead of a shape: a JSON file of a table's columns")
+    ] = None,
+    sample: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="instead of a shape: a table to take columns and levels from, CSV, Parquet or JSON "
+            "lines; repeat it for both domains"
+        ),
+    ] = None,
+    ignore: Ignore = None,
+    categorical: Categorical = None,
     kind: Annotated[str, typer.Option(help="shared, per_arm or image")] = "shared",
     resize: Annotated[
         bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
@@ -64,9 +88,17 @@ def create_experiment(
     url: Url = None,
     key: Key = None,
 ) -> None:
-    """Create an experiment."""
-    changes = _json(config)
-    context = {"kind": kind, "shape": shape, **({"resize": True} if resize else {})}
+    """Create an experiment; its contexts have a shape, or the columns of a table."""
+    changes = json_object(config)
+    if sum(map(bool, (shape, columns, sample))) != 1:
+        fail("give one of --shape, --columns and --sample")
+    if shape:
+        context: dict[str, Any] = {"kind": kind, "shape": shape}
+        context |= {"resize": True} if resize else {}
+    elif columns:
+        context = {"kind": "table", "columns": _columns(columns)}
+    else:
+        context = _sampled(sample or (), ignore or (), categorical or ())
     Service(url, key).show(
         lambda client: client.create_experiment(
             name, arm, context, method=method, seed=seed, config=changes
@@ -207,11 +239,15 @@ def train_now(
 def upload(
     experiment: str,
     contexts: Annotated[
-        Path, typer.Argument(help="target contexts: an npy file, or a folder or zip of images")
+        Path,
+        typer.Argument(
+            help="target contexts: npy, a table as CSV, Parquet or JSON lines, a folder or zip of images"
+        ),
     ],
     request_id: Annotated[
         str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
+    ignore: Ignore = None,
     url: Url = None,
     key: Key = None,
 ) -> None:
@@ -219,10 +255,13 @@ def upload(
 
     Up to 10^6 contexts and 256 MiB are stored all or none; more are sent in such parts.
     """
-    rows = _contexts(contexts)
-    Service(url, key).show(
-        lambda client: client.upload_contexts(experiment, rows, request_id or contexts.name)
-    )
+    name = request_id or contexts.name
+
+    def send(client: "Client") -> Any:
+        rows = _rows(client, experiment, contexts, ignore or ())
+        return client.upload_contexts(experiment, rows, name)
+
+    Service(url, key).show(send)
 
 
 def report(
@@ -289,18 +328,6 @@ def _set_status(
     service.show(lambda client: client.set_status(name, status, by, reason))
 
 
-def _contexts(path: Path) -> Any:
-    """What the client takes: an array, or the path of images."""
-    import numpy as np
-
-    if path.suffix != ".npy":
-        return path
-    try:
-        return np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        fail(f"{path}: {error}")
-
-
 def _write(path: Path, content: bytes) -> None:
     try:
         path.write_bytes(content)
@@ -309,8 +336,60 @@ def _write(path: Path, content: bytes) -> None:
     typer.echo(f"{path}: {len(content):,} bytes")
 
 
-def _json(text: str) -> Any:
+def _columns(path: Path) -> Any:
+    """The columns of a file: a list, or the `context` of an experiment."""
     try:
-        return json.loads(text)
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
     except ValueError:
-        fail("--config must be JSON")
+        fail(f"{path}: not JSON")
+    return found.get("columns") if isinstance(found, dict) else found
+
+
+def _sampled(
+    paths: Sequence[Path], ignore: Sequence[str], categorical: Sequence[str]
+) -> dict[str, Any]:
+    from service.formats.surveying import surveyed_context
+
+    return _of_table(lambda: surveyed_context(paths, ignore, categorical))
+
+
+def _rows(client: "Client", experiment: str, path: Path, ignore: Sequence[str]) -> Any:
+    """What the client takes: an array, or the path of images.
+
+    Rows of a table are encoded by the experiment's columns.
+    """
+    import numpy as np
+
+    if path.suffix == ".npy":
+        try:
+            return np.load(path, mmap_mode="r")
+        except (OSError, ValueError) as error:
+            fail(f"{path}: {error}")
+    from service.columns.schema import TableSchema
+    from service.formats.tables import TableFile
+    from service.images.files import is_images
+
+    if is_images(path):
+        return path
+    columns = client.experiment(experiment).context.columns
+    if columns is None:
+        fail(f"{path}: the contexts of {experiment} have no columns; give an npy file")
+    table = TableSchema.from_plain(columns)
+    encoded = _of_table(lambda: list(TableFile(path).encoded(table, AT_ONCE, (), ignore)))
+    if not encoded:
+        fail(f"{path}: there are no rows")
+    return np.concatenate([rows for _, rows in encoded])
+
+
+def _of_table(work: Callable[[], T]) -> T:
+    """The result of `work`; a table that is no good ends the command with a message."""
+    from service.columns.schema import TableError
+
+    try:
+        return work()
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    except (TableError, LookupError) as error:
+        fail(str(error))

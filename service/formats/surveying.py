@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -123,6 +125,19 @@ def surveyed_columns(
         raise TableError("There is no column left to be a context.")
     _check(schema)
     return SurveyedColumns(schema, tuple(each.name for each in seen.values() if not each.kinds))
+
+
+def surveyed_context(
+    paths: Sequence[Path], ignore: Collection[str] = (), categorical: Collection[str] = ()
+) -> dict[str, Any]:
+    """The context of an experiment for the rows of some files, as `POST /experiments` takes it."""
+    files = [TableFile(path) for path in paths]
+    for name in ignore:
+        if not any(name in file.names for file in files):
+            raise TableError(f"There is no column `{name}` to leave out.", name)
+    apart = [(file, set(ignore) & set(file.names)) for file in files]
+    found = surveyed_columns(apart, categorical)
+    return {"kind": "table", "columns": list(declared(found.schema))}
 
 
 def surveyed_rounds(file: TableFile, arm: str, reward: str) -> SurveyedRounds:

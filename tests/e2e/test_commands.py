@@ -120,3 +120,42 @@ def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
     trainer.send_signal(signal.SIGTERM)
     _, rest = trainer.communicate(timeout=PATIENCE_SECONDS)
     assert (trainer.returncode, rest) == (0, "")
+
+
+def test_an_experiment_takes_its_columns_from_tables_and_its_contexts_from_one(
+    service: ServiceProcess, tmp_path: Path
+):
+    url, tables = ("--url", service.url), ROOT / "docs" / "tutorial"
+    arms = ("--arm", "placebo", "--arm", "low", "--arm", "high", "--config", SMALL)
+    sample = ("--sample", str(tables / "mice.csv"), "--sample", str(tables / "humans.csv"))
+    apart = [f"--ignore={name}" for name in ("mouse", "patient_id", "treatment", "shrinkage")]
+    made = json.loads(daband("experiment", "create", "sampled", *arms, *sample, *apart, *url))
+    assert made["context"]["kind"] == "table"
+    names = {each["name"]: each["type"] for each in made["context"]["columns"]}
+    assert names["sex"] == "categorical"
+    stored = json.loads(
+        daband("upload", "sampled", str(tables / "humans.csv"), "--ignore", "patient_id", *url)
+    )
+    assert (stored["contexts"], stored["status"]) == (200, "created")
+
+    columns = tmp_path / "columns.json"
+    columns.write_text(json.dumps(made["context"]["columns"]))
+    again = json.loads(
+        daband("experiment", "create", "declared", *arms, "--columns", str(columns), *url)
+    )
+    assert again["context"] == made["context"]
+
+
+def test_contexts_that_do_not_fit_are_told(service: ServiceProcess, tmp_path: Path):
+    url, table = ("--url", service.url), tmp_path / "humans.csv"
+    table.write_text("age,sex\n41,f\n")
+    both = outcome_of("experiment", "create", "x", "--arm", "a", "--shape", "1",
+                      "--sample", str(table), *url)  # fmt: skip
+    assert (both.exit_code, "one of --shape, --columns and --sample" in both.stderr) == (2, True)
+    daband("experiment", "create", "plain", "--arm", "a", "--arm", "b", "--shape", "2", *url)
+    plain = outcome_of("upload", "plain", str(table), *url)
+    assert (plain.exit_code, "have no columns; give an npy file" in plain.stderr) == (2, True)
+    daband("experiment", "create", "aged", "--arm", "a", "--arm", "b",
+           "--sample", str(table), "--ignore", "sex", *url)  # fmt: skip
+    other = outcome_of("upload", "aged", str(table), *url)
+    assert (other.exit_code, "sex" in other.stderr) == (2, True)
