@@ -1,5 +1,6 @@
 """`make dashboards`: the dashboards as the JSON that Grafana is provisioned with."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
@@ -9,6 +10,7 @@ from grafana_foundation_sdk.models.common import LegendDisplayMode, LegendPlacem
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DataSourceRef,
+    GridPos,
     Threshold,
     ThresholdsMode,
     VariableRefresh,
@@ -22,7 +24,8 @@ from monitoring.transfer import TRANSFER
 BOARDS = (SERVICE_HEALTH, LEARNING, TRANSFER)
 FOLDER = Path(__file__).parent / "grafana" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="prometheus")
-WIDTHS = {Kind.NOW: 6, Kind.LINES: 12, Kind.STACKED: 12}  # of 24
+COLUMNS = 24  # of Grafana's grid
+WIDTHS = {Kind.NOW: 6, Kind.LINES: 12, Kind.STACKED: 12}
 HEIGHTS = {Kind.NOW: 4, Kind.LINES: 8, Kind.STACKED: 8}
 
 AnyPanel = stat.Panel | timeseries.Panel
@@ -46,9 +49,20 @@ def as_json(board: Board) -> str:
     made.tooltip(DashboardCursorSync.CROSSHAIR)
     if board.has_experiments:
         made.with_variable(_experiments())
-    for panel in board.panels:
-        made.with_panel(_panel(panel))
+    for panel, place in zip(board.panels, _places(board.panels), strict=True):
+        made.with_panel(_panel(panel).grid_pos(place))
     return str(JSONEncoder(sort_keys=True, indent=1).encode(made.build())) + "\n"
+
+
+def _places(panels: Iterable[Panel]) -> Iterator[GridPos]:
+    """From left to right; a panel that does not fit beside the others begins a row."""
+    x = y = height = 0
+    for panel in panels:
+        width = WIDTHS[panel.kind]
+        if x + width > COLUMNS:
+            x, y, height = 0, y + height, 0
+        yield GridPos(h=HEIGHTS[panel.kind], w=width, x=x, y=y)
+        x, height = x + width, max(height, HEIGHTS[panel.kind])
 
 
 def _experiments() -> dashboard.QueryVariable:
@@ -62,7 +76,6 @@ def _panel(panel: Panel) -> AnyPanel:
     made: AnyPanel = stat.Panel() if panel.kind is Kind.NOW else _lines(panel)
     made.title(panel.title).unit(panel.unit.value).datasource(SOURCE)
     made.thresholds(_thresholds(panel.limit))
-    made.span(WIDTHS[panel.kind]).height(HEIGHTS[panel.kind])
     if panel.note:
         made.description(panel.note)
     for index, query in enumerate(panel.queries):

@@ -142,9 +142,10 @@ def test_prometheus_scrapes_what_the_services_answer():
     (mount, _) = SERVICES["prometheus"]["volumes"]
     folder = ROOT / mount.split(":")[0]
     scraped = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
-    targets = {
-        target for job in scraped for each in job["static_configs"] for target in each["targets"]
-    }
+    # By name: each replica of a service has an address of its own.
+    found = [each for job in scraped for each in job["dns_sd_configs"]]
+    assert {each["type"] for each in found} == {"A"}
+    targets = {f"{name}:{each['port']}" for each in found for name in each["names"]}
     api = parsed(SERVICES["api"]["command"])["port"]
     trainer = SERVICES["trainer"]["environment"]["DABAND_TRAINER_METRICS_PORT"]
     assert targets == {f"api:{api}", f"trainer:{trainer}"}

@@ -101,6 +101,19 @@ def test_every_panel_has_its_queries_a_unit_and_a_place(board: Board):
 
 
 @BOARD
+def test_no_panel_leaves_the_grid_or_covers_another(board: Board):
+    places = [each["gridPos"] for each in json.loads(dashboards.as_json(board))["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert {x for x, _ in cells} == set(range(24))
+    assert len(set(cells)) == len(cells)
+
+
+@BOARD
 def test_every_panel_asks_the_provisioned_data_source(board: Board):
     provisioned = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())
     (source,) = provisioned["datasources"]
