@@ -16,6 +16,8 @@ from model.ope.logged import LoggedRounds
 from model.ope.sequence import ValueSequence
 from model.ope.valuation import (
     LEAST_EFFECTIVE,
+    NO_BOUND,
+    TOO_FEW,
     Estimate,
     Support,
     Valuation,
@@ -170,7 +172,7 @@ class ValueEstimator:
         value = total / count
         error = standard_error(total, squares, count)
         if count < LEAST_EFFECTIVE:
-            return Estimate("replay", value, error)
+            return Estimate("replay", value, error, no_interval=TOO_FEW)
         interval = clopper_pearson(total, count, self.options.confidence)
         return Estimate("replay", value, error, interval, "Clopper-Pearson")
 
@@ -180,10 +182,13 @@ class ValueEstimator:
             return Estimate("ips", None)
         value, error = sums.y / sums.n, standard_error(sums.y, sums.y2, sums.n)
         if support.effective_rounds < LEAST_EFFECTIVE:
-            return Estimate("ips", value, error)
+            return Estimate("ips", value, error, no_interval=TOO_FEW)
+        # The largest weight seen is no bound: a log that missed the rare large weights looks certain.
+        bound = self.options.max_weight
+        if bound is None:
+            return Estimate("ips", value, error, no_interval=NO_BOUND)
         # wr/w_max lies in [0, 1]: n trials whose successes count w_max each. (n/w_max trials would
         # ignore that the number of matching rounds is random.)
-        bound = self.options.max_weight or self._max_weight
         low, high = clopper_pearson(sums.y / bound, sums.n, self.options.confidence)
         interval = Interval(bound * low, min(1.0, bound * high))
         return Estimate("ips", value, error, interval, "Clopper-Pearson")
@@ -196,7 +201,7 @@ class ValueEstimator:
         squares = sums.y2 - 2 * value * sums.wy + value**2 * sums.w2
         error = float(np.sqrt(max(0.0, squares)) / sums.w)
         if support.effective_rounds < LEAST_EFFECTIVE:
-            return Estimate("snips", value, error)
+            return Estimate("snips", value, error, no_interval=TOO_FEW)
         interval = cressie_read(sums, self.options.confidence, self._weight_bound())
         return Estimate("snips", value, error, interval, "Cressie-Read")
 
@@ -206,7 +211,7 @@ class ValueEstimator:
             return Estimate("dr", None)
         value, error = sums.y / sums.n, standard_error(sums.y, sums.y2, sums.n)
         if support.effective_rounds < LEAST_EFFECTIVE:
-            return Estimate("dr", value, error)
+            return Estimate("dr", value, error, no_interval=TOO_FEW)
         predicted = float(self._direct[0]) / sums.n
         interval = cressie_read(sums, self.options.confidence, self._weight_bound(), predicted)
         return Estimate("dr", value, error, interval, "Cressie-Read")

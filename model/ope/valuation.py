@@ -7,17 +7,20 @@ from typing import Any
 from model.ope.intervals import Interval, Moments
 
 LEAST_EFFECTIVE = 30.0  # below this effective sample size no interval is stated
+TOO_FEW = f"the effective sample size is below {LEAST_EFFECTIVE:.0f}"
+NO_BOUND = "no bound on the weights was known before the data"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One estimator's value, with its interval if one can be stated."""
+    """One estimator's value, with its interval, or the reason why none is stated."""
 
     estimator: str
     value: float | None
     standard_error: float | None = None
     interval: Interval | None = None
     method: str | None = None
+    no_interval: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,11 +174,18 @@ def _estimates(found: dict[str, Any]) -> Table:
             number(found[name]["value"]),
             interval(found[name]["interval"]),
             number(found[name]["standard_error"]),
-            meaning if found[name]["method"] is None else f"{meaning} ({found[name]['method']})",
+            f"{meaning}{_on_interval(found[name])}",
         )
         for name, meaning in ESTIMATORS.items()
     ]
     return Table(("estimator", "value", "interval", "standard error", "what it is"), rows, {1, 2, 3}, {4})  # fmt: skip
+
+
+def _on_interval(estimate: dict[str, Any]) -> str:
+    """The interval's method, or the reason why there is none."""
+    if estimate["no_interval"] is not None:
+        return f" (no interval: {estimate['no_interval']})"
+    return "" if estimate["method"] is None else f" ({estimate['method']})"
 
 
 def _target(target: dict[str, Any] | None) -> str:

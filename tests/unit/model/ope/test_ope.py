@@ -64,6 +64,19 @@ def test_below_30_effective_rounds_no_interval_is_stated():
     assert estimated_by(uniform_log(100), FixedArmCandidate(1)).bootstrap() is None
 
 
+def test_without_a_weight_bound_ips_has_no_interval_and_says_why():
+    rounds = uniform_log(1000)
+    free = estimated_by(rounds, FixedArmCandidate(1)).valuation().as_dict()["estimates"]
+    assert free["ips"]["interval"] is None
+    assert "no bound on the weights" in free["ips"]["no_interval"]
+    assert free["ips"]["standard_error"] is not None
+    for name in ("dr", "snips"):
+        assert free[name]["interval"] is not None
+        assert free[name]["no_interval"] is None
+    bounded = estimated_by(rounds, FixedArmCandidate(1), max_weight=4.0).valuation()
+    assert bounded.estimates["ips"].interval is not None
+
+
 def test_the_direct_method_is_never_the_headline_and_has_no_interval():
     found = estimated_by(uniform_log(1000), UniformCandidate()).valuation()
     assert found.headline == "dr"
