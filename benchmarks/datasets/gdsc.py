@@ -3,10 +3,11 @@
 The arms are the 10 drugs that most cell lines were tried on (of equals, the first in the file);
 cell lines that lack one of them are left out: 63 of the 988.
 
-The reward of a drug on a cell line is the share of the panel that the drug works on less well:
-1 = the most sensitive of all tested cell lines, 0 = the least. The ranks are taken drug by drug,
-because ln IC50 of two drugs does not compare: on one scale for all drugs the same drug is best
-for 96 % of the cell lines, and there is nothing to choose.
+The reward of a drug on a cell line is the share of its domain's cell lines that the drug works on less
+well: 1 = the most sensitive, 0 = the least. Each domain is ranked alone, so that no source reward tells
+anything about the target. The ranks are taken drug by drug, because ln IC50 of two drugs does not
+compare: on one scale for all drugs the same drug is best for 96 % of the cell lines, and there is
+nothing to choose.
 """
 
 import itertools
@@ -40,27 +41,27 @@ def load_gdsc(name: str, folder: DataFolder) -> TransferTask:
     tried = [responses[line["COSMIC_ID"]] for line in lines]
     logs = np.array([[float(row[drug] or "nan") for drug in drugs] for row in tried])
     chosen = np.argsort(-np.isfinite(logs).sum(axis=0), kind="stable")[:DRUG_COUNT]
-    rewards = np.stack([sensitivity_ranks(column) for column in logs[:, chosen].T], axis=1)
     genes = [column for column in lines[0] if column not in _NOT_GENOMIC]
     contexts = np.array([[line[gene] for gene in genes] for line in lines]).astype(np.float32)
     tissues = np.array([line["TISSUE_FACTOR"] for line in lines])
     source, target = (
-        _domain(contexts, rewards, np.isin(tissues, TISSUES[group]))
+        _domain(contexts, logs[:, chosen], np.isin(tissues, TISSUES[group]))
         for group in name.partition(":")[2].split("-")
     )
     arms = tuple(drugs[drug].removesuffix("_IC50") for drug in chosen)
     return unsplit_task(name, arms, source, target, exclusive_rewards=False)
 
 
-def _domain(contexts: Floats, rewards: Floats, member: Booleans) -> tuple[Floats, Floats]:
-    complete = member & np.isfinite(rewards).all(axis=1)
-    return contexts[complete], rewards[complete]
+def _domain(contexts: Floats, log_doses: Doubles, member: Booleans) -> tuple[Floats, Floats]:
+    """Contexts and rewards of the cell lines that were tried on all drugs, ranked among themselves."""
+    complete = member & np.isfinite(log_doses).all(axis=1)
+    rewards = [sensitivity_ranks(column) for column in log_doses[complete].T]
+    return contexts[complete], np.stack(rewards, axis=1)
 
 
 def sensitivity_ranks(log_doses: Doubles) -> Floats:
-    """Share of the other observed cell lines with a higher ln IC50, ties halved; NaN stays, (n,)."""
-    observed = np.sort(log_doses[np.isfinite(log_doses)])
+    """Share of the other cell lines with a higher ln IC50, ties halved, (n,)."""
+    observed = np.sort(log_doses)
     below = np.searchsorted(observed, log_doses, side="left")
     above = len(observed) - np.searchsorted(observed, log_doses, side="right")
-    share = 0.5 + (above - below) / (2 * max(1, len(observed) - 1))
-    return np.where(np.isfinite(log_doses), share, np.nan).astype(np.float32)
+    return (0.5 + (above - below) / (2 * max(1, len(observed) - 1))).astype(np.float32)

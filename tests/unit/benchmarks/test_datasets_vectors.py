@@ -140,8 +140,8 @@ def test_pancreas_arms_follow_the_labels(folder):
 
 
 def test_sensitivity_is_a_rank_within_the_drug():
-    ranks = gdsc.sensitivity_ranks(np.array([2.0, -1.0, np.nan, 5.0, 2.0, 9.0]))
-    np.testing.assert_allclose(ranks, [0.625, 1.0, np.nan, 0.25, 0.625, 0.0])
+    ranks = gdsc.sensitivity_ranks(np.array([2.0, -1.0, 5.0, 2.0, 9.0]))
+    np.testing.assert_allclose(ranks, [0.625, 1.0, 0.25, 0.625, 0.0])
 
 
 def write_gdsc(folder: DataFolder, tissues: list[str], missing: dict[tuple[int, int], bool]):
@@ -181,9 +181,17 @@ def test_gdsc_takes_the_drugs_observed_most_and_drops_incomplete_lines(folder):
     assert not task.exclusive_rewards
     column = task.arms.index("Drug_2")
     logs = np.array([(i * 7 + 6) % 11 - 5 for i in range(6)], np.float64)
-    ranks = gdsc.sensitivity_ranks(logs)
-    np.testing.assert_allclose(task.source_rewards[:, column], ranks[[0, 3]])
-    np.testing.assert_allclose(task.test_rewards[:, column], ranks[[1, 4]])
+    for rewards, lines in ((task.source_rewards, [0, 3]), (task.test_rewards, [1, 4])):
+        np.testing.assert_allclose(rewards[:, column], gdsc.sensitivity_ranks(logs[lines]))
+
+
+def test_gdsc_source_rewards_do_not_depend_on_the_target(folder):
+    tissues = ["lung", "skin", "lung_SCLC", "lung_NSCLC", "skin", "leukemia", "lymphoma"]
+    write_gdsc(folder, tissues, {})
+    skin, blood = (gdsc.load_gdsc(f"gdsc:lung-{group}", folder) for group in ("skin", "blood"))
+    np.testing.assert_array_equal(skin.source_rewards, blood.source_rewards)
+    for rewards in (skin.source_rewards, skin.target_rewards):
+        assert set(np.unique(rewards)) <= {0.0, 0.5, 1.0}  # ranks of three and of two cell lines
 
 
 # Warfarin
