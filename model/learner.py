@@ -44,7 +44,7 @@ from model.training.rebuild import (
     trained_statistics,
 )
 from model.training.schedule import ContextCounts, NextUpdate, Progress, next_update
-from model.transfer.bound import TransferReport, effective_rank
+from model.transfer.diagnostics import TransferReport, effective_rank
 from model.transfer.gate import Verdict, is_finite, judge, refused
 from model.transfer.report import LEAST, MOST, JudgingJob
 

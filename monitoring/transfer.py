@@ -12,14 +12,6 @@ def _signs(title: str, note: str, *signs: str) -> Panel:
     return Panel(title, Unit.NUMBER, (query,), note)
 
 
-def _bound(title: str, note: str, selector: str, kind: Kind) -> Panel:
-    chosen = f'{{experiment=~"$experiment", {selector}}}'
-    query = Query(
-        f"max by (experiment, term) (daband_bound_term{chosen})", "{{experiment}} {{term}}"
-    )
-    return Panel(title, Unit.NUMBER, (query,), note, kind)
-
-
 TRANSFER = Board(
     "daband-transfer",
     "daband: transfer",
@@ -52,13 +44,17 @@ TRANSFER = Board(
             ),
             "Accuracy of a fresh discriminator: 50 % cannot tell them apart.",
         ),
-        _bound(
-            "Terms of the bound",
-            "Per round; regression counts twice in the total.",
-            'term!="bound_total"',
-            Kind.LINES,
+        Panel(
+            "Diagnostic terms",
+            Unit.NUMBER,
+            (
+                Query(
+                    f"max by (experiment, term) (daband_diagnostic_term{CHOSEN})",
+                    "{{experiment}} {{term}}",
+                ),
+            ),
+            "Per round, to compare encoders. They do not add up to a bound on the target regret.",
         ),
-        _bound("Bound on the target regret", "Per round.", 'term="bound_total"', Kind.LINES),
         _signs("Confidence on the target", "Mean transfer confidence.", "mean_confidence"),
         _signs(
             "Explained and shifted",

@@ -379,7 +379,7 @@ class TransferVersion(Struct, frozen=True):
     at: datetime
     verdict: TransferVerdict
     signs: dict[str, float]
-    bound: dict[str, float]
+    diagnostics: dict[str, float]
     gate: AuditEntry | None
 
 

@@ -20,7 +20,7 @@ from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
 from model.training.optimiser import Moments, Recordings
-from model.transfer.bound import BoundTerms, TransferReport
+from model.transfer.diagnostics import TransferReport
 from model.transfer.gate import Verdict
 from model.transfer.report import Judgement, JudgingJob
 from model.transfer.verdict import Signs, TransferVerdict, Word
@@ -93,12 +93,14 @@ def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
 def judgement_of(answer: Message) -> Judgement:
     """The judgement in an answer."""
     payload = answer.header
-    report = payload["report"] | {"bound": BoundTerms(**payload["report"]["bound"])}
     verdict = TransferVerdict(
         Word(payload["verdict"]["word"]), tuple(payload["verdict"]["reasons"])
     )
     return Judgement(
-        payload["encoder_version"], TransferReport(**report), Signs(**payload["signs"]), verdict
+        payload["encoder_version"],
+        TransferReport(**payload["report"]),
+        Signs(**payload["signs"]),
+        verdict,
     )
 
 

@@ -1,1 +1,1 @@
-"""How well the source transfers to the target: the bound, the judgement, the verdict, the gate."""
+"""How well the source transfers to the target: diagnostics, the judgement, the verdict, the gate."""

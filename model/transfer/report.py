@@ -1,4 +1,4 @@
-"""The judgement of one encoder's transfer: the bound's terms, label-free signs and a verdict."""
+"""The judgement of one encoder's transfer: diagnostics, label-free signs and a verdict."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from model.memory import RoundBatch
 from model.randomness import derived_seed
 from model.rounds import Domain, Doubles
 from model.training.networks import Networks
-from model.transfer.bound import TransferReport, domain_accuracy, transfer_report
+from model.transfer.diagnostics import TransferReport, domain_accuracy, transfer_report
 from model.transfer.verdict import Signs, TransferVerdict, judged
 
 LEAST = 32  # minimum of rounds and contexts: half of them fit probes, half judge
@@ -38,7 +38,7 @@ class Judgement:
     def as_dict(self) -> dict[str, Any]:
         return {
             "encoder_version": self.encoder_version,
-            "bound": self.report.as_dict(),
+            "diagnostics": self.report.as_dict(),
             "signs": self.signs.as_dict(),
             "verdict": self.verdict.as_dict(),
         }

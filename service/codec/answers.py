@@ -366,7 +366,7 @@ class TransferVersion(Schema):
     at: datetime
     verdict: TransferVerdict
     signs: dict[str, float]
-    bound: dict[str, float]
+    diagnostics: dict[str, float]
     gate: AuditEntry | None
 
 

@@ -5,13 +5,7 @@ from collections.abc import Mapping
 from model import Word
 from service.metrics.registered import Registered
 
-BOUND_TERMS = (
-    "source_regret",
-    "regression_error",
-    "divergence",
-    "predicted_reward",
-    "bound_total",
-)
+TERMS = ("source_regret", "regression_error", "divergence", "predicted_reward")
 SIGNS = (
     "raw_domain_accuracy",
     "share_distance",
@@ -35,9 +29,9 @@ class TransferMetrics(Registered):
             "Held-out accuracy of a fresh discriminator on latents; 0.5: the domains look alike",
             *("livemostrecent", "experiment"),
         )
-        self.bound = self._gauge(
-            "daband_bound_term",
-            "Terms of the bound on the target regret of a round, and `bound_total`",
+        self.terms = self._gauge(
+            "daband_diagnostic_term",
+            "Diagnostic terms of the regret of a round; they do not add up to a bound",
             *("livemostrecent", "experiment", "term"),
         )
         self.signs = self._gauge(
@@ -52,10 +46,10 @@ class TransferMetrics(Registered):
         )
 
     def set_transfer(self, experiment: str, figures: Mapping[str, float], verdict: str) -> None:
-        """The transfer of an encoder was judged; `figures` are its signs and bound terms by name."""
+        """The transfer of an encoder was judged; `figures` are its signs and diagnostics by name."""
         self._set(self.domain_accuracy, experiment, figures["domain_accuracy"])
-        for term in BOUND_TERMS:
-            self._set(self.bound, experiment, figures[term], term)
+        for term in TERMS:
+            self._set(self.terms, experiment, figures[term], term)
         for sign in SIGNS:
             self._set(self.signs, experiment, figures[sign], sign)
         for word in Word:

@@ -68,8 +68,8 @@ SIGNS: Mapping[str, Sign] = {
         "Target contexts judged", ",.0f", "Target contexts that the figures rest on; at most 512."
     ),
 }
-# Of the bound: whether it is a difference of rewards, and its meaning.
-BOUND: Mapping[str, tuple[str, bool, str]] = {
+# Of each diagnostic: whether it is a difference of rewards, and its meaning.
+DIAGNOSTICS: Mapping[str, tuple[str, bool, str]] = {
     "source_regret": (
         "Source regret",
         True,
@@ -78,7 +78,7 @@ BOUND: Mapping[str, tuple[str, bool, str]] = {
     "regression_error": (
         "Regression error",
         True,
-        "Mean error of the predicted rewards of held-out source rounds; it counts twice.",
+        "Mean error of the predicted rewards of held-out source rounds.",
     ),
     "divergence": (
         "Divergence",
@@ -89,11 +89,6 @@ BOUND: Mapping[str, tuple[str, bool, str]] = {
         "Predicted reward",
         True,
         "Mean predicted reward of the best arm in the target, above the lowest reward.",
-    ),
-    "bound_total": (
-        "Bound on the target regret",
-        True,
-        "The sum: a target round loses no more than this on average, but for a constant.",
     ),
     "proxy_a_distance": (
         "Proxy A-distance",
@@ -162,11 +157,11 @@ def signs_table(signs: Mapping[str, Any]) -> Table:
     return Table(("figure", "value", "light", "threshold", "meaning"), rows, {1}, {4})
 
 
-def bound_table(bound: Mapping[str, float], unit: RewardRange) -> Table:
-    """Each term of the bound and each validator with its meaning."""
+def diagnostics_table(found: Mapping[str, float], unit: RewardRange) -> Table:
+    """Each diagnostic with its meaning."""
     rows = [
-        (title, number(bound[name] * (spread(unit) if is_reward else 1.0)), meaning)
-        for name, (title, is_reward, meaning) in BOUND.items()
+        (title, number(found[name] * (spread(unit) if is_reward else 1.0)), meaning)
+        for name, (title, is_reward, meaning) in DIAGNOSTICS.items()
     ]
     return Table(("term", "value", "meaning"), rows, {1}, {2})
 

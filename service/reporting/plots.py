@@ -10,12 +10,12 @@ from matplotlib.ticker import MaxNLocator
 from model import SIGN_LIMITS, Domain, Doubles, LatentMap
 from service.pages.plot_style import COLOURS, DASHES, MARKERS, SERIES, legend_above, threshold
 from service.records import RewardRange
-from service.reporting.figures import BOUND, SIGNS, UNIT, spread
+from service.reporting.figures import DIAGNOSTICS, SIGNS, UNIT, spread
 
 DOMAIN_COLOURS = {Domain.SOURCE: COLOURS["source"], Domain.TARGET: COLOURS["target"]}
 MOST_ARMS = 8  # maximum of arms in a plot
 BLOCKS = 40
-TERMS = ("bound_total", "predicted_reward", "source_regret", "divergence", "regression_error")
+TERMS = ("predicted_reward", "source_regret", "divergence", "regression_error")
 OUTCOMES = {
     "encoder_activated": ("good", "o", "activated"),
     "encoder_refused": ("bad", "X", "refused"),
@@ -65,12 +65,12 @@ def signs_by_version(versions: Sequence[Mapping[str, Any]], names: Sequence[str]
     return draw
 
 
-def bound_by_version(versions: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
-    """The terms of the bound of each judged encoder version, in the unit of the outcomes."""
+def terms_by_version(versions: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
+    """The diagnostic terms of each judged encoder version, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
-        titles = {name: BOUND[name][0] for name in TERMS}
-        _draw_by_version(axes, versions, "bound", titles, spread(unit))
+        titles = {name: DIAGNOSTICS[name][0] for name in TERMS}
+        _draw_by_version(axes, versions, "diagnostics", titles, spread(unit))
         axes.set_ylim(0.0, 1.1 * axes.get_ylim()[1])
 
     return draw

@@ -17,10 +17,10 @@ from service.reporting.arms import ArmFigures, arm_figures, arms_lead, arms_tabl
 from service.reporting.figures import (
     SIGNS,
     UNIT,
-    bound_table,
     configuration_table,
     counts_table,
     declaration_table,
+    diagnostics_table,
     light_of,
     limits_text,
     number,
@@ -71,9 +71,9 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         judged=_judged_text(facts) if last else None,
         sign_plots=_sign_plots(facts, found),
         learning_plots=_learning_plots(facts, learner),
-        unit_of_bound=_unit_of_bound(facts.unit),
-        bound=bound_table(last["bound"], facts.unit) if last else None,
-        bound_plots=[_bound_plot(facts)],
+        unit_of_rewards=_unit_of_rewards(facts.unit),
+        diagnostics=diagnostics_table(last["diagnostics"], facts.unit) if last else None,
+        diagnostic_plots=[_diagnostic_plot(facts)],
         counts=counts_table(facts.state["counts"]),
         gates=_gates(facts.transfer["gate"]),
         declaration=declaration_table(facts.spec),
@@ -235,17 +235,17 @@ def _learning_plots(facts: ReportFacts, learner: Learner) -> list[Plot]:
     return found
 
 
-def _bound_plot(facts: ReportFacts) -> Plot:
+def _diagnostic_plot(facts: ReportFacts) -> Plot:
     return _plot(
-        "bound",
-        "Terms of the bound",
+        "diagnostics",
+        "Diagnostic terms",
         "Each term by encoder version; lower is better.",
-        facts.versions and plots.bound_by_version(facts.versions, facts.unit),
+        facts.versions and plots.terms_by_version(facts.versions, facts.unit),
         height=1.3 * HEIGHT,
     )
 
 
-def _unit_of_bound(unit: RewardRange) -> str:
+def _unit_of_rewards(unit: RewardRange) -> str:
     if unit == UNIT:
         return "Rewards lie between 0 and 1."
     low, high = map(number, unit)

@@ -70,7 +70,7 @@ def versions(
             "at": record.created_at,
             "verdict": record.judgement["verdict"],
             "signs": record.judgement["signs"],
-            "bound": record.judgement["bound"],
+            "diagnostics": record.judgement["diagnostics"],
             "gate": _gate_of(record, lifecycle),
         }
         for record in records
@@ -109,7 +109,7 @@ def _row(version: dict[str, Any]) -> dict[str, Any]:
         "verdict": version["verdict"]["word"],
         "reasons": "; ".join(version["verdict"]["reasons"]),
         **version["signs"],
-        **version["bound"],
+        **version["diagnostics"],
         **dict(zip(GATE_COLUMNS, figures, strict=True)),
     }
 

@@ -45,7 +45,7 @@ class Format(StrEnum):
 async def show_transfer(
     experiment: ExperimentDep, services: ServicesDep, format: Format = Format.JSON
 ) -> Response:
-    """The bound's terms, label-free signs, verdicts and gate results, by encoder version."""
+    """Diagnostics, label-free signs, verdicts and gate results, by encoder version."""
     found = await transfer_answer(services, experiment)
     if format is Format.JSON:
         return json_answer(found)

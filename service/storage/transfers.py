@@ -67,6 +67,15 @@ class Transfers:
             lambda connection: connection.execute(query), self._timeout_seconds
         )
         return [
-            TransferRecord(version, offset, moment, json.loads(judgement))
+            TransferRecord(version, offset, moment, _read(judgement))
             for version, offset, moment, judgement in rows
         ]
+
+
+def _read(judgement: str) -> dict[str, Any]:
+    """A stored judgement; earlier builds called its diagnostics a bound, and added up some of them."""
+    found: dict[str, Any] = json.loads(judgement)
+    if "bound" in found:
+        found["diagnostics"] = found.pop("bound")
+        del found["diagnostics"]["bound_total"]
+    return found

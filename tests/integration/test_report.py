@@ -32,7 +32,7 @@ SCALE = 3
 SOURCE, TARGET = COLOURS["source"], COLOURS["target"]
 INKS: dict[str, list[Any]] = {
     "learning": [SOURCE, TARGET],
-    "bound": SERIES[:5],
+    "diagnostics": SERIES[:4],
     "accuracy": [*SERIES[:2], COLOURS["caution"], COLOURS["bad"]],
     "confidence": [SERIES[0], COLOURS["caution"], COLOURS["bad"]],
     "domains": [SOURCE, TARGET],
@@ -148,7 +148,7 @@ def test_the_page_says_the_verdict_its_figures_and_what_to_do_next(full: Reporte
         assert f">{last['signs'][name]:{sign.format}}</td>" in page
         assert limits_text(name) in page
         assert escape(sign.meaning) in page
-    assert f">{number(last['bound']['bound_total'])}</td>" in page
+    assert f">{number(last['diagnostics']['divergence'])}</td>" in page
     assert "encoder activated" in page
 
 

@@ -59,7 +59,7 @@ async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(u
 
 SHOWN = (
     *("daband_loss", "daband_gate_verdicts_total", "daband_episode_seconds_count"),
-    *("daband_domain_accuracy", "daband_bound_term", "daband_transfer_sign"),
+    *("daband_domain_accuracy", "daband_diagnostic_term", "daband_transfer_sign"),
     *("daband_transfer_verdict", "daband_condition_number", "daband_snapshot_bytes"),
     *("daband_trainer_lag_events", "daband_policy_lag_events"),
 )
@@ -76,7 +76,7 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
         assert found["verdict"] == last["verdict"]
         assert last["verdict"]["word"] in ("aligned", "weak", "do not trust")
         assert {"source_regret", "regression_error", "divergence", "predicted_reward"} <= set(
-            last["bound"]
+            last["diagnostics"]
         )
         assert {"domain_accuracy", "raw_domain_accuracy", "mean_confidence"} <= set(last["signs"])
         assert last["gate"]["what"] == "encoder_activated"
@@ -89,7 +89,7 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
         )
         assert len(rows) == len(found["versions"])
         assert float(rows[-1]["domain_accuracy"]) == last["signs"]["domain_accuracy"]
-        assert float(rows[-1]["bound_total"]) == last["bound"]["bound_total"]
+        assert float(rows[-1]["divergence"]) == last["diagnostics"]["divergence"]
         assert rows[-1]["gate"] == "encoder_activated"
         metrics = (await api.http.get("/metrics")).text
         assert all(f'{name}{{experiment="doses"' in metrics for name in SHOWN)

@@ -297,8 +297,8 @@ def test_transfer_is_unknown_until_both_domains_were_seen(learner, good_learner)
 def test_transfer_of_a_good_learner_without_shift_shows_alike_domains(good_learner):
     before = state_hash(good_learner)
     report = good_learner.transfer()
-    assert report.bound.proxy_a_distance < 0.8
-    assert report.bound.regression_error < 0.3
+    assert report.proxy_a_distance < 0.8
+    assert report.regression_error < 0.3
     assert state_hash(good_learner) == before
 
 

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from model.transfer.bound import BoundTerms, TransferReport
+from model.transfer.diagnostics import TransferReport
 from model.transfer.verdict import Signs, Word
 from service.metrics import Metrics
 from service.metrics.experiment_labels import FILE_NAME, MAX_EXPERIMENTS, OTHER, ExperimentLabels
@@ -31,7 +31,7 @@ LABELS = {
 }
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 FIGURES = (
-    TransferReport(BoundTerms(0.1, 0.2, 0.3, 0.4, 0.5), 0.6, 0.7, 0.8, 0.9, 1.0).as_dict()
+    TransferReport(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0).as_dict()
     | Signs(0.6, 0.61, 0.62, 0.63, 0.64, 1.0, 64, 64).as_dict()
 )
 # What is recorded of an experiment, by the method that records it.
@@ -78,8 +78,8 @@ daband_loss{experiment="doses",term="divergence"} 0.7
 daband_gate_verdicts_total{experiment="doses",verdict="accepted"} 0.0
 daband_gate_verdicts_total{experiment="doses",verdict="refused"} 1.0
 daband_domain_accuracy{experiment="doses"} 0.6
-daband_bound_term{experiment="doses",term="divergence"} 0.3
-daband_bound_term{experiment="doses",term="source_regret"} 0.1
+daband_diagnostic_term{experiment="doses",term="divergence"} 0.3
+daband_diagnostic_term{experiment="doses",term="source_regret"} 0.1
 daband_transfer_sign{experiment="doses",sign="mean_confidence"} 0.63
 daband_transfer_verdict{experiment="doses",verdict="weak"} 1.0
 daband_transfer_verdict{experiment="doses",verdict="aligned"} 0.0

@@ -18,7 +18,7 @@ from service.records import RewardRange
 from service.reporting import plots
 from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
 from service.reporting.arms import ArmFigures, arms_lead, arms_table
-from service.reporting.figures import SIGNS, bound_table, limits_text, signs_table
+from service.reporting.figures import SIGNS, diagnostics_table, limits_text, signs_table
 
 STYLE = (files("service.pages") / "templates" / "style.css").read_text()
 LIGHT, DARK = (dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media screen", 1))  # fmt: skip
@@ -26,8 +26,8 @@ PERCENT = RewardRange(-50.0, 150.0)
 
 
 def version(number: int, value: float = 0.6) -> dict[str, Any]:
-    bound = dict.fromkeys(plots.TERMS, value)
-    return {"encoder_version": number, "signs": dict.fromkeys(SIGNS, value), "bound": bound}
+    terms = dict.fromkeys(plots.TERMS, value)
+    return {"encoder_version": number, "signs": dict.fromkeys(SIGNS, value), "diagnostics": terms}
 
 
 def part(macro: str, value: Any) -> str:
@@ -139,14 +139,14 @@ def test_every_verdict_has_a_light_a_meaning_and_a_next_step():
 
 
 def test_rewards_are_in_the_unit_of_the_outcomes():
-    bound = {**dict.fromkeys(plots.TERMS, 0.25), "proxy_a_distance": 0.25, "target_entropy": 0.25}
-    table = bound_table({**bound, "target_density": 0.25, "source_rank": 0.25}, PERCENT)
+    terms = {**dict.fromkeys(plots.TERMS, 0.25), "proxy_a_distance": 0.25, "target_entropy": 0.25}
+    table = diagnostics_table({**terms, "target_density": 0.25, "source_rank": 0.25}, PERCENT)
     shown = {row[0]: row[1] for row in table.rows}
     assert shown["Regression error"] == "50"
     assert shown["Proxy A-distance"] == "0.25"
     with plot_style():
         axes = Figure().subplots()
-        plots.bound_by_version([version(1, 0.25)], PERCENT)(axes)
+        plots.terms_by_version([version(1, 0.25)], PERCENT)(axes)
         assert axes.lines[0].get_ydata()[0] == 50.0  # type: ignore[index]
         axes = Figure().subplots()
         plots.learning_curve({Domain.SOURCE: np.full(80, 0.5)}, PERCENT)(axes)

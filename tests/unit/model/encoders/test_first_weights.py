@@ -13,7 +13,7 @@ from model.ope.density_ratio import _even_odds
 from model.state.export import exported, open_exported
 from model.state.snapshot import to_bytes
 from model.training.networks import Networks
-from model.transfer.bound import adversarial_divergence
+from model.transfer.diagnostics import adversarial_divergence
 from tests.support.builders import small_config
 
 TIMES = 60

@@ -10,7 +10,7 @@ from model.config import BanditConfig
 from model.learner import TrainingJob
 from model.memory import RoundBatch
 from model.rounds import UNKNOWN_PROPENSITY, Domain, Doubles
-from model.transfer.bound import effective_rank
+from model.transfer.diagnostics import effective_rank
 from model.transfer.gate import Verdict, held_out_rewards, is_finite, judge, refused
 from tests.support.builders import small_config
 
