@@ -29,7 +29,7 @@ _LOADERS: dict[str, Loader] = {
     **_VECTORS,
 }
 VECTORS = tuple(_VECTORS)
-# What the promise of no negative transfer is measured on.
+# What negative transfer is measured on.
 PAIRS = (*VECTORS, *simulated.NAMES)
 
 

@@ -1,1 +1,1 @@
-"""The paper's experiments: zero-shot transfer, ablation, continued training, no negative transfer."""
+"""The paper's experiments: zero-shot transfer, ablation, continued training, negative transfer."""

@@ -1,9 +1,11 @@
 """One run as a job: all that decides its outcome, and the record it gives."""
 
 import platform
+import subprocess
 import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +17,10 @@ from benchmarks.paper.methods import BY_NAME, SCRATCH, Method
 from benchmarks.paper.playing import OnRounds, Run, play
 from benchmarks.paper.runs import Key
 from benchmarks.paper.scoring import by_learner, scores, transfer_signs
+from model.config import RECIPE
 
 SERVICE = "service"
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Job:
         name = SERVICE if self.via else device_name(self.device)
         return {
             **self._identity(task, method),
+            "recipe": RECIPE.version,
+            "commit": checked_out(),
             "device": name,
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **found,
@@ -139,6 +145,22 @@ def loaded(dataset: str, data: str | None, test_limit: int) -> TransferTask:
         task,
         **{name: part[:test_limit] for name, part in parts.items() if part is not None},
     )
+
+
+@lru_cache(maxsize=1)
+def checked_out() -> str | None:
+    """The commit that runs, with a + behind it if files differ from it; None outside a repository."""
+    try:
+        commit, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+" if changes else commit
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", *arguments]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    return found.stdout.strip()
 
 
 def device_name(device: str) -> str:

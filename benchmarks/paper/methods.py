@@ -63,5 +63,5 @@ ABLATION: Mapping[str, Method] = {
 BY_NAME: Mapping[str, Method] = {
     method.name: method for method in (*ZERO_SHOT, *ABLATION.values(), SCRATCH)
 }
-# What no negative transfer is judged by: both against the first.
+# What negative transfer is judged by: both against the first.
 PAIR_METHODS = ("nlinucb", "daband", "daband-plus")

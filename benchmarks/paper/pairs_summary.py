@@ -1,5 +1,6 @@
 """Negative transfer: every pair of domains compared with the method without alignment."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from benchmarks.paper.methods import PAIR_METHODS
 from benchmarks.paper.runs import Record
 from benchmarks.paper.scoring import agreement
 from benchmarks.paper.summary import Summary, spread
+from model.ope.beta import f_quantile
 
 MARGIN = 0.02  # more than this below the baseline is negative transfer
 BASELINE, *CHALLENGERS = PAIR_METHODS
@@ -26,7 +28,11 @@ def pairs_summary(records: Iterable[Record]) -> Summary:
         },
         "pairs": pairs,
         "gains": {
-            method: {**_gains(theirs), "agreement": _agreement(pairs, method)}
+            method: {
+                **_gains(theirs),
+                "bound_below_margin": _bounds_below_margin(pairs, method),
+                "agreement": _agreement(pairs, method),
+            }
             for method in CHALLENGERS
             if (theirs := _differences(pairs, method))
         },
@@ -65,6 +71,7 @@ def _pair(records: Sequence[Record], pair: str) -> Summary | None:
     }
     entry["differences"] = {method: float(np.mean(each)) for method, each in gains.items()}
     entry["standard_errors"] = {method: _standard_error(each) for method, each in gains.items()}
+    entry["lower_bounds"] = {method: lower_bound(each) for method, each in gains.items()}
     return entry
 
 
@@ -74,12 +81,28 @@ def _standard_error(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1) / np.sqrt(count)) if count > 1 else None
 
 
+def lower_bound(values: Sequence[float]) -> float | None:
+    """The one-sided 95 % lower bound of their mean, by Student's t over the seeds; None for one value."""
+    error = _standard_error(values)
+    if error is None:
+        return None
+    # The square of Student's t is F with one degree of freedom: both tails of 90 % are one of 95 %.
+    width = math.sqrt(f_quantile(0.9, len(values) - 1))
+    return float(np.mean(values)) - width * error
+
+
 def _differences(pairs: Mapping[str, Summary], method: str) -> dict[str, float]:
     return {
         pair: entry["differences"][method]
         for pair, entry in pairs.items()
         if method in entry["differences"]
     }
+
+
+def _bounds_below_margin(pairs: Mapping[str, Summary], method: str) -> list[str]:
+    """The pairs of which negative transfer is not excluded at 95 %: one seed excludes nothing."""
+    bounds = {pair: entry["lower_bounds"].get(method, 0.0) for pair, entry in pairs.items()}
+    return [pair for pair, bound in bounds.items() if bound is None or bound < -MARGIN]
 
 
 def _agreement(pairs: Mapping[str, Summary], method: str) -> float | None:

@@ -148,6 +148,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
             "mean over pairs",
             "mean over sets",
             f"pairs below −{MARGIN}",
+            f"95 % lower bound below −{MARGIN}",
             "seeds agree",
         ),
         (
@@ -158,6 +159,7 @@ def gains_table(gains: dict[str, Summary]) -> str:
                 signed(gain["mean_over_pairs"]),
                 signed(gain["mean_over_sets"]),
                 str(len(gain["below_margin"])),
+                str(len(gain["bound_below_margin"])),
                 number(gain["agreement"]),
             )
             for method, gain in gains.items()

@@ -9,9 +9,10 @@ import torch
 
 from benchmarks.paper import executing
 from benchmarks.paper.executing import execute, missing_jobs
-from benchmarks.paper.jobs import Job
+from benchmarks.paper.jobs import Job, checked_out
 from benchmarks.paper.progress import Lines
 from benchmarks.paper.runs import KEY, RunsFile, key_of
+from model.config import RECIPE
 from service import THREAD_VARIABLES
 
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
@@ -67,6 +68,18 @@ def test_a_record_says_what_was_run_and_what_came_of_it(runs):
     assert record["continued"]["rounds"] == list(range(1, 33))
     assert 0 < record["training_seconds"] <= record["seconds"]
     assert record["device"]
+    assert record["recipe"] == RECIPE.version
+    assert record["commit"] == checked_out()
+
+
+def test_the_commit_of_a_record_is_that_of_the_files(monkeypatch, tmp_path):
+    checked_out.cache_clear()
+    commit = checked_out()
+    assert commit is None or len(commit.removesuffix("+")) == 40
+    monkeypatch.setattr("benchmarks.paper.jobs.ROOT", tmp_path)
+    checked_out.cache_clear()
+    assert checked_out() is None
+    checked_out.cache_clear()
 
 
 def test_the_key_of_a_job_is_that_of_its_record(runs):

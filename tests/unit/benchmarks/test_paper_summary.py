@@ -138,6 +138,7 @@ def test_pairs_are_compared_with_the_method_that_does_not_align():
     assert gain["mean_over_pairs"] == pytest.approx(0.39 / 4)
     assert gain["mean_over_sets"] == pytest.approx((0.05 + 0.3 - 0.01) / 3)
     assert found["gains"]["daband-plus"]["below_margin"] == []
+    assert gain["bound_below_margin"] == ["gdsc:lung-blood"]  # all seeds differ alike
     assert gain["agreement"] == pytest.approx(0.75)  # three of four contexts, for all seeds
 
 
@@ -145,6 +146,7 @@ def test_a_single_seed_agrees_with_none():
     runs = [run for run in pair_runs("gdsc:lung-blood", 0.5, 0.6, 0.7) if run["seed"] == 0]
     found = pairs_summary(runs)
     assert found["gains"]["daband"]["agreement"] is None
+    assert found["gains"]["daband"]["bound_below_margin"] == ["gdsc:lung-blood"]
     assert found["pairs"]["gdsc:lung-blood"]["standard_errors"]["daband"] is None
     assert "| +0.100 (–) |" in pairs_table(found["pairs"])
 
@@ -157,6 +159,10 @@ def test_a_difference_has_the_standard_error_of_the_seeds_differences():
     # 0, 0.1, 0.2 and 0.3 have a variance of 0.05 / 3.
     expected = (0.05 / 3 / 4) ** 0.5
     assert found[pair]["standard_errors"] == {"daband": pytest.approx(expected)}
+    # Student's t with three degrees of freedom: 2.353 leaves 5 % on one side.
+    assert found[pair]["lower_bounds"] == {
+        "daband": pytest.approx(0.15 - 2.3534 * expected, abs=1e-4)
+    }
     assert "| +0.150 (0.065) |" in pairs_table(found)
 
 
