@@ -144,7 +144,9 @@ class Learner:
             )
             for domain in Domain
         }
-        self._holding_out = HeldOutRounds(seed, config.holdout_share, config.holdout)
+        self._holding_out = HeldOutRounds(
+            seed, config.holdout_share, by_context=self.held_out is not None
+        )
         self.pending: TrainingJob | None = None
         self._recordings = Recordings()
         self.refreeze()

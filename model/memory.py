@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.config import HoldoutRule
 from model.randomness import KeyedUniforms, NumberedDraws, context_keys
 from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
@@ -241,18 +240,18 @@ class Reservoir:
 class HeldOutRounds:
     """Decides which rounds are held out from training to judge encoders.
 
-    By `rounds` the number of a round decides. By `contexts` the context does, so that a subject that is
-    played twice is never in both parts.
+    The number of a round decides, or with `by_context` its context, so that a subject that is played
+    twice is never in both parts.
     """
 
-    def __init__(self, seed: int, share: float, rule: HoldoutRule) -> None:
+    def __init__(self, seed: int, share: float, *, by_context: bool) -> None:
         self._numbered = NumberedDraws(seed, "holdout")
         self._keyed = KeyedUniforms(seed, "held-out contexts")
         self._share = share
-        self._rule = rule
+        self._by_context = by_context
 
     def among(self, first: int, contexts: Floats) -> Booleans:
         """Whether each of the rounds with these contexts, numbered from `first`, is held out, (n,)."""
-        if self._rule is HoldoutRule.CONTEXTS:
+        if self._by_context:
             return self._keyed.many(context_keys(contexts)) < self._share
         return self._numbered.uniforms(first, len(contexts)) < self._share

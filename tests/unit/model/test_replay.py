@@ -3,7 +3,6 @@ import pytest
 import torch
 from scipy import stats
 
-from model.config import HoldoutRule
 from model.memory import COLUMNS, ContextRows, HeldOutRounds, Reservoir, RoundWindow
 from model.randomness import uniform
 from model.rounds import Domain, Floats, RewardedRound
@@ -131,11 +130,14 @@ def test_reservoir_does_not_depend_on_how_contexts_are_cut(size):
     assert torch.equal(cut.sample().contexts, whole.sample().contexts)
 
 
-@pytest.mark.parametrize("rule", HoldoutRule)
+@pytest.mark.parametrize("by_context", [False, True])
 @pytest.mark.parametrize("capacity", [10, 50, 200])
 @pytest.mark.parametrize("size", [1, 3, 10, 11, 64])
-def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity, rule):
-    rounds, held_out = make_rounds(small_config(), 160), HeldOutRounds(2, 0.3, rule)
+def test_window_does_not_depend_on_how_rounds_are_cut(size, capacity, by_context):
+    rounds, held_out = (
+        make_rounds(small_config(), 160),
+        HeldOutRounds(2, 0.3, by_context=by_context),
+    )
     cut, each = RoundWindow(capacity, (4,), CPU), RoundWindow(capacity, (4,), CPU)
     for start in range(160):
         one = block(rounds[start : start + 1])
@@ -169,26 +171,26 @@ def distinct(count: int) -> Floats:
     return np.arange(count, dtype=np.float32)[:, None]
 
 
-@pytest.mark.parametrize("rule", HoldoutRule)
-def test_held_out_share_is_as_asked(rule):
-    found = HeldOutRounds(0, 0.125, rule).among(0, distinct(20_000))
+@pytest.mark.parametrize("by_context", [False, True])
+def test_held_out_share_is_as_asked(by_context):
+    found = HeldOutRounds(0, 0.125, by_context=by_context).among(0, distinct(20_000))
     assert found.mean() == pytest.approx(0.125, abs=0.01)
 
 
 def test_held_out_rounds_are_the_same_in_any_block():
-    held_out = HeldOutRounds(3, 0.5, HoldoutRule.ROUNDS)
+    held_out = HeldOutRounds(3, 0.5, by_context=False)
     one_by_one = [held_out.among(number, distinct(1))[0] for number in range(1, 65)]
     assert held_out.among(1, distinct(64)).tolist() == one_by_one
     assert one_by_one == [uniform(3, "holdout", number) < 0.5 for number in range(1, 65)]
 
 
-@pytest.mark.parametrize("rule", HoldoutRule)
-def test_no_round_is_held_out_at_share_zero(rule):
-    assert not HeldOutRounds(0, 0.0, rule).among(0, distinct(1000)).any()
+@pytest.mark.parametrize("by_context", [False, True])
+def test_no_round_is_held_out_at_share_zero(by_context):
+    assert not HeldOutRounds(0, 0.0, by_context=by_context).among(0, distinct(1000)).any()
 
 
 def test_by_contexts_a_subject_is_always_in_the_same_part():
-    held_out, contexts = HeldOutRounds(3, 0.5, HoldoutRule.CONTEXTS), distinct(64)
+    held_out, contexts = HeldOutRounds(3, 0.5, by_context=True), distinct(64)
     first = held_out.among(1, contexts)
     assert 0 < first.sum() < 64
     assert np.array_equal(held_out.among(900, contexts[::-1])[::-1], first)
@@ -196,5 +198,5 @@ def test_by_contexts_a_subject_is_always_in_the_same_part():
 
 
 def test_by_contexts_another_seed_holds_out_other_subjects():
-    one, other = (HeldOutRounds(seed, 0.5, HoldoutRule.CONTEXTS) for seed in (1, 2))
+    one, other = (HeldOutRounds(seed, 0.5, by_context=True) for seed in (1, 2))
     assert not np.array_equal(one.among(1, distinct(64)), other.among(1, distinct(64)))
