@@ -29,8 +29,9 @@ def main() -> None:
 
 
 def openapi() -> str:
-    """The OpenAPI description as it is stored."""
-    return json.dumps(create_app(Settings()).openapi(), indent=1, ensure_ascii=False) + "\n"
+    """The OpenAPI description as it is stored: that of a service with keys."""
+    app = create_app(Settings(auth="required"))
+    return json.dumps(app.openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def log_schema() -> str:

@@ -143,7 +143,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
     ):
         app.include_router(module.router)
     add_docs_page(app)
-    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    app.openapi = lambda: describe(app, needs_keys=settings.needs_keys)  # type: ignore[method-assign]
     _add_middleware(app, settings, metrics, readiness, keys)
     return app
 

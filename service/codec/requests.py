@@ -3,13 +3,17 @@
 `bodies` defines what is accepted; a test compares the two field by field.
 """
 
-from typing import Annotated, Any, Literal
+import dataclasses
+import math
+from enum import StrEnum
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model import SYSTEMS
+from model import SYSTEMS, BanditConfig
 from service.columns.resolving import MAX_SAMPLE
 from service.columns.schema import MAX_COLUMNS
+from service.experiment_spec import CONFIG_FIELDS
 
 Identifier = Annotated[
     str,
@@ -29,6 +33,37 @@ Row = Annotated[dict[str, Cell], Field(description="a row of a table: its column
 ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
 Status = Literal["active", "paused", "archived"]
 Method = Annotated[str, Field(json_schema_extra={"enum": list(SYSTEMS)})]
+
+
+JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
+
+
+def _config_schema() -> dict[str, Any]:
+    """The fields of an experiment's configuration, with types, bounds and meanings."""
+    types = get_type_hints(BanditConfig)
+    fields = [each for each in dataclasses.fields(BanditConfig) if each.name in CONFIG_FIELDS]
+    return {each.name: _field_schema(types[each.name], each.metadata) for each in fields}
+
+
+def _field_schema(kind: Any, says: Any) -> dict[str, Any]:
+    unit = f", in {says['unit']}" if says["unit"] else ""
+    found: dict[str, Any] = {"description": f"{says['meaning']}{unit}"}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return found | {"type": "string", "enum": list(kind)}
+    if kind not in JSON_TYPES:
+        return found | {"type": "array", "items": {"type": "integer"}}
+    low, high = says["bounds"]
+    limits = {"minimum": low, "maximum": high, "exclusiveMinimum": says["above"]}
+    finite = {name: limit for name, limit in limits.items() if math.isfinite(limit)}
+    return found | {"type": JSON_TYPES[kind]} | finite
+
+
+def example(**fields: Any) -> ConfigDict:
+    """The configuration of a body with an example, which a reader of `/docs` can send."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+SOURCE, TARGET = {"context": [0.1, 0.2, 0.3, 0.4]}, {"context": [0.3, 0.1, 0.2, 0.5]}
 
 
 class Request(BaseModel):
@@ -96,6 +131,16 @@ class ContextRequest(Request):
 class ExperimentRequest(Request):
     """An experiment to create."""
 
+    model_config = example(
+        name="doses",
+        arms=["low", "mid", "high"],
+        context={"kind": "shared", "shape": [4]},
+        method="daband",
+        seed=7,
+        config={"episode_length": 64},
+        fallback_arm="low",
+    )
+
     name: Name = Field(examples=["doses"])
     arms: Annotated[list[Identifier], Field(max_length=10_000)] = Field(
         default=[], examples=[["low", "mid", "high"]]
@@ -104,7 +149,10 @@ class ExperimentRequest(Request):
     method: Method = "daband"
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     config: dict[str, Any] = Field(
-        default={}, examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}]
+        default={},
+        description="differences from the values of the method",
+        examples=[{"episode_length": 64, "alpha": 0.05, "epsilon": 0.05}],
+        json_schema_extra={"properties": _config_schema(), "additionalProperties": False},
     )
     fallback_arm: Identifier | None = Field(
         None, description="the target policy's answer when it abstains"
@@ -140,6 +188,8 @@ class HistoryQuery(Request):
 class StatusRequest(Request):
     """Pause, archive or resume an experiment."""
 
+    model_config = example(status="paused", by="ann", reason="a new batch of mice")
+
     status: Status
     by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
     reason: Annotated[str, Field(max_length=500)] | None = None
@@ -166,11 +216,18 @@ class RoundRequest(Request):
 class SelectRequest(RoundRequest):
     """One round of an experiment."""
 
+    model_config = example(experiment="doses", request_id="r-1", source=SOURCE, target=TARGET)
+
     experiment: Name
 
 
 class SelectBatchRequest(Request):
     """Many rounds of an experiment, decided under one policy, all or none."""
+
+    model_config = example(
+        experiment="doses",
+        rounds=[{"request_id": f"r-{number}", "source": SOURCE} for number in (2, 3)],
+    )
 
     experiment: Name
     rounds: Annotated[list[RoundRequest], Field(min_length=1, max_length=1000)]
@@ -178,6 +235,10 @@ class SelectBatchRequest(Request):
 
 class TargetSelectRequest(Request):
     """One target context or many; per-arm contexts are objects by arm."""
+
+    model_config = example(
+        experiment="doses", contexts=[TARGET["context"], [1.1, 0.4, 0.3, 0.5]], confidence_floor=0.2
+    )
 
     experiment: Name
     context: Context | dict[str, Context] | None = None
@@ -193,6 +254,10 @@ class TargetSelectRequest(Request):
 class RewardRequest(Request):
     """The reward of a decision."""
 
+    model_config = example(
+        decision_id="the decision_id of the source that /select answered", reward=1
+    )
+
     decision_id: Identifier
     reward: Annotated[float, Field(ge=0, le=1)]
 
@@ -200,11 +265,17 @@ class RewardRequest(Request):
 class RewardBatchRequest(Request):
     """Rewards of many decisions, each recorded or refused independently."""
 
+    model_config = example(
+        rewards=[{"decision_id": "a decision_id that /select answered", "reward": 1}]
+    )
+
     rewards: Annotated[list[RewardRequest], Field(min_length=1, max_length=1000)]
 
 
 class PhaseRequest(Request):
     """Accept target rewards from now on; this cannot be undone."""
+
+    model_config = example(phase="continued", best_reward=1)
 
     phase: Literal["continued"]
     best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -214,6 +285,8 @@ class PhaseRequest(Request):
 
 class AuditRequest(Request):
     """A manual act; a request id makes a retry safe."""
+
+    model_config = example(by="ann", reason="looked at the report")
 
     request_id: Identifier | None = None
     by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")

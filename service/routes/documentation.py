@@ -47,7 +47,7 @@ KEY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "daband_<id>_<secret>",
-    "description": "An API key (`daband keys create`), if the service requires keys.",
+    "description": "An API key: `daband keys create`.",
 }
 
 Responses = dict[int | str, dict[str, Any]]
@@ -66,10 +66,10 @@ def _problem(status: int) -> dict[str, Any]:
 
 def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = False) -> Any:
     """The body of a route whose handler decodes it."""
-    content: dict[str, Any] = {
-        media.value: {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}
-        for media in STRUCTURED
-    }
+    described = {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}
+    content: dict[str, Any] = {media.value: described for media in STRUCTURED}
+    if examples := kind.model_json_schema().get("examples"):
+        content[MediaType.JSON.value] = {**described, "example": examples[0]}
     if is_binary:
         content |= {
             media.value: {"schema": {"type": "string", "format": "binary"}} for media in BINARY
@@ -84,7 +84,7 @@ def stream(accepted: Iterable[MediaType] = STREAMED) -> Any:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
     """The OpenAPI description of the app, made once."""
     if app.openapi_schema is None:
         made = get_openapi(
@@ -99,20 +99,22 @@ def describe(app: FastAPI) -> dict[str, Any]:
         found = made.setdefault("components", {}).setdefault("schemas", {})
         for name, schema in definitions["$defs"].items():
             found.setdefault(name, schema)
-        _describe_access(made)
+        _describe_access(made, needs_keys=needs_keys)
         app.openapi_schema = made
     return app.openapi_schema
 
 
-def _describe_access(made: dict[str, Any]) -> None:
-    """Add the access rule of each route; the key is optional, since a loopback service needs none."""
-    made["components"]["securitySchemes"] = {"key": KEY_SCHEME}
+def _describe_access(made: dict[str, Any], *, needs_keys: bool) -> None:
+    """Add the access rule of each route, and the key if the service needs one."""
+    if needs_keys:
+        made["components"]["securitySchemes"] = {"key": KEY_SCHEME}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
             access = ROUTES.get(path, {}).get(method.upper())
             if access is None or access is Access.OPEN:
                 continue
-            operation["security"] = [{"key": []}, {}]
+            if needs_keys:
+                operation["security"] = [{"key": []}]
             operation["x-access"] = access.value
             for status in WITH_KEY:
                 operation["responses"].setdefault(str(status), _problem(status))
