@@ -9,7 +9,8 @@ from benchmarks.paper.planning import parsed, planned
 from benchmarks.paper.progress import progress
 from benchmarks.paper.report import write_report
 from benchmarks.paper.runs import RunsFile
-from benchmarks.paper.summary import selected
+from benchmarks.paper.summary import selected, table_summary
+from benchmarks.paper.tables import smoke_warning
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,6 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = selected(runs.records(), kind, options.rounds)
     write_report(found, plan.datasets, plan.has_pairs, options.out)
     print(f"The report: {options.out.with_suffix('.md')}, {options.out}")
+    for warning in dict.fromkeys(
+        smoke_warning(table_summary(found, each)) for each in plan.datasets
+    ):
+        if warning is not None:
+            print(warning)
 
 
 if __name__ == "__main__":

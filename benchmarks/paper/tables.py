@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.paper.pairs_summary import BASELINE, CHALLENGERS, MARGIN
+from benchmarks.paper.paper_figures import ZERO_SHOT as IN_PAPER
 from benchmarks.paper.summary import Summary
 
 NONE = "–"
@@ -32,11 +33,26 @@ def table_parts(summary: Summary, folder: str) -> str:
         parts += [
             f"### {name}: continued training",
             f"![regret]({stem}-continued.png)",
-            continued_table(summary["continued"]),
+            continued_table(summary["continued"], is_in_paper=summary["dataset"] in IN_PAPER),
         ]
     if parts:
         parts.insert(0, _about(summary["about"]))
+        if warning := smoke_warning(summary):
+            parts.insert(0, f"**{warning}**")
     return "\n\n".join(parts)
+
+
+def smoke_warning(summary: Summary) -> str | None:
+    """What to say of runs that are too few to compare methods."""
+    tables = (summary[part] for part in ("zero_shot", "ablation", "continued"))
+    seeds = [len(entry["seeds"]) for entries in tables for entry in entries.values()]
+    if not seeds or max(seeds) > 1:
+        return None
+    rounds = ", ".join(f"{each:,}" for each in summary["about"]["rounds"])
+    return (
+        f"A smoke test: one seed and {rounds} source rounds show that everything runs. They do not "
+        "show which method is better."
+    )
 
 
 def file_name(dataset: str) -> str:
@@ -104,7 +120,7 @@ def ablation_table(entries: dict[str, Summary]) -> str:
     )
 
 
-def continued_table(entries: dict[str, Summary]) -> str:
+def continued_table(entries: dict[str, Summary], *, is_in_paper: bool) -> str:
     """Cumulative regret of a method a row; the paper plots it without figures."""
     return markdown(
         ("method", "seeds", "target rounds", "cumulative regret", "÷ from scratch", "paper"),
@@ -113,9 +129,9 @@ def continued_table(entries: dict[str, Summary]) -> str:
                 f"`{method}`",
                 str(len(entry["seeds"])),
                 str(entry["curve"]["rounds"][-1]),
-                f"{entry['mean']:.1f} ± {entry['std']:.1f}",
+                _spread(entry, 1),
                 number(entry["of_scratch"], 2),
-                "lowest" if method == "daband" else NONE,
+                "lowest" if is_in_paper and method == "daband" else NONE,
             )
             for method, entry in entries.items()
         ),
@@ -193,8 +209,10 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
-def _spread(entry: Summary) -> str:
-    return f"{entry['mean']:.3f} ± {entry['std']:.3f}"
+def _spread(entry: Summary, digits: int = 3) -> str:
+    """One seed has no spread."""
+    mean = number(entry["mean"], digits)
+    return f"{mean} ± {entry['std']:.{digits}f}" if len(entry["seeds"]) > 1 else mean
 
 
 def _difference(entry: Summary, method: str) -> str:

@@ -113,3 +113,21 @@ def test_gains_are_drawn_of_the_methods_that_ran():
         assert [text.get_text() for text in legend.get_texts()] == names
         widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         assert widths == ([0.1] if len(names) == 1 else [0.1, 0.1, 0.0, -0.1])
+
+
+@pytest.mark.parametrize(("seeds", "dataset"), [(1, "simulated"), (1, "digit"), (2, "digit")])
+def test_one_seed_is_a_smoke_test_without_a_spread(tmp_path: Path, seeds: int, dataset: str):
+    regret = curve(*(1.2 * step for step in range(1, 40)))
+    runs = [
+        record(name, seed, 0.5, dataset=dataset, target_per_class=[0.5] * 10, continued=regret)
+        for name in ("nlinucb", "daband", SCRATCH.name)
+        for seed in range(seeds)
+    ]
+    write_report(runs, [dataset], pairs=False, out=tmp_path / "results")
+    page = (tmp_path / "results.md").read_text()
+    ours = [line for line in page.splitlines() if line.startswith("| `daband` |")]
+    assert ours
+    assert ("**A smoke test: one seed" in page) == (seeds == 1)
+    assert any("0.500 ± 0.000" in line for line in ours) == (seeds > 1)
+    assert any("46.8 ± 0.0" in line for line in ours) == (seeds > 1)  # 39 · 1.2
+    assert ("lowest" in page) == (dataset == "digit")
