@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
 # Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton.
 OPTIONAL = {"opentelemetry", "triton"}
-BROUGHT = {"starlette": "fastapi"}
+BROUGHT = {"starlette": "fastapi", "markupsafe": "jinja2", "cycler": "matplotlib"}
 SERVED = ("service", "model", "client/daband_client", "migrations", "benchmarks/demo.py")
 
 
