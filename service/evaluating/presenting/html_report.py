@@ -183,7 +183,7 @@ def _estimates(found: dict[str, Any]) -> Table:
 
 def _on_interval(estimate: dict[str, Any]) -> str:
     """The interval's method, or the reason why there is none."""
-    if estimate["no_interval"] is not None:
+    if estimate.get("no_interval") is not None:  # evaluations of earlier builds state none
         return f" (no interval: {estimate['no_interval']})"
     return "" if estimate["method"] is None else f" ({estimate['method']})"
 
