@@ -112,8 +112,13 @@ def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
     return [
         *found,
         Tile("Source rewards", f"{counts['source_rewards']:,}", "What was learned from."),
-        Tile("Target contexts", f"{counts['target_contexts']:,}", "Seen without any reward."),
+        Tile("Target contexts", f"{counts['target_contexts']:,}", _target_rewards(counts)),
     ]
+
+
+def _target_rewards(counts: Mapping[str, int]) -> str:
+    rewards = counts.get("target_rewards", 0)  # absent before the first snapshot
+    return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."
 
 
 def _expected(figures: ArmFigures, rewards: int, light: Light) -> Tile:

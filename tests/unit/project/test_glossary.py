@@ -57,6 +57,19 @@ def test_the_glossary_has_terms_once_and_in_plain_words():
     assert private_words(GLOSSARY) == []
 
 
+def test_names_of_tests_have_plain_words():
+    folders = (ROOT / "tests", ROOT / "client" / "tests")
+    names = [
+        name
+        for folder in folders
+        for path in folder.rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    ]
+    assert len(names) > 1000
+    private = {"door", "hot", "told", "turn", "who", "whom", "somebody", "asker", "lane"}
+    assert [name for name in names if private & set(name.split("_"))] == []
+
+
 def test_private_words_and_missing_names_are_found():
     assert private_words("The head of the log is told to the committee.") == [
         *("committee", "told", PRIVATE[-1])
