@@ -7,14 +7,18 @@ import typer
 
 from service.cli.options import (
     Categorical,
+    Counts,
     DataDir,
     Decimal,
     Encoding,
     Ignore,
+    MostGenes,
+    Orthologs,
     Propensity,
     RewardRange,
     Separator,
     Time,
+    cell_options,
     commands,
     fail,
     json_object,
@@ -120,11 +124,15 @@ def import_log(
     separator: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = "utf-8",
+    genes: MostGenes = None,
+    counts: Counts = False,
+    orthologs: Orthologs = None,
     data_dir: DataDir = None,
 ) -> None:
     """Import a foreign log as a new experiment, or a table of past rounds into any experiment.
 
     A table is CSV, Parquet or JSON lines, and needs --arm and --reward. Its other columns are context.
+    Of an .h5ad file the genes are.
     """
     from service.cli import log_evaluation as work
     from service.cli.local import settings_from
@@ -142,7 +150,10 @@ def import_log(
         columns = HistoryColumns(arm, reward, time, propensity, id_column, tuple(ignore or ()))
         unit = None if reward_range is None else Range(*reward_range)
         csv = CsvOptions(separator, decimal, encoding)
-        wanted = TableImport(file, columns, csv, unit, categorical or (), method, seed, changes)
+        cells = cell_options(genes, counts, orthologs, [file])
+        wanted = TableImport(
+            file, columns, csv, unit, categorical or (), method, seed, changes, cells
+        )
         import_table(settings, experiment, wanted)
         return
     how = work.file_options(log_format, skip_bad)

@@ -18,6 +18,8 @@ from service.columns.schema import TableError
 from service.errors import UnknownExperiment
 from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
 from service.experiment_spec import ExperimentSpec
+from service.formats.cells.genes import CellOptions
+from service.formats.cells.tables import opened_table
 from service.formats.history import HistoryColumns, HistorySpool, spooled
 from service.formats.surveying import surveyed_columns, surveyed_rounds
 from service.formats.tables import CsvOptions, TableFile
@@ -38,13 +40,13 @@ class TableImport:
     method: str = "daband"
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
+    cells: CellOptions = field(default_factory=CellOptions)
 
 
 def import_table(settings: Settings, full_name: str, wanted: TableImport) -> None:
     """Import the table, and say what came of it."""
     try:
-        file = TableFile(wanted.path, wanted.csv)
-        done = run(_imported(settings, full_name, wanted, file))
+        done = run(_imported(settings, full_name, wanted))
     except OSError as error:
         fail(f"{wanted.path}: {error.strerror}")
     except (TableError, LookupError) as error:
@@ -54,22 +56,12 @@ def import_table(settings: Settings, full_name: str, wanted: TableImport) -> Non
     typer.echo(f"{done.rows} rounds with {done.rewards} rewards{known} {state} in {full_name}")
 
 
-async def _imported(
-    settings: Settings, full_name: str, wanted: TableImport, file: TableFile
-) -> ImportedHistory:
+async def _imported(settings: Settings, full_name: str, wanted: TableImport) -> ImportedHistory:
     scope, name = split(full_name)
     async with opened_database(settings) as database, writing(database) as event_log:
         experiments = Experiments(database, settings.quotas)
         found = await _existing(experiments, scope, name)
-        if found is None:
-            spec = await asyncio.to_thread(_declared, name, wanted, file)
-            spec.check()
-            spec.check_budget(settings.budget_limits)
-        else:
-            spec = ExperimentSpec.of(found)
-            if wanted.reward_range not in (None, spec.reward_range):
-                fail("--reward-range: the experiment declares another one")
-        spool = await asyncio.to_thread(_checked, file, wanted, spec)
+        spec, spool = await asyncio.to_thread(_read, settings, name, wanted, found)
         with spool, progress_bar("importing") as show:
             digest = await asyncio.to_thread(spool.digest)
             if found is None:
@@ -83,6 +75,23 @@ async def _existing(experiments: Experiments, scope: TenantScope, name: str) -> 
         return await experiments.get(scope.full_name(name))
     except UnknownExperiment:
         return None
+
+
+def _read(
+    settings: Settings, name: str, wanted: TableImport, found: Experiment | None
+) -> tuple[ExperimentSpec, HistorySpool]:
+    """The experiment, declared for the table if it is new, and all rounds of the table."""
+    known = None if found is None else ExperimentSpec.of(found)
+    schema = None if known is None else known.table
+    with opened_table(wanted.path, wanted.columns.apart, schema, wanted.cells, wanted.csv) as file:
+        if known is not None:
+            if wanted.reward_range not in (None, known.reward_range):
+                fail("--reward-range: the experiment declares another one")
+            return known, _checked(file, wanted, known)
+        spec = _declared(name, wanted, file)
+        spec.check()
+        spec.check_budget(settings.budget_limits)
+        return spec, _checked(file, wanted, spec)
 
 
 def _declared(name: str, wanted: TableImport, file: TableFile) -> ExperimentSpec:

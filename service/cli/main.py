@@ -8,7 +8,7 @@ import typer
 from service.cli.evaluation import evaluate, log_app
 from service.cli.fit.command import fit
 from service.cli.keys import key_app
-from service.cli.options import DataDir, Device, commands, fail
+from service.cli.options import DataDir, Device, Orthologs, cell_options, commands, fail
 from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
 BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
@@ -130,7 +130,7 @@ def score(
     contexts: Annotated[
         Path,
         typer.Option(
-            help="target contexts: npy, JSON lines, a CSV or Parquet table, a folder or zip of images"
+            help="target contexts: npy, JSON lines, a CSV, Parquet or .h5ad table, a folder or zip of images"
         ),
     ],
     confidence_floor: Annotated[
@@ -148,12 +148,15 @@ def score(
     separator: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
     decimal: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
     encoding: Annotated[str, typer.Option(help="of a CSV file")] = "utf-8",
+    orthologs: Orthologs = None,
 ) -> None:
     """Score target contexts with a policy file, without a service, as `/target/select` does."""
     from service.cli.score import ScoringError, TableOptions, scored_lines, write_whole
     from service.formats.tables import CsvOptions
 
-    options = TableOptions(id_column, drop or (), CsvOptions(separator, decimal, encoding))
+    csv = CsvOptions(separator, decimal, encoding)
+    cells = cell_options(None, False, orthologs, [contexts])
+    options = TableOptions(id_column, drop or (), csv, cells)
     as_csv = out is not None and out.suffix == ".csv"
     try:
         lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)

@@ -5,7 +5,7 @@ when it runs: `daband --help` and the commands that ask a running service load n
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
@@ -14,6 +14,10 @@ import typer
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from service.formats.cells.genes import CellOptions
+
+TABLES = (".csv", ".tsv", ".parquet", ".gz", ".h5ad")  # names of files that hold tables
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
@@ -43,8 +47,40 @@ RewardRange = Annotated[
 Separator = Annotated[str | None, typer.Option(help="of a CSV file; default: detected")]
 Decimal = Annotated[str | None, typer.Option(help="of a CSV file; default: detected")]
 Encoding = Annotated[str, typer.Option(help="of a CSV file")]
+# How the cells of an .h5ad file become rows.
+MostGenes = Annotated[
+    int | None,
+    typer.Option("--genes", min=1, help=".h5ad: keep the most variable genes; default: all"),
+]
+Counts = Annotated[
+    bool, typer.Option("--counts", help=".h5ad: X holds counts; they become log1p(CPM)")
+]
+Orthologs = Annotated[
+    Path | None,
+    typer.Option(help=".h5ad: other names of its genes, a CSV file of two columns"),
+]
 By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
 Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
+
+
+def cell_options(
+    genes: int | None, counts: bool, orthologs: Path | None, files: Sequence[Path]
+) -> "CellOptions":
+    """The options of .h5ad files, which other files do not have."""
+    from service.columns.schema import TableError
+    from service.formats.cells.genes import CellOptions, read_orthologs
+    from service.formats.cells.reading import SUFFIX
+
+    if (genes or counts or orthologs) and not any(path.suffix == SUFFIX for path in files):
+        fail("--genes, --counts and --orthologs are for .h5ad files")
+    if orthologs is None:
+        return CellOptions(genes, counts)
+    try:
+        return CellOptions(genes, counts, read_orthologs(orthologs))
+    except OSError as error:
+        fail(f"{orthologs}: {error.strerror}")
+    except (TableError, UnicodeError) as error:
+        fail(str(error))
 
 
 def commands(help_: str) -> typer.Typer:

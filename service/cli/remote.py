@@ -12,8 +12,10 @@ from service.cli.options import (
     Categorical,
     Ignore,
     Key,
+    Orthologs,
     Reason,
     Url,
+    cell_options,
     commands,
     fail,
     json_object,
@@ -21,6 +23,7 @@ from service.cli.options import (
 
 if TYPE_CHECKING:
     from daband_client import Client
+    from service.formats.cells.genes import CellOptions
 
 T = TypeVar("T")
 
@@ -241,13 +244,15 @@ def upload(
     contexts: Annotated[
         Path,
         typer.Argument(
-            help="target contexts: npy, a table as CSV, Parquet or JSON lines, a folder or zip of images"
+            help="target contexts: npy, a table as CSV, Parquet, JSON lines or .h5ad, a folder or zip of "
+            "images"
         ),
     ],
     request_id: Annotated[
         str | None, typer.Option(help="makes a retry safe; default: the file's name")
     ] = None,
     ignore: Ignore = None,
+    orthologs: Orthologs = None,
     url: Url = None,
     key: Key = None,
 ) -> None:
@@ -256,9 +261,10 @@ def upload(
     Up to 10^6 contexts and 256 MiB are stored all or none; more are sent in such parts.
     """
     name = request_id or contexts.name
+    cells = cell_options(None, False, orthologs, [contexts])
 
     def send(client: "Client") -> Any:
-        rows = _rows(client, experiment, contexts, ignore or ())
+        rows = _rows(client, experiment, contexts, ignore or (), cells)
         return client.upload_contexts(experiment, rows, name)
 
     Service(url, key).show(send)
@@ -355,7 +361,9 @@ def _sampled(
     return _of_table(lambda: surveyed_context(paths, ignore, categorical))
 
 
-def _rows(client: "Client", experiment: str, path: Path, ignore: Sequence[str]) -> Any:
+def _rows(
+    client: "Client", experiment: str, path: Path, ignore: Sequence[str], cells: "CellOptions"
+) -> Any:
     """What the client takes: an array, or the path of images.
 
     Rows of a table are encoded by the experiment's columns.
@@ -368,7 +376,7 @@ def _rows(client: "Client", experiment: str, path: Path, ignore: Sequence[str]) 
         except (OSError, ValueError) as error:
             fail(f"{path}: {error}")
     from service.columns.schema import TableSchema
-    from service.formats.tables import TableFile
+    from service.formats.cells.tables import opened_table
     from service.images.files import is_images
 
     if is_images(path):
@@ -377,10 +385,15 @@ def _rows(client: "Client", experiment: str, path: Path, ignore: Sequence[str]) 
     if columns is None:
         fail(f"{path}: the contexts of {experiment} have no columns; give an npy file")
     table = TableSchema.from_plain(columns)
-    encoded = _of_table(lambda: list(TableFile(path).encoded(table, AT_ONCE, (), ignore)))
+
+    def read() -> list[Any]:
+        with opened_table(path, (), table, cells) as file:
+            return [rows for _, rows in file.encoded(table, AT_ONCE, (), ignore)]
+
+    encoded = _of_table(read)
     if not encoded:
         fail(f"{path}: there are no rows")
-    return np.concatenate([rows for _, rows in encoded])
+    return np.concatenate(encoded)
 
 
 def _of_table(work: Callable[[], T]) -> T:

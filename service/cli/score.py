@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Raw
 
 from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
+from service.cli.options import TABLES
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
@@ -23,12 +24,12 @@ from service.columns.schema import TableError
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.cells.genes import CellOptions
+from service.formats.cells.tables import opened_table
+from service.formats.tables import CsvOptions
 from service.images.decoding import decoded_image
 from service.images.files import ImageFileError, images_in, is_images
 from service.images.schema import ImageError
-
-TABLES = (".csv", ".tsv", ".parquet", ".gz")
 
 
 class ScoringError(Exception):
@@ -37,11 +38,12 @@ class ScoringError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """How a table of contexts is read: the column of ids, columns to leave out, its text."""
+    """How a table of contexts is read: the column of ids, columns to leave out, its text or its cells."""
 
     id: str | None = None
     drop: Sequence[str] = ()
     csv: CsvOptions = field(default_factory=CsvOptions)
+    cells: CellOptions = field(default_factory=CellOptions)
 
 
 class Scored(NamedTuple):
@@ -194,7 +196,7 @@ def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterat
     if spec.table is None or spec.is_per_arm:
         raise TableError("The policy takes no rows of a table: its contexts have no columns.")
     apart = () if options.id is None else (options.id,)
-    file = TableFile(path, options.csv)
-    for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.drop):
-        groups = [TargetRows(spec.arms, rows, range(len(rows)))]
-        yield groups, None if options.id is None else list(map(str, ids.column(0).to_pylist()))
+    with opened_table(path, apart, spec.table, options.cells, options.csv) as file:
+        for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.drop):
+            groups = [TargetRows(spec.arms, rows, range(len(rows)))]
+            yield groups, None if options.id is None else list(map(str, ids.column(0).to_pylist()))

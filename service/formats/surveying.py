@@ -57,6 +57,7 @@ class _Seen:
     is_missing: bool = False
     numbers: list[np.ndarray] = field(default_factory=list)
     room: int = 0  # for numbers of the present file
+    unit: str | None = None
 
     def add(self, values: pa.ChunkedArray, texts: pa.ChunkedArray) -> None:
         """Values with the types that they look like, and as text."""
@@ -82,13 +83,12 @@ class _Seen:
                     "and free text.",
                     self.name,
                 )
-            return Column(
-                self.name, kind, values=tuple(sorted(self.levels)), missing=self.is_missing
-            )
+            levels = tuple(sorted(self.levels))
+            return Column(self.name, kind, self.unit, levels, self.is_missing)
         fill = None
         if self.is_missing and kind is ColumnType.NUMERIC:
             fill = float(np.median(np.concatenate(self.numbers)))
-        return Column(self.name, kind, missing=self.is_missing, fill=fill)
+        return Column(self.name, kind, self.unit, missing=self.is_missing, fill=fill)
 
     def _only_kind(self) -> ColumnType:
         if len(self.kinds) > 1:
@@ -116,6 +116,7 @@ def surveyed_columns(
     for (file, _), names in zip(files, wanted, strict=True):
         for each in seen.values():
             each.room = _NUMBERS_KEPT
+            each.unit = each.unit or file.units.get(each.name)
         for table in file.batches():
             _add(seen, file, table.select(names))
     filled = [each for each in seen.values() if each.kinds]

@@ -34,6 +34,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
 SEPARATORS = (",", ";", "\t", "|")
 BLOCK_BYTES = 1 << 22  # of CSV text at once
 ROWS = 8192  # of Parquet at once
+UNIT = b"unit"  # of a column, in the metadata of a Parquet file's field
 MAX_APART = 8  # columns beside the context: ids, arms, rewards
 _SNIFFED_BYTES = 1 << 16
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
@@ -93,6 +94,13 @@ class TableFile:
         if self.is_json:
             return json_rows.column_names(self.path)
         return [name.strip() for name in _header(self.path, self.options)[0]]
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """The units of its columns, as far as a Parquet file states them."""
+        fields = self._parquet().schema_arrow if self.is_parquet else ()
+        stated = {each.name: (each.metadata or {}).get(UNIT) for each in fields}
+        return {name: unit.decode() for name, unit in stated.items() if unit}
 
     def batches(self) -> Iterator[pa.Table]:
         """Its rows, some at a time; the cells of a CSV file are text."""

@@ -20,6 +20,7 @@ from service.experiment_spec import ExperimentSpec
 from service.images.decoding import decoded_image
 from service.images.schema import ImageError, ImageSchema
 from tests.support.images import colours, encoded, numbers, png, zipped
+from tests.support.strategies import repeatable
 
 BOUNDARY = "a boundary"
 SIDES = st.integers(1, 9)
@@ -53,6 +54,7 @@ def streamed(spec: ExperimentSpec, media: MediaType, content: bytes, size: int) 
     return np.concatenate(found)
 
 
+@repeatable()
 @given(SETS, st.integers(1, 4000))
 def test_pixels_are_the_same_in_every_way_of_sending_them(pixels: np.ndarray, size: int):
     spec, expected = spec_of(pixels), numbers(pixels)
@@ -79,6 +81,7 @@ def test_pixels_are_the_same_in_every_way_of_sending_them(pixels: np.ndarray, si
     assert np.array_equal(np.concatenate([*zipped_contexts(spec, archive)]), expected)
 
 
+@repeatable(300)
 @given(
     st.sampled_from(SAMPLES),
     st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), max_size=6),

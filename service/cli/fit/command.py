@@ -7,14 +7,18 @@ import typer
 
 from service.cli.options import (
     Categorical,
+    Counts,
     Decimal,
     Device,
     Encoding,
     Ignore,
+    MostGenes,
+    Orthologs,
     Propensity,
     RewardRange,
     Separator,
     Time,
+    cell_options,
     fail,
     json_object,
 )
@@ -23,7 +27,7 @@ INTERRUPTED = 130
 
 
 def fit(
-    source: Annotated[Path, typer.Option(help="past rounds: CSV, Parquet or JSON lines")],
+    source: Annotated[Path, typer.Option(help="past rounds: CSV, Parquet, JSON lines or .h5ad")],
     target: Annotated[Path, typer.Option(help="rows to decide for, with the same columns")],
     arm: Annotated[str, typer.Option(help="the source's column of the arm")],
     reward: Annotated[str, typer.Option(help="the source's column of the reward")],
@@ -46,6 +50,9 @@ def fit(
     separator: Separator = None,
     decimal: Decimal = None,
     encoding: Encoding = "utf-8",
+    genes: MostGenes = None,
+    counts: Counts = False,
+    orthologs: Orthologs = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="folder to keep, to resume in; default: a temporary one")
     ] = None,
@@ -72,6 +79,7 @@ def fit(
         method=method,
         seed=seed,
         config=json_object(config),
+        cells=cell_options(genes, counts, orthologs, (source, target)),
     )
     settings = settings_from(data_dir=data_dir, device=device, log_level="error")
     try:

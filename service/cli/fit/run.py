@@ -21,7 +21,7 @@ from daband_client.in_process import in_process
 from model import open_exported
 from service.app import create_app
 from service.cli.fit.summary import Fitted, summary
-from service.cli.fit.tables import FitError, FitTables, Surveyed, surveyed
+from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, surveyed
 from service.cli.options import progress_bar
 from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
 from service.columns.schema import TableError
@@ -47,9 +47,11 @@ def fitted(
     wanted: FitTables, outputs: Outputs, settings: Settings, data_dir: Path | None = None
 ) -> str:
     """Fit, write the files, and say what came of it; `FitError` if it cannot be done."""
-    tables = surveyed(wanted)
     with ExitStack() as stack:
-        folder = data_dir or Path(stack.enter_context(TemporaryDirectory(prefix="daband-fit-")))
+        temporary = Path(stack.enter_context(TemporaryDirectory(prefix="daband-fit-")))
+        wanted = as_tables(wanted, temporary / "cells")
+        tables = surveyed(wanted)
+        folder = data_dir or temporary
         # Whatever the environment says: a fit has a database of its own, and no other process.
         own = {
             "data_dir": folder,

@@ -1,12 +1,15 @@
 """The two tables of a fit: what they hold, and what is declared of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from model import Floats
 from service.columns.schema import TableError, TableSchema
+from service.formats.cells.genes import CellOptions
+from service.formats.cells.reading import CellFile
+from service.formats.cells.tables import is_cells, shared_tables
 from service.formats.surveying import (
     SurveyedRounds,
     declared,
@@ -40,6 +43,7 @@ class FitTables:
     method: str = "daband"
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
+    cells: CellOptions = field(default_factory=CellOptions)
 
     @property
     def csv_query(self) -> dict[str, str]:
@@ -48,6 +52,28 @@ class FitTables:
         return {name: text for name, text in found.items() if text} | {
             "encoding": self.csv.encoding
         }
+
+
+def as_tables(wanted: FitTables, folder: Path) -> FitTables:
+    """The same with tables in place of files of cells, whose columns of `obs` are no context."""
+    if not is_cells(wanted.source) and not is_cells(wanted.target):
+        return wanted
+    if not is_cells(wanted.source) or not is_cells(wanted.target):
+        raise FitError("either both files hold cells (.h5ad) or none of them")
+    named = (wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity)
+    kept = [each for each in named if each is not None]
+    try:
+        with CellFile(wanted.source) as file:
+            known = [each for each in kept if each != wanted.id or each in file.obs_names]
+        of_target = [] if wanted.id is None else [wanted.id]
+        source, target = shared_tables(
+            (wanted.source, known), (wanted.target, of_target), wanted.cells, folder
+        )
+    except OSError as error:
+        raise FitError(f"{error.filename}: {error.strerror}") from error
+    except TableError as error:
+        raise FitError(str(error)) from error
+    return replace(wanted, source=source, target=target)
 
 
 @dataclass(frozen=True)
