@@ -50,10 +50,10 @@ def _lines(
     arms = ", ".join(f"{arm} {count}" for arm, count in found.arms.items() if count)
     yield from (f"note      {each}" for each in tables.remarks)
     yield (
-        f"learned   {state.counts['source_rewards']} rewards of {wanted.source.name}, "
+        f"learned   {state.counts['source_rewards']} rewards of {wanted.names[0]}, "
         f"{state.encoder_version} encoder updates in service"
     )
-    yield f"decided   {found.rows} rows of {wanted.target.name}: {arms}"
+    yield f"decided   {found.rows} rows of {wanted.names[1]}: {arms}"
     yield f"verdict   {word}"
     yield from (f"          {each}" for each in (verdict.reasons if verdict else ()))
     unit = RewardRange(*(tables.reward_range or (0.0, 1.0)))

@@ -8,7 +8,7 @@ from typing import Any
 from model import Floats
 from service.columns.schema import TableError, TableSchema
 from service.formats.cells.genes import CellOptions
-from service.formats.cells.reading import CellFile
+from service.formats.cells.reading import SUFFIX, CellFile
 from service.formats.cells.tables import is_cells, shared_tables
 from service.formats.surveying import (
     SurveyedRounds,
@@ -44,6 +44,16 @@ class FitTables:
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     cells: CellOptions = field(default_factory=CellOptions)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What source and target are called; a table made of cells has the name of their file."""
+        made = f"{SUFFIX}.parquet"
+        source, target = (
+            each.name.removesuffix(".parquet") if each.name.endswith(made) else each.name
+            for each in (self.source, self.target)
+        )
+        return source, target
 
     @property
     def csv_query(self) -> dict[str, str]:
@@ -143,9 +153,9 @@ def _remarks(
         low, high = rounds.rewards
         yield (
             f"rewards lie between {low:g} and {high:g}, the smallest and the largest of "
-            f"{wanted.source.name}; --reward-range declares another range"
+            f"{wanted.names[0]}; --reward-range declares another range"
         )
     for name in empty:
         yield f"column {name} has no value and is left out"
     for name in labels:
-        yield f"column {name} of {wanted.target.name} is not used"
+        yield f"column {name} of {wanted.names[1]} is not used"

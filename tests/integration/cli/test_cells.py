@@ -74,6 +74,8 @@ def test_two_files_of_cells_are_fitted_and_scored(folder: Path, tmp_path: Path):
     )
     done = daband(*words)
     assert done.exit_code == 0, done.output
+    assert "rewards of mouse.h5ad, " in done.output
+    assert "decided   90 rows of human.h5ad: " in done.output
     rows = list(csv.DictReader(arms.read_text().splitlines()))
     assert [row["id"] for row in rows] == [f"cell{number}" for number in range(90)]
     columns = manifest_of(policy.read_bytes())["context"]["columns"]
