@@ -97,6 +97,7 @@ def test_upload_gives_folders_and_archives_to_the_client(
         asked.append(arguments)
         return {"contexts": 6}
 
+    written(tmp_path / "images", FILES)
     monkeypatch.setattr(daband_client.Client, "upload_contexts", upload)
     done = CliRunner().invoke(app, ["upload", "doses", str(tmp_path / name)])
     assert done.exit_code == 0, done.output
