@@ -146,7 +146,7 @@ def test_an_experiment_takes_its_columns_from_tables_and_its_contexts_from_one(
     assert again["context"] == made["context"]
 
 
-def test_contexts_that_do_not_fit_are_told(service: ServiceProcess, tmp_path: Path):
+def test_contexts_that_do_not_fit_are_refused(service: ServiceProcess, tmp_path: Path):
     url, table = ("--url", service.url), tmp_path / "humans.csv"
     table.write_text("age,sex\n41,f\n")
     both = outcome_of("experiment", "create", "x", "--arm", "a", "--shape", "1",
