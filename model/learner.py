@@ -329,13 +329,19 @@ class Learner:
     def confidence(self, found: Confidence | None) -> None:
         self._confidence, self._to_judge = found, None
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether both domains have been seen often enough to judge an encoder's transfer."""
+        counts = (self.window.held_out_count, len(self.contexts[Domain.TARGET].references))
+        return min(counts) >= LEAST
+
     def judging(self) -> JudgingJob | None:
         """The job that judges the present encoder's transfer; None before both domains have been seen."""
+        if not self.can_be_judged:
+            return None
         rounds = self.window.batch()
         held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(MOST)
         target = self.contexts[Domain.TARGET].last(MOST)
-        if min(len(held_out), len(target)) < LEAST:
-            return None
         return JudgingJob(
             networks=self.networks,
             config=self.config,

@@ -159,6 +159,12 @@ class RoundWindow:
             self.contexts.values[rows], *(column[order] for column in self._columns.values())
         )
 
+    @property
+    def held_out_count(self) -> int:
+        """How many rounds of the source only judge encoders."""
+        is_held_out, is_target = self._columns["is_held_out"], self._columns["is_target"]
+        return int(np.count_nonzero((is_held_out & ~is_target)[: len(self)]))
+
     def holds(self, rounds: RoundBatch) -> bool:
         """Whether the window consists of exactly these rounds."""
         if len(self) != len(rounds):

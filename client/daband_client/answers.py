@@ -209,12 +209,14 @@ class RunningUpdate(Struct, frozen=True):
 class Training(Struct, frozen=True):
     """Whether an encoder is being trained, or why learning fails and when it is tried again.
 
-    `due_updates` follow the one that is `running`.
+    `due_updates` follow the one that is `running`. `judgement` is that of the served encoder's transfer: `due`
+    until it is `done` or `failed`, `none` without an encoder update or with too little data.
     """
 
     status: str
     due_updates: int = 0
     running: RunningUpdate | None = None
+    judgement: str = "none"
     stage: str | None = None
     reason: str | None = None
     failures: int | None = None

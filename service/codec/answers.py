@@ -198,12 +198,14 @@ class RunningUpdate(Schema):
 class Training(Schema):
     """Whether an encoder is being trained, or why learning fails and when it is retried.
 
-    `due_updates` follow the one that is `running`.
+    `due_updates` follow the one that is `running`. `judgement` is that of the served encoder's transfer: `due`
+    until it is done, `none` without an encoder update or with too little data.
     """
 
     status: Literal["idle", "running", "failing"]
     due_updates: int = 0
     running: RunningUpdate | None = None
+    judgement: Literal["none", "due", "done", "failed"] = "none"
     stage: Literal["training", "folding"] | None = None
     reason: str | None = None
     failures: int | None = None

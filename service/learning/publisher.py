@@ -36,6 +36,7 @@ class Publisher:
         self.recipe = 0  # of the learner
         self.last_training: dict[str, Any] = {}
         self.transfer: dict[str, Any] = {}
+        self.failed_version = 0  # the encoder that could not be judged
 
     async def begin(self) -> None:
         """Continue from the newest snapshot."""
@@ -139,8 +140,15 @@ class Publisher:
             "running_update": _described_update(learner.pending) if learner.pending else None,
             "last_training": self.last_training,
             "transfer": self.transfer,
+            "judgement": self._judgement(learner),
             "condition_number": float(learner.statistics.condition_numbers().max()),
         }
+
+    def _judgement(self, learner: Learner) -> str:
+        """Whether a judgement follows; that it is done is known by its record."""
+        if not learner.encoder_version or not learner.can_be_judged:
+            return "none"
+        return "failed" if learner.encoder_version == self.failed_version else "due"
 
 
 def _described_update(pending: TrainingJob) -> dict[str, int]:

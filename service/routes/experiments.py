@@ -105,7 +105,11 @@ async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Respon
     """Counts, versions and lag, with the trainer's notes of its newest snapshot."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     failure = await services.failures.get(experiment.experiment_id)
-    return json_answer(state_answer(experiment, newest[0] if newest else None, failure))
+    found = state_answer(experiment, newest[0] if newest else None, failure)
+    version = found["encoder_version"]
+    if version and await services.transfers.has(experiment.experiment_id, version):
+        found["training"]["judgement"] = "done"
+    return json_answer(found)
 
 
 def state_answer(
@@ -119,6 +123,7 @@ def state_answer(
     updates = {
         "due_updates": note.pop("due_updates", 0),
         "running": note.pop("running_update", None),
+        "judgement": note.pop("judgement", "none"),
     }
     folded = newest.offset if newest else 0
     return {

@@ -51,6 +51,19 @@ class Transfers:
 
         await self._database.write(insert, self._timeout_seconds)
 
+    async def has(self, experiment_id: str, encoder_version: int) -> bool:
+        """Whether an encoder version was judged."""
+        query = sa.select(
+            sa.exists().where(
+                transfers.c.experiment_id == experiment_id,
+                transfers.c.encoder_version == encoder_version,
+            )
+        )
+        found = await self._database.read(
+            lambda connection: connection.scalar(query), self._timeout_seconds
+        )
+        return bool(found)
+
     async def list(self, experiment_id: str) -> list[TransferRecord]:
         """All judgements, the oldest first."""
         query = (

@@ -30,8 +30,6 @@ from service.settings import Settings
 EXPERIMENT = "fit"
 POLL_SECONDS = 0.1
 FOREVER_SECONDS = 30 * 86_400.0  # a person watches the bar, and may stop it
-JUDGED_ROWS = 32  # held-out rounds and target contexts without which transfer is not judged
-JUDGEMENT_SECONDS = 30.0  # which follows the last update within a few
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ async def _fitted(wanted: FitTables, tables: Surveyed, outputs: Outputs, setting
         await _upload(client, tables)
     async with _service(settings, has_trainer=True) as client:
         state = await _learned(client)
-        transfer = await _judged(client, state)
+        transfer = await _judged(client)
         content = await client.policy(EXPERIMENT, state.policy_version)
         page = await client.report(EXPERIMENT) if outputs.report is not None else ""
     found = await asyncio.to_thread(_written, wanted, tables, outputs, content, page)
@@ -149,21 +147,12 @@ async def _learned(client: AsyncClient) -> State:
         )
 
 
-async def _judged(client: AsyncClient, state: State) -> Transfer:
-    """The transfer of the served encoder, as soon as it is judged; it may be too little data for that."""
-    config = (await client.experiment(EXPERIMENT)).config
-    held_out = config["holdout_share"] * state.counts["source_rewards"]
-    rows = min(held_out, state.counts["target_contexts"])
-    can_be_judged = state.encoder_version > 0 and rows >= JUDGED_ROWS
-    loop = asyncio.get_running_loop()
-    end = loop.time() + JUDGEMENT_SECONDS
+async def _judged(client: AsyncClient) -> Transfer:
+    """The transfer of the served encoder, once no judgement is due."""
     while True:
-        found = await client.transfer(EXPERIMENT)
-        is_judged = bool(found.versions) and (
-            found.versions[-1].encoder_version == state.encoder_version
-        )
-        if is_judged or not can_be_judged or loop.time() > end:
-            return found
+        state = await client.state(EXPERIMENT)
+        if state.training.judgement != "due":
+            return await client.transfer(EXPERIMENT)
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,13 +15,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from daband_client import AsyncClient
-from daband_client.answers import State
+from daband_client.answers import State, Training
 from model import manifest_of
 from service.cli.fit import run
 from service.cli.fit.tables import FitTables, surveyed
 from service.cli.main import app
 from tests.support.api import Api, asgi, running_api
 from tests.support.storage import sqlite_url
+from tests.support.waiting import eventually
 
 CONFIG: dict[str, Any] = {
     "episode_length": 64,
@@ -176,19 +178,26 @@ async def test_a_service_with_the_same_data_learns_the_same_policy(
         assert await learned(api) == policy(first[0])
 
 
+async def has_updates(client: AsyncClient) -> bool:
+    return (await client.state("fit")).encoder_version >= 2
+
+
 def test_an_interrupted_fit_is_continued_by_the_same_command(
     tables: Path, first: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def interrupted(client: AsyncClient) -> State:
+    async def interrupted(client: AsyncClient, *_: object) -> State:
+        if step == "_learned":
+            await eventually(lambda: has_updates(client))  # in the midst of training
         raise KeyboardInterrupt
 
     kept = ("--data-dir", str(tmp_path / "data"))
-    with monkeypatch.context() as patch:
-        patch.setattr(run, "_learned", interrupted)
-        stopped = fit(tables, tmp_path, *kept)
-    assert stopped.exit_code == 130
-    assert "the same command continues" in stopped.output
-    assert not (tmp_path / "arms.csv").exists()
+    for step in ("_import", "_upload", "_learned", "_judged"):
+        with monkeypatch.context() as patch:
+            patch.setattr(run, step, interrupted)
+            stopped = fit(tables, tmp_path, *kept)
+        assert stopped.exit_code == 130
+        assert "the same command continues" in stopped.output
+        assert not (tmp_path / "arms.csv").exists()
     assert fit(tables, tmp_path, *kept).exit_code == 0
     assert policy(tmp_path) == policy(first[0])
     refused = fit(tables, tmp_path, *kept, "--seed", "1")
@@ -271,3 +280,17 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
     )
     pairs = zip(found.target_slots(), plain.target_slots(), strict=True)
     assert all(np.array_equal(one, other) for one, other in pairs)
+
+
+async def test_a_fit_waits_until_no_judgement_is_due():
+    judgements = ["due", "due", "done"]
+
+    class Judging:
+        async def state(self, name: str) -> Any:
+            return SimpleNamespace(training=Training("idle", judgement=judgements.pop(0)))
+
+        async def transfer(self, name: str) -> str:
+            return "judged"
+
+    assert await run._judged(Judging()) == "judged"  # type: ignore[arg-type,comparison-overlap]
+    assert judgements == []

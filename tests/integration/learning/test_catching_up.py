@@ -76,7 +76,8 @@ async def test_rewards_that_come_at_once_are_trained_on_as_one_by_one(url):
         await send_at_once(api, MANY + 3)
         found = await idle_state(api, MANY + 3)
         assert found["episode"] == MANY // EPISODE
-        assert found["training"] == {"status": "idle", "due_updates": 0, "running": None}
+        assert found["training"]["status"] == "idle"
+        assert (found["training"]["due_updates"], found["training"]["running"]) == (0, None)
         assert set(await causes(api)) <= {"rewards"}
         assert metric_value(api, "daband_due_updates") == 0
         assert await is_replayed(api)
@@ -84,15 +85,21 @@ async def test_rewards_that_come_at_once_are_trained_on_as_one_by_one(url):
 
 def test_the_state_says_what_is_due_and_what_is_running():
     running = {"episode": 2, "rewards": 600, "target_contexts": 40}
-    note = {"is_training": True, "due_updates": 7, "running_update": running}
+    note = {
+        "is_training": True, "due_updates": 7, "running_update": running, "judgement": "due"
+    }  # fmt: skip
     record = SnapshotRecord(
         "x", 1, 1300, 1, 1, "", "", 0, is_pinned=False, created_at=utc_now(), note=note
     )
     found = state_answer(stored_experiment("doses"), record)
-    assert found["training"] == {"status": "running", "due_updates": 7, "running": running}
+    assert found["training"] == {
+        "status": "running", "due_updates": 7, "running": running, "judgement": "due"
+    }  # fmt: skip
     assert "running_update" not in found
     earlier = state_answer(stored_experiment("doses"), replace(record, note={"is_training": True}))
-    assert earlier["training"] == {"status": "running", "due_updates": 0, "running": None}
+    assert earlier["training"] == {
+        "status": "running", "due_updates": 0, "running": None, "judgement": "none"
+    }  # fmt: skip
 
 
 async def test_catching_up_goes_on_after_a_restart(database_url):

@@ -2,11 +2,13 @@
 
 import csv
 import io
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
+from service.learning.jobs.job import JobFailed, ThreadRunner
+from service.learning.training_loop import TrainingLoop
 from service.storage.transfers import Transfers
 from tests.support.api import TAUGHT, Api, running_api
 from tests.support.learning import EPISODE, TRAINING, create, idle_state, play
@@ -34,6 +36,39 @@ async def judged(api: Api) -> dict[str, Any]:
     return await transfer(api)
 
 
+async def judgement(api: Api) -> str:
+    found: str = (await api.http.get("/experiments/doses/state")).json()["training"]["judgement"]
+    return found
+
+
+async def test_a_judgement_that_fails_is_said_to_have_failed(url, monkeypatch):
+    def fail(*_: object) -> NoReturn:
+        assert states == ["due"]
+        raise JobFailed("no memory")
+
+    states: list[str] = []
+    begun = TrainingLoop._begin_judging
+
+    async def begin(loop: TrainingLoop) -> None:
+        """Judge once the state says that it is due."""
+        if not states and loop._learner.can_be_judged:
+            await loop._publisher.publish(loop._learner, is_unfinished=True)
+            states.append(await judgement(api))
+        await begun(loop)
+
+    monkeypatch.setattr(TrainingLoop, "_begin_judging", begin)
+    monkeypatch.setattr(ThreadRunner, "judge", fail)
+    async with running_api(url, **TRAINING) as api:
+        await create(api, config=CONFIG)
+        await play(api, 4 * EPISODE)
+
+        async def has_failed() -> bool:
+            return await judgement(api) == "failed"
+
+        await eventually(has_failed)
+        assert (await transfer(api))["versions"] == []
+
+
 async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(url):
     async with running_api(url, **TRAINING) as api:
         await create(api)
@@ -42,6 +77,7 @@ async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(u
             await api.reward(answer["source"]["decision_id"], float(i % 2))
         state = await idle_state(api, EPISODE + 2)
         assert state["transfer"] == {}
+        assert state["training"]["judgement"] == "none"
         found = await transfer(api)
         assert (found["verdict"], found["versions"], found["phase"]) == (None, [], "zero_shot")
         assert found["target_regret"] == {
@@ -72,6 +108,7 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
         await play(api, 4 * EPISODE)
         await idle_state(api, 4 * EPISODE)
         found = await judged(api)
+        assert (await judgement(api)) == "done"
         last = found["versions"][-1]
         assert found["verdict"] == last["verdict"]
         assert last["verdict"]["word"] in ("aligned", "weak", "do not trust")
