@@ -13,12 +13,15 @@ from service.cli.options import (
     Encoding,
     Ignore,
     MostGenes,
+    Numeric,
+    Ordinal,
     Orthologs,
     Propensity,
     RewardRange,
     Separator,
     Time,
     cell_options,
+    column_types,
     commands,
     fail,
     json_object,
@@ -120,6 +123,8 @@ def import_log(
     id_column: Annotated[str | None, typer.Option("--id", help="the column of the id")] = None,
     ignore: Ignore = None,
     categorical: Categorical = None,
+    numeric: Numeric = None,
+    ordinal: Ordinal = None,
     reward_range: RewardRange = None,
     separator: Separator = None,
     decimal: Decimal = None,
@@ -150,10 +155,9 @@ def import_log(
         columns = HistoryColumns(arm, reward, time, propensity, id_column, tuple(ignore or ()))
         unit = None if reward_range is None else Range(*reward_range)
         csv = CsvOptions(separator, decimal, encoding)
+        types = column_types(categorical, numeric, ordinal)
         cells = cell_options(genes, counts, orthologs, [file])
-        wanted = TableImport(
-            file, columns, csv, unit, categorical or (), method, seed, changes, cells
-        )
+        wanted = TableImport(file, columns, csv, unit, types, method, seed, changes, cells)
         import_table(settings, experiment, wanted)
         return
     how = work.file_options(log_format, skip_bad)

@@ -1,7 +1,7 @@
 """`daband log import` of a table: past rounds into a new or an existing experiment."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from service.cli.local import run
 from service.cli.log_evaluation import writing
 from service.cli.options import fail, progress_bar
 from service.columns.schema import TableError
+from service.columns.seen import ColumnTypes
 from service.errors import UnknownExperiment
 from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
 from service.experiment_spec import ExperimentSpec
@@ -36,7 +37,7 @@ class TableImport:
     columns: HistoryColumns
     csv: CsvOptions = field(default_factory=CsvOptions)
     reward_range: RewardRange | None = None
-    categorical: Sequence[str] = ()
+    types: ColumnTypes = field(default_factory=ColumnTypes)
     method: str = "daband"
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -99,7 +100,7 @@ def _declared(name: str, wanted: TableImport, file: TableFile) -> ExperimentSpec
     wanted.columns.check(file)
     rounds = surveyed_rounds(file, wanted.columns.arm, wanted.columns.reward)
     apart = {*wanted.columns.apart, *wanted.columns.ignore}
-    found = surveyed_columns([(file, apart)], wanted.categorical)
+    found = surveyed_columns([(file, apart)], wanted.types)
     unit = wanted.reward_range or rounds.range_to_declare
     return ExperimentSpec(
         name,

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from service.columns.seen import ColumnTypes
     from service.formats.cells.genes import CellOptions
 
 TABLES = (".csv", ".tsv", ".parquet", ".gz", ".h5ad")  # names of files that hold tables
@@ -37,6 +38,16 @@ Propensity = Annotated[str | None, typer.Option(help="the column of the arm's pr
 Ignore = Annotated[list[str] | None, typer.Option(help="a column to leave out; repeatable")]
 Categorical = Annotated[
     list[str] | None, typer.Option(help="a column of numbers that are names; repeatable")
+]
+Numeric = Annotated[
+    list[str] | None, typer.Option(help="a column that must hold numbers; repeatable")
+]
+Ordinal = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN=LOW,…,HIGH",
+        help="a column and its levels in their order; repeatable; ranges such as 10 - 19 are found",
+    ),
 ]
 RewardRange = Annotated[
     tuple[float, float] | None,
@@ -104,6 +115,21 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         fail("--config must be a JSON object")
     return found
+
+
+def column_types(
+    categorical: Sequence[str] | None, numeric: Sequence[str] | None, ordinal: Sequence[str] | None
+) -> "ColumnTypes":
+    """What `--categorical`, `--numeric` and `--ordinal` say."""
+    from service.columns.seen import ColumnTypes
+
+    orders: dict[str, list[str]] = {}
+    for text in ordinal or ():
+        name, _, levels = text.partition("=")
+        orders[name] = [each.strip() for each in levels.split(",")]
+        if not name or len(orders[name]) < 2:
+            fail("--ordinal must be COLUMN=LOW,…,HIGH")
+    return ColumnTypes(categorical or (), numeric or (), orders)
 
 
 def fail(message: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""What a table holds, found out in one pass: columns to declare, arms, the range of the rewards."""
+"""What tables hold, found out in one pass: columns to declare, arms, the range of the rewards."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.columns.schema import (
-    MAX_LEVELS,
-    Column,
-    ColumnType,
-    TableError,
-    TableSchema,
-)
+from service.columns.schema import TableError, TableSchema
+from service.columns.seen import ColumnTypes, Part, SeenColumn
 from service.formats.tables import TableFile
 from service.records import RewardRange
 
 MAX_FOUND_ARMS = 1000
-_NUMBERS_KEPT = 65_536  # of a column of a file, for its median
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedColumns:
-    """Columns with nothing left open, and those that have no value at all."""
+    """Columns with nothing left open, those that are left out, and what a person should know of both."""
 
     schema: TableSchema
-    empty: tuple[str, ...]
+    left_out: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,85 +42,49 @@ class SurveyedRounds:
         return None if low >= 0 and high <= 1 else self.rewards
 
 
-@dataclass
-class _Seen:
-    """What the values of one column were so far."""
-
-    name: str
-    kinds: set[ColumnType] = field(default_factory=set)
-    levels: set[str] = field(default_factory=set)
-    is_missing: bool = False
-    numbers: list[np.ndarray] = field(default_factory=list)
-    room: int = 0  # for numbers of the present file
-    unit: str | None = None
-
-    def add(self, values: pa.ChunkedArray, texts: pa.ChunkedArray) -> None:
-        """Values with the types that they look like, and as text."""
-        self.is_missing |= values.null_count > 0
-        if values.null_count == len(values):
-            return
-        kind = _kind(self.name, values)
-        self.kinds.add(kind)
-        if len(self.levels) <= MAX_LEVELS:
-            self.levels |= set(pc.unique(texts.drop_null()).to_pylist())
-        if kind is ColumnType.NUMERIC:
-            numbers = np.asarray(values.drop_null().cast(pa.float64()))[: self.room]
-            self.numbers.append(numbers)
-            self.room -= len(numbers)
-
-    def column(self, *, is_categorical: bool) -> Column:
-        """The column as it is to be declared."""
-        kind = ColumnType.CATEGORICAL if is_categorical else self._only_kind()
-        if kind is ColumnType.CATEGORICAL:
-            if len(self.levels) > MAX_LEVELS:
-                raise TableError(
-                    f"Column `{self.name}` has more than {MAX_LEVELS} levels. Leave out identifiers "
-                    "and free text.",
-                    self.name,
-                )
-            levels = tuple(sorted(self.levels))
-            return Column(self.name, kind, self.unit, levels, self.is_missing)
-        fill = None
-        if self.is_missing and kind is ColumnType.NUMERIC:
-            fill = float(np.median(np.concatenate(self.numbers)))
-        return Column(self.name, kind, self.unit, missing=self.is_missing, fill=fill)
-
-    def _only_kind(self) -> ColumnType:
-        if len(self.kinds) > 1:
-            raise TableError(
-                f"Column `{self.name}` holds {' and '.join(sorted(self.kinds))} values. "
-                "Declare it categorical, leave it out, or clean it.",
-                self.name,
-            )
-        return next(iter(self.kinds))
-
-
 def surveyed_columns(
-    files: Sequence[tuple[TableFile, Collection[str]]], categorical: Collection[str] = ()
+    files: Sequence[tuple[TableFile, Collection[str]]],
+    types: ColumnTypes | None = None,
+    keep: Collection[str] | None = None,
 ) -> SurveyedColumns:
     """The columns of all files, each with the columns that are no context.
 
-    Levels, missing values and medians are those of all rows, without any reward.
+    Levels, missing values and medians are those of all rows, without any reward. Columns that cannot
+    transfer from the first file to the last are left out, except those to `keep`; None keeps all.
     """
+    types = types or ColumnTypes()
     wanted = [_wanted(file, apart) for file, apart in files]
     _check_same([file for file, _ in files], wanted)
-    seen = {name: _Seen(name) for name in wanted[0]}
-    for name in categorical:
-        if name not in seen:
-            raise TableError(f"There is no column `{name}` to be categorical.", name)
-    for (file, _), names in zip(files, wanted, strict=True):
-        for each in seen.values():
-            each.room = _NUMBERS_KEPT
-            each.unit = each.unit or file.units.get(each.name)
-        for table in file.batches():
-            _add(seen, file, table.select(names))
-    filled = [each for each in seen.values() if each.kinds]
-    columns = [each.column(is_categorical=each.name in categorical) for each in filled]
-    schema = TableSchema(tuple(columns))
-    if not columns:
-        raise TableError("There is no column left to be a context.")
+    types.check(wanted[0])
+    for name in keep or ():
+        if name not in wanted[0]:
+            raise TableError(f"There is no column `{name}` to keep.", name)
+    seen = [SeenColumn(name) for name in wanted[0]]
+    for file, _ in files:
+        _read(seen, file, types)
+    reasons = {each.name: _reason(each, keep) for each in seen}
+    used = [each for each in seen if reasons[each.name] is None]
+    if not used:
+        raise TableError(_none_left(reasons))
+    schema = TableSchema(tuple(each.column(types) for each in used))
     _check(schema)
-    return SurveyedColumns(schema, tuple(each.name for each in seen.values() if not each.kinds))
+    remarks = [f"column {name} {why} is left out" for name, why in reasons.items() if why]
+    if keep is not None:
+        remarks += [found for each in used if (found := each.remark()) is not None]
+    left_out = tuple(name for name, why in reasons.items() if why)
+    return SurveyedColumns(schema, left_out, tuple(remarks))
+
+
+def _reason(column: SeenColumn, keep: Collection[str] | None) -> str | None:
+    """Why a column is left out, if it is."""
+    if not column.kinds:
+        return "has no value and"
+    return None if keep is None or column.name in keep else column.useless()
+
+
+def _none_left(reasons: Mapping[str, str | None]) -> str:
+    whys = "; ".join(f"`{name}` {why} is left out" for name, why in list(reasons.items())[:3])
+    return f"There is no column left to be a context{f': {whys}' if whys else ''}."
 
 
 def surveyed_context(
@@ -137,7 +96,7 @@ def surveyed_context(
         if not any(name in file.names for file in files):
             raise TableError(f"There is no column `{name}` to leave out.", name)
     apart = [(file, set(ignore) & set(file.names)) for file in files]
-    found = surveyed_columns(apart, categorical)
+    found = surveyed_columns(apart, ColumnTypes(categorical))
     return {"kind": "table", "columns": list(declared(found.schema))}
 
 
@@ -200,16 +159,28 @@ def _check_same(files: Sequence[TableFile], wanted: Sequence[list[str]]) -> None
                 )
 
 
-def _add(seen: dict[str, _Seen], file: TableFile, table: pa.Table) -> None:
-    texts = file.trimmed(table) if file.is_text else table
-    values = file.guessed(texts) if file.is_text else table
-    for name in table.column_names:
-        column = values[name]
-        if isinstance(column.type, pa.DictionaryType):
-            column = column.cast(column.type.value_type)
-        if pa.types.is_floating(column.type):
-            column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
-        seen[name].add(column, texts[name] if file.is_text else _texts(column))
+def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> None:
+    for column in seen:
+        column.parts.append(Part(file.path.name))
+        column.unit = column.unit or file.units.get(column.name)
+    first_row = 0
+    for table in file.batches():
+        for name in types.numeric:
+            file.numbers(table, name, first_row)  # which says where one is none
+        texts = table.select([column.name for column in seen])
+        texts = file.trimmed(texts) if file.is_text else texts
+        values = file.guessed(texts) if file.is_text else texts
+        for column in seen:
+            _add(column, values[column.name], texts[column.name] if file.is_text else None)
+        first_row += table.num_rows
+
+
+def _add(column: SeenColumn, values: pa.ChunkedArray, texts: pa.ChunkedArray | None) -> None:
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+    column.add(values, _texts(values) if texts is None else texts)
 
 
 def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -219,17 +190,6 @@ def _texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
         except pa.ArrowInvalid:
             return pa.chunked_array([pa.array([], pa.string())])  # numbers are no levels
     return values.cast(pa.string())
-
-
-def _kind(name: str, values: pa.ChunkedArray) -> ColumnType:
-    kind = values.type
-    if pa.types.is_boolean(kind):
-        return ColumnType.BOOLEAN
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return ColumnType.NUMERIC
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return ColumnType.CATEGORICAL
-    raise TableError(f"Column `{name}` is neither number, text nor boolean. Leave it out.", name)
 
 
 def _check(schema: TableSchema) -> None:

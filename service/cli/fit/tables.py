@@ -7,10 +7,12 @@ from typing import Any
 
 from model import Floats
 from service.columns.schema import TableError, TableSchema
+from service.columns.seen import ColumnTypes
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.reading import SUFFIX, CellFile
 from service.formats.cells.tables import is_cells, shared_tables
 from service.formats.surveying import (
+    SurveyedColumns,
     SurveyedRounds,
     declared,
     surveyed_columns,
@@ -19,6 +21,7 @@ from service.formats.surveying import (
 from service.formats.tables import CsvOptions, TableFile
 
 UPLOADED_ROWS = 50_000  # target rows in one upload
+ROWS_A_SLOT = 4  # past rounds that each number of a row should have
 
 
 class FitError(Exception):
@@ -37,7 +40,8 @@ class FitTables:
     time: str | None = None
     propensity: str | None = None
     ignore: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
+    types: ColumnTypes = field(default_factory=ColumnTypes)
+    keep: tuple[str, ...] = ()
     reward_range: tuple[float, float] | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
     method: str = "daband"
@@ -130,7 +134,8 @@ def _surveyed(wanted: FitTables) -> Surveyed:
     named = [wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity, *wanted.ignore]
     apart = {each for each in named if each is not None}
     source_apart, target_apart = (apart & set(each.names) for each in (source, target))
-    found = surveyed_columns([(source, source_apart), (target, target_apart)], wanted.categorical)
+    files = [(source, source_apart), (target, target_apart)]
+    found = surveyed_columns(files, wanted.types, wanted.keep)
     unit = wanted.reward_range or rounds.range_to_declare
     labels = [name for name in (wanted.arm, wanted.reward) if name in target.names]
     history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
@@ -140,14 +145,14 @@ def _surveyed(wanted: FitTables) -> Surveyed:
         found.schema,
         rounds,
         unit,
-        (*sorted(source_apart - history), *found.empty),
-        (*sorted(target_apart), *found.empty),
-        list(_remarks(wanted, rounds, found.empty, labels)),
+        (*sorted(source_apart - history), *found.left_out),
+        (*sorted(target_apart), *found.left_out),
+        list(_remarks(wanted, rounds, found, labels)),
     )
 
 
 def _remarks(
-    wanted: FitTables, rounds: SurveyedRounds, empty: Sequence[str], labels: Sequence[str]
+    wanted: FitTables, rounds: SurveyedRounds, found: SurveyedColumns, labels: Sequence[str]
 ) -> Iterator[str]:
     if wanted.reward_range is None and rounds.range_to_declare is not None:
         low, high = rounds.rewards
@@ -155,7 +160,14 @@ def _remarks(
             f"rewards lie between {low:g} and {high:g}, the smallest and the largest of "
             f"{wanted.names[0]}; --reward-range declares another range"
         )
-    for name in empty:
-        yield f"column {name} has no value and is left out"
+    yield from found.remarks
+    if found.remarks:
+        yield "--keep COLUMN keeps a column that is left out, --ignore COLUMN leaves out more"
+    width = found.schema.width
+    if width * ROWS_A_SLOT > rounds.rows:
+        yield (
+            f"a row takes {width} numbers, and there are {rounds.rows} past rounds: "
+            "--ignore columns that do not matter"
+        )
     for name in labels:
         yield f"column {name} of {wanted.names[1]} is not used"

@@ -1,7 +1,7 @@
 """Tables of past rounds: what is read of them, and what is said of bad ones."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from service.columns.schema import TableError
+from service.columns.seen import ColumnTypes
 from service.formats.history import HistoryColumns, HistoryShape, PastRound, spooled
-from service.formats.surveying import surveyed_columns, surveyed_rounds
+from service.formats.surveying import SurveyedColumns, surveyed_columns, surveyed_rounds
 from service.formats.tables import CsvOptions, TableFile
 from service.records import RewardRange
 
@@ -184,13 +185,15 @@ def test_json_rows_are_checked(tmp_path: Path):
             list(TableFile(path).batches())
 
 
-def survey(folder: Path, *texts: str, categorical: tuple[str, ...] = ()) -> Callable[[], Any]:
+def survey(
+    folder: Path, *texts: str, types: ColumnTypes | None = None, keep: Collection[str] | None = None
+) -> Callable[[], SurveyedColumns]:
     files = []
     for number, text in enumerate(texts):
         path = folder / f"{number}.csv"
         path.write_text(text)
         files.append((TableFile(path, CsvOptions()), ("id",) if text.startswith("id") else ()))
-    return lambda: surveyed_columns(files, categorical)
+    return lambda: surveyed_columns(files, types, keep)
 
 
 def test_columns_are_those_of_all_rows_of_all_files(tmp_path: Path):
@@ -199,7 +202,7 @@ def test_columns_are_those_of_all_rows_of_all_files(tmp_path: Path):
     age, site = found.schema.columns
     assert (age.type, age.missing, age.fill) == ("numeric", True, 5.0)
     assert (site.type, site.values, site.missing) == ("categorical", ("A", "B", "C"), False)
-    assert found.empty == ("empty",)
+    assert found.left_out == ("empty",)
 
 
 BAD_SURVEYS: list[tuple[tuple[str, ...], str]] = [
@@ -224,10 +227,84 @@ def test_tables_that_cannot_be_declared_say_why(
 
 
 def test_numbers_may_be_declared_to_be_names(tmp_path: Path):
-    found = survey(tmp_path, "site\n1\n12\n2\n", categorical=("site",))()
+    found = survey(tmp_path, "site\n1\n12\n2\n", types=ColumnTypes(categorical=("site",)))()
     assert found.schema.columns[0].values == ("1", "12", "2")
     with pytest.raises(TableError, match="no column `tail`"):
-        survey(tmp_path, "site\n1\n", categorical=("tail",))()
+        survey(tmp_path, "site\n1\n", types=ColumnTypes(categorical=("tail",)))()
+
+
+def test_ranges_are_in_their_order(tmp_path: Path):
+    text = "age\n" + "\n".join(["20 - 29", "90+", "<10", "10 - 19", "NA", "10 - 19"]) + "\n"
+    column = survey(tmp_path, text)().schema.columns[0]
+    assert (column.type, column.fill) == ("ordinal", "10 - 19")
+    assert column.values == ("<10", "10 - 19", "20 - 29", "90+")
+    named = survey(tmp_path, text, types=ColumnTypes(categorical=("age",)))()
+    assert named.schema.columns[0].type == "categorical"
+    # In one file all are numbers, in the other they are not.
+    assert survey(tmp_path, "n\n0\n1\n", "n\n2+\n")().schema.columns[0].values == ("0", "1", "2+")
+
+
+def test_an_order_is_declared(tmp_path: Path):
+    types = ColumnTypes(ordinal={"dose": ("low", "mid", "high")})
+    column = survey(tmp_path, "dose\nhigh\nlow\n", types=types)().schema.columns[0]
+    assert (column.type, column.values) == ("ordinal", ("low", "mid", "high"))
+    with pytest.raises(TableError, match="other levels than low, mid, high"):
+        survey(tmp_path, "dose\nnone\n", types=types)()
+
+
+def test_a_column_of_numbers_says_where_it_has_another_value(tmp_path: Path):
+    types = ColumnTypes(numeric=("age",))
+    assert survey(tmp_path, "age\n1\n2\n", types=types)().schema.columns[0].type == "numeric"
+    with pytest.raises(TableError, match="row 2: Column `age` takes a finite number"):
+        survey(tmp_path, "age\n1\nold\n", types=types)()
+    with pytest.raises(TableError, match="cannot be of two types"):
+        survey(tmp_path, "age\n1\n", types=ColumnTypes(numeric=("age",), categorical=("age",)))()
+
+
+def rows(*cells: str) -> str:
+    return "\n".join(cells) + "\n"
+
+
+SOURCE = rows("x,lab,site,note,crp", *(f"1,{n % 5 or ''},A,n{n},{n}" for n in range(30)))
+TARGET = rows("x,lab,site,note,crp", *(f"1,,B,m{n},{n if n % 3 else ''}" for n in range(30)))
+
+
+def test_columns_that_cannot_transfer_are_left_out(tmp_path: Path):
+    found = survey(tmp_path, SOURCE, TARGET, keep=())()
+    assert [each.name for each in found.schema.columns] == ["x", "crp"]
+    assert found.left_out == ("lab", "site", "note")
+    assert found.remarks == (
+        "column lab is missing in 20% of 0.csv and 100% of 1.csv and cannot transfer: it is left out",
+        "column site has no level that both tables have: it is left out",
+        "column note has another text in most rows, as free text and identifiers do, is left out",
+        "column crp is missing in 0% of 0.csv and 33% of 1.csv, which tells the tables apart",
+    )
+    kept = survey(tmp_path, SOURCE, TARGET, keep=("lab", "note", "site"))()
+    assert len(kept.schema.columns) == 5
+    assert survey(tmp_path, SOURCE, TARGET)().remarks == ()
+    with pytest.raises(TableError, match="no column `tail` to keep"):
+        survey(tmp_path, SOURCE, TARGET, keep=("tail",))()
+
+
+def test_measurements_with_a_bad_cell_are_not_taken_for_free_text(tmp_path: Path):
+    bad = rows("crp", "low", *(f"{n}.5" for n in range(30)))
+    for other in (rows("crp", "high", "77.5"), rows("crp", "7.5", "8.5")):
+        with pytest.raises(TableError, match="`crp` holds categorical and numeric values"):
+            survey(tmp_path, bad, other, keep=())()
+
+
+def test_levels_that_the_first_table_lacks_are_remarked(tmp_path: Path):
+    one, other = rows("site", *"ABAB"), rows("site", *"AACA")
+    (remark,) = survey(tmp_path, one, other, keep=())().remarks
+    assert remark == (
+        "column site has levels in 25% of the rows of 1.csv that 0.csv does not have: "
+        "they cannot transfer"
+    )
+
+
+def test_a_table_without_a_useful_column_says_why(tmp_path: Path):
+    with pytest.raises(TableError, match="no column left to be a context: `a` has no level"):
+        survey(tmp_path, rows("a", "x"), rows("a", "y"), keep=())()
 
 
 def test_arms_that_are_numbers_are_in_their_order(tmp_path: Path):

@@ -1,0 +1,1 @@
+"""`daband fit` on raw tables against loaders that were written for them: `python -m benchmarks.fit`."""
