@@ -15,6 +15,7 @@ NUMBERS_KEPT = 65_536  # of a column of a file, for its median
 # Chosen on pairs of warfarin sites other than those of docs/results.md.
 MOST_GAP = 0.5  # between the missing shares of two tables; a column beyond it cannot transfer
 NOTED_SHARE = 0.2  # from here on a difference between two tables is worth a remark
+TWO = 2  # levels that have an order, whichever it is
 FEW_ROWS = 20  # too few to say that a text differs in most of them
 
 
@@ -98,8 +99,8 @@ class SeenColumn:
     def is_text(self) -> bool:
         return ColumnType.CATEGORICAL in self.kinds
 
-    def column(self, types: ColumnTypes) -> Column:
-        """The column as it is to be declared."""
+    def column(self, types: ColumnTypes, *, is_final: bool) -> Column:
+        """The column as it is to be declared; `is_final` if no other levels will come."""
         if self.name in types.ordinal:
             return self._ordinal(types.ordinal[self.name])
         if self.name in types.categorical:
@@ -107,6 +108,8 @@ class SeenColumn:
         if self.is_text and not self.has_too_many and (order := ordered_ranges(self.levels)):
             return self._ordinal(order)
         kind = ColumnType.NUMERIC if self.name in types.numeric else self._only_kind()
+        if kind is ColumnType.CATEGORICAL and is_final and len(self.levels) == TWO:
+            return self._ordinal(sorted(self.levels))  # one number instead of three
         if kind is ColumnType.CATEGORICAL:
             return self._categorical()
         fill = None

@@ -50,7 +50,8 @@ def surveyed_columns(
     """The columns of all files, each with the columns that are no context.
 
     Levels, missing values and medians are those of all rows, without any reward. Columns that cannot
-    transfer from the first file to the last are left out, except those to `keep`; None keeps all.
+    transfer from the first file to the last are left out, except those to `keep`. Without `keep` further
+    rows may follow, and no column with a value is left out.
     """
     types = types or ColumnTypes()
     wanted = [_wanted(file, apart) for file, apart in files]
@@ -66,7 +67,7 @@ def surveyed_columns(
     used = [each for each in seen if reasons[each.name] is None]
     if not used:
         raise TableError(_none_left(reasons))
-    schema = TableSchema(tuple(each.column(types) for each in used))
+    schema = TableSchema(tuple(each.column(types, is_final=keep is not None) for each in used))
     _check(schema)
     remarks = [f"column {name} {why} is left out" for name, why in reasons.items() if why]
     if keep is not None:

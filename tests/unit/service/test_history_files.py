@@ -244,6 +244,15 @@ def test_ranges_are_in_their_order(tmp_path: Path):
     assert survey(tmp_path, "n\n0\n1\n", "n\n2+\n")().schema.columns[0].values == ("0", "1", "2+")
 
 
+def test_two_levels_are_one_number_where_no_others_can_come(tmp_path: Path):
+    text = "sex\nM\nF\n"
+    column = survey(tmp_path, text, text, keep=())().schema.columns[0]
+    assert (column.type, column.values, column.width) == ("ordinal", ("F", "M"), 1)
+    named = ColumnTypes(categorical=("sex",))
+    for found in (survey(tmp_path, text), survey(tmp_path, text, text, types=named, keep=())):
+        assert found().schema.columns[0].type == "categorical"
+
+
 def test_an_order_is_declared(tmp_path: Path):
     types = ColumnTypes(ordinal={"dose": ("low", "mid", "high")})
     column = survey(tmp_path, "dose\nhigh\nlow\n", types=types)().schema.columns[0]
