@@ -15,7 +15,7 @@ REPLACED = {
     r"\bawait ": "",
     r"\bAwaitable\[None\]": "None",
     r"\bAwaitable, ": "",
-    r"\bAsync(Client|BaseTransport)\b": r"\1",
+    r"\bAsync(Client|BaseTransport|FileBody)\b": r"\1",
     r"\basyncio\b": "time",
     r"\b__a(enter|exit)__\b": r"__\1__",
     r"\baclose\b": "close",

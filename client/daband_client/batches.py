@@ -4,10 +4,9 @@ A split batch is whole or nothing only part by part. The first part has the id o
 others ids made of it: the same batch under the same id counts once, wherever it broke off.
 """
 
-import gzip
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -18,6 +17,8 @@ from daband_client.contexts import Matrix, Round, many
 from daband_client.ids import new_id, part_id
 from daband_client.images import ARCHIVE, image_count, read
 from daband_client.settings import Limits
+
+T = TypeVar("T")
 
 TABLES: Mapping[str, str] = {
     ".csv": "text/csv",
@@ -78,18 +79,19 @@ def upload_calls(
         yield Call("POST", to, ContextsStored, body, media, LONG_SECONDS)
 
 
-def table_body(table: Path | bytes, media: str | None) -> tuple[bytes, str]:
-    """The bytes of a table and their media type, by the file's name unless it is given."""
+def table_body(
+    table: Path | bytes, media: str | None, from_file: Callable[[Path], T]
+) -> tuple[bytes | T, str]:
+    """A table and its media type, by the file's name unless it is given."""
     if isinstance(table, bytes):
         if media is None:
             raise ValueError(f"bytes need their media type: one of {', '.join(TABLES.values())}")
         return table, media
-    is_packed = table.suffix == ".gz"
     kind = media or TABLES.get(Path(table.name.removesuffix(".gz")).suffix)
     if kind is None:
         raise ValueError(f"{table.name}: the name of a table ends in one of {', '.join(TABLES)}")
-    content = table.read_bytes()
-    return gzip.decompress(content) if is_packed else content, kind
+    table.stat()  # a file that is not there is no failure to retry
+    return from_file(table), kind
 
 
 def joined_targets(parts: Sequence[TargetSelected], request_id: str) -> TargetSelected:

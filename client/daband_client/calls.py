@@ -8,6 +8,7 @@ import httpx
 import msgspec
 
 from daband_client.answers import State
+from daband_client.bodies import AsyncFileBody, FileBody
 from daband_client.errors import AnswerError, ContextError, ProblemError
 from daband_client.images import Image, content, is_image
 
@@ -38,7 +39,7 @@ class Call(Generic[T]):
         """The arguments of httpx's `request`."""
         found: dict[str, Any] = {"method": self.method, "url": self.path}
         if self.body is not None:
-            is_encoded = isinstance(self.body, bytes)
+            is_encoded = isinstance(self.body, bytes | FileBody | AsyncFileBody)
             found["content"] = self.body if is_encoded else packed(self.body)
             found["headers"] = {"Content-Type": self.media}
         if self.timeout_seconds is not None:

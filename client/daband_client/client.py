@@ -8,9 +8,11 @@ from typing import Any, Literal, Self, TypeVar
 import httpx
 
 from daband_client import answers, batches, settings
+from daband_client.bodies import FileBody
 from daband_client.calls import LONG_SECONDS, Call, given, path
 from daband_client.contexts import Round
 from daband_client.errors import NotTrainedError, ProblemError
+from daband_client.frames import frame_rows, is_frame
 from daband_client.ids import new_id
 from daband_client.retries import Attempts, Retries
 from daband_client.settings import Limits
@@ -209,7 +211,7 @@ class Client:
         """
         columns = given(arm=arm, reward=reward, time=time, propensity=propensity, id=id)
         to = path("experiments", experiment, "history", **columns, ignore=ignore, **(csv or {}))
-        content, kind = batches.table_body(table, media)
+        content, kind = batches.table_body(table, media, FileBody)
         return self.send(Call("POST", to, answers.HistoryImported, content, kind, LONG_SECONDS))
 
     # The target
@@ -225,8 +227,9 @@ class Client:
     ) -> answers.TargetSelected:
         """Ask the frozen target policy for any number of contexts, 1000 at a time.
 
-        `contexts` are a DataFrame, an array (n, …), a list, or a folder of images. With `store` they
-        are kept as unlabeled data. The versions of the answer are those of the last 1000.
+        `contexts` are a DataFrame, a row of one (a Series), an array (n, …), a list, or a folder of
+        images. With `store` they are kept as unlabeled data. The versions of the answer are those of
+        the last 1000.
         """
         fields = given(
             experiment=experiment,
@@ -235,19 +238,21 @@ class Client:
             eligible_arms=None if eligible_arms is None else list(eligible_arms),
         )
         whole = request_id or new_id()
-        calls = batches.target_calls(contexts, fields, whole, self._limits)
+        rows = self._rows(experiment, contexts)
+        calls = batches.target_calls(rows, fields, whole, self._limits)
         parts = [self.send(call) for call in calls]
         return batches.joined_targets(parts, whole)
 
     def upload_contexts(
         self, experiment: str, contexts: Any, request_id: str | None = None
     ) -> answers.ContextsStored:
-        """Store unlabeled target contexts: a DataFrame, an array (n, …), a list, a folder or zip of images.
+        """Store unlabeled target contexts: a DataFrame or a row of it, an array, a list, images in a folder or zip.
 
         All or none of each part are stored; a part has at most 10^6 contexts and 256 MiB.
         """
         whole = request_id or new_id()
-        calls = batches.upload_calls(experiment, contexts, whole, self._limits)
+        rows = self._rows(experiment, contexts)
+        calls = batches.upload_calls(experiment, rows, whole, self._limits)
         parts = [self.send(call) for call in calls]
         return batches.joined_uploads(parts, whole)
 
@@ -373,6 +378,13 @@ class Client:
         """The result of an evaluation, as an HTML page."""
         to = path("evaluations", evaluation_id, "report")
         return self.send(Call("GET", to, str, timeout_seconds=LONG_SECONDS))
+
+    def _rows(self, experiment: str, contexts: Any) -> Any:
+        """A data frame as rows where the experiment's contexts are rows of a table."""
+        if not is_frame(contexts):
+            return contexts
+        columns = (self.experiment(experiment)).context.columns
+        return contexts if columns is None else frame_rows(contexts, columns)
 
     # Sending
 

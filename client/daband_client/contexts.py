@@ -96,12 +96,12 @@ def is_row(given: Mapping[Any, Any]) -> bool:
 
 def matrix(given: Any) -> Matrix:
     """Anything numeric as float32; the first axis counts contexts unless it is the only one."""
-    if hasattr(given, "__arrow_c_stream__") and (arrow := _module("pyarrow")) is not None:
+    if hasattr(given, "__arrow_c_stream__") and (arrow := installed("pyarrow")) is not None:
         try:
             return _from_arrow(given, arrow)
         except arrow.ArrowException as error:
             raise ContextError(f"a {_kind(given)} is no context: {error}") from error
-    if (numpy := _module("numpy")) is not None:
+    if (numpy := installed("numpy")) is not None:
         return _from_numpy(given, numpy)
     if hasattr(given, "__arrow_c_stream__"):
         raise ContextError(f"a {_kind(given)} can be sent when pyarrow is installed")
@@ -200,7 +200,7 @@ def _flat(given: Any) -> Iterable[float]:
         yield from _flat(each)
 
 
-def _module(name: str) -> Any:
+def installed(name: str) -> Any:
     """An optional package; none where it is not installed."""
     try:
         return __import__(name)

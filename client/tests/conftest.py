@@ -1,6 +1,8 @@
 """Tests of the client. Those in `server/` are run where `DABAND_TEST_URL` names a running service."""
 
 import os
+import sys
+from typing import Any
 
 import pytest
 
@@ -17,3 +19,14 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def url() -> str:
     return os.environ[SERVER]
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make packages look as if they were not installed."""
+
+    def hide(*names: str) -> None:
+        for name in names:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide

@@ -1,7 +1,6 @@
 """Contexts of every kind become what the service reads."""
 
 import struct
-import sys
 from array import array
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -14,17 +13,6 @@ from daband_client.ids import new_id
 
 NUMBERS = [1.0, 2.0, -0.5]
 FLOAT32 = struct.pack("<3f", *NUMBERS)
-
-
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Make packages look as if they were not installed."""
-
-    def hide(*names: str) -> None:
-        for name in names:
-            monkeypatch.setitem(sys.modules, name, None)
-
-    return hide
 
 
 class Frame:

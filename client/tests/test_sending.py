@@ -1,6 +1,8 @@
 """The client tries again, waits as asked, gives up soon at a wrong address, and says why."""
 
 import asyncio
+import gzip
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -215,6 +217,38 @@ def test_waits_double_up_to_a_bound() -> None:
 def created(*steps: httpx.Response) -> Any:
     with Client(transport=Script(*steps), retries=Retries(1)) as client:
         return client.create_experiment("doses", ["low"], {"kind": "shared", "shape": [2]})
+
+
+def test_a_file_is_read_while_it_is_sent_and_again_at_the_next_attempt(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "mice.csv", tmp_path / "mice.csv.gz"
+    plain.write_bytes(b"dose,gain\n" + b"low,1\n" * 400_000)
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    received: list[list[int]] = []
+
+    class Refusing(httpx.BaseTransport, httpx.AsyncBaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            received.append([len(each) for each in request.stream])  # type: ignore[union-attr]
+            return problem(503 if len(received) % 2 else 422, "no")
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            received.append([len(each) async for each in request.stream])  # type: ignore[union-attr]
+            return problem(503 if len(received) % 2 else 422, "no")
+
+    async def send_async() -> None:
+        async with AsyncClient(
+            "http://test", transport=Refusing(), retries=Retries(first_seconds=0.0)
+        ) as client:
+            await client.import_history("mice", packed, arm="dose", reward="gain")
+
+    with Client("http://test", transport=Refusing(), retries=Retries(first_seconds=0.0)) as client:
+        with pytest.raises(ProblemError):
+            client.import_history("mice", plain, arm="dose", reward="gain")
+        with pytest.raises(FileNotFoundError):
+            client.import_history("mice", tmp_path / "no.csv", arm="dose", reward="gain")
+    with pytest.raises(ProblemError):
+        asyncio.run(send_async())
+    assert [sum(each) for each in received] == [plain.stat().st_size] * 4
+    assert all(len(each) > 1 and max(each) <= 1 << 20 for each in received)
 
 
 def test_an_experiment_that_is_there_as_wanted_is_no_error() -> None:
