@@ -9,13 +9,13 @@ import pytest
 from daband_client import Client, ContextError
 from daband_client.frames import frame_rows, is_frame
 
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "age", "type": "numeric", "missing": True},
     {"name": "site", "type": "categorical", "values": ["1", "2"], "missing": True},
     {"name": "strain", "type": "categorical", "values": ["B6", "BALB"]},
     {"name": "treated", "type": "boolean"},
 ]
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"age": 3.5, "site": 1, "strain": "B6", "treated": True},
     {"age": None, "site": None, "strain": "BALB", "treated": False},
 ]
