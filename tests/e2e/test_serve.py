@@ -176,8 +176,9 @@ class Load:
             while True:
                 try:
                     answer = await client.post("/select", json=body)
-                except httpx.ConnectError:
-                    return  # it no longer listens: nothing was accepted
+                except (httpx.ConnectError, httpx.ReadError):
+                    # It no longer listens. The kernel resets the connections that wait to be accepted.
+                    return
                 except httpx.TransportError as error:
                     self.failures.append(repr(error))
                     return
@@ -201,7 +202,7 @@ async def test_a_stop_under_load_fails_no_accepted_request(tmp_path: Path, numbe
         await asking
         assert await asyncio.to_thread(service.wait) == 0
     assert load.failures == []
-    assert load.answered <= await logged_ids(tmp_path)
+    assert load.answered == await logged_ids(tmp_path)  # whatever was accepted is answered
     actions = [json.loads(line)["action"] for line in service.stdout.splitlines()]
     assert actions[-1] == "service_stopped"
     assert "service_draining" in actions

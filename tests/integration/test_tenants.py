@@ -99,6 +99,11 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     ("DELETE", "/experiments/{name}"): lambda things: {"params": {"confirm": things.experiment}},
     ("POST", "/experiments/{name}/phase"): lambda _: {"json": {"phase": "continued"}},
     ("POST", "/experiments/{name}/train"): bare,
+    ("POST", "/experiments/{name}/history"): lambda _: {
+        "params": {"arm": "dose", "reward": "gain"},
+        "content": f"a,b,c,d,dose,gain\n{','.join(map(str, CONTEXT))},{DOSES['arms'][0]},1\n",
+        "headers": {"Content-Type": "text/csv"},
+    },
     ("GET", "/experiments/{name}/state"): bare,
     ("GET", "/experiments/{name}/transfer"): bare,
     ("GET", "/experiments/{name}/report"): bare,

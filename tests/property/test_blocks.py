@@ -112,7 +112,7 @@ BAD = [
     ("rewards", -0.1),
     ("rewards", 1.1),
     ("propensities", float("nan")),
-    ("propensities", 0.0),
+    ("propensities", -0.1),
     ("propensities", 1.1),
     ("contexts", float("inf")),
     ("contexts", float("nan")),

@@ -14,10 +14,12 @@ from tests.support.processes.servers import PostgresServer, RedisServer, running
 from tests.support.storage import PostgresDatabases, migrated, sqlite_url
 
 
-@pytest.fixture
-def keeps_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def keeps_logging() -> Iterator[None]:
     """The command line sets up logging for its process; in a test's process it must not."""
-    monkeypatch.setattr("service.ops.logs.configure", lambda *_: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.ops.logs.configure", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="session")

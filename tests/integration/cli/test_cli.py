@@ -11,8 +11,6 @@ from service.records import uuid7
 from tests.support.processes.servers import free_port
 from tests.support.waiting import PATIENT_ENVIRONMENT
 
-pytestmark = pytest.mark.usefixtures("keeps_logging")
-
 
 def daband(*arguments: str, **settings: str) -> Result:
     given = PATIENT_ENVIRONMENT | settings

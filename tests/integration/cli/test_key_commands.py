@@ -11,8 +11,6 @@ from service.auth.keys import digest, parsed
 from service.cli.main import app
 from tests.support.waiting import PATIENT_ENVIRONMENT
 
-pytestmark = pytest.mark.usefixtures("keeps_logging")
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Serving installs what it imports, and nothing that only developers need."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
-# Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton.
-OPTIONAL = {"opentelemetry", "triton"}
+# Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton,
+# single cells with their extra.
+OPTIONAL = {"opentelemetry", "triton", "h5py"}
 BROUGHT = {"starlette": "fastapi", "markupsafe": "jinja2", "cycler": "matplotlib"}
 SERVED = ("service", "model", "client/daband_client", "migrations", "benchmarks/demo.py")
 
@@ -55,13 +57,22 @@ def test_serving_installs_nothing_of_developers():
     assert not BASE & {"scipy", "pandas", "scikit-learn", "triton"}
 
 
+def dry_run(target: str, folder: Path) -> str:
+    """What `make` would run; `make test` itself hands its options to every `make` below it."""
+    command = ["make", "--dry-run", "--no-print-directory", target, f"VENV={folder}"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=inherited, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("target", "wanted"),
     [("serve", "--editable ."), ("demo", "--editable ."), ("check", "--editable '.[dev]'")],
 )
 def test_a_target_installs_its_part(target: str, wanted: str, tmp_path: Path):
-    command = ["make", "--dry-run", target, f"VENV={tmp_path / 'venv'}"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = dry_run(target, tmp_path / "venv")
     (install,) = [line for line in printed.splitlines() if " pip install " in line]
     assert install.endswith(f" {wanted}")
     assert "--constraint constraints.txt" in install
@@ -73,6 +84,4 @@ def test_an_installation_of_developers_serves(tmp_path: Path):
     python.parent.mkdir()
     for path in (python, tmp_path / ".installed"):
         path.touch()
-    command = ["make", "--dry-run", "serve", f"VENV={tmp_path}"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == f"{tmp_path}/bin/daband serve"
+    assert dry_run("serve", tmp_path).strip() == f"{tmp_path}/bin/daband serve"
