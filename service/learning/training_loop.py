@@ -139,8 +139,8 @@ class TrainingLoop:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether an update or a judgement is still due."""
-        return self._has_update or self._can_judge()
+        """Whether an update or a judgement is still due; one that is under way would be lost at the end."""
+        return self._has_update or self._judging is not None or self._can_judge()
 
     @property
     def _has_update(self) -> bool:
