@@ -61,7 +61,7 @@ class FitTables:
 
     @property
     def csv_query(self) -> dict[str, str]:
-        """How the text of a CSV file is read, as the service is told."""
+        """How the text of a CSV file is read, as query parameters."""
         found = {"separator": self.csv.separator, "decimal": self.csv.decimal}
         return {name: text for name, text in found.items() if text} | {
             "encoding": self.csv.encoding
