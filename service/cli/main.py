@@ -8,7 +8,18 @@ import typer
 from service.cli.evaluation import evaluate, log_app
 from service.cli.fit.command import fit
 from service.cli.keys import key_app
-from service.cli.options import DataDir, Device, Orthologs, cell_options, commands, fail
+from service.cli.options import (
+    DataDir,
+    Decimal,
+    Device,
+    Encoding,
+    Ignore,
+    Orthologs,
+    Separator,
+    cell_options,
+    commands,
+    fail,
+)
 from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
 BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
@@ -142,12 +153,10 @@ def score(
     id_column: Annotated[
         str | None, typer.Option("--id", help="the column of a table that names its rows")
     ] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="a column of a table to leave out; repeatable")
-    ] = None,
-    separator: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
-    decimal: Annotated[str | None, typer.Option(help="of a CSV file; default: detected")] = None,
-    encoding: Annotated[str, typer.Option(help="of a CSV file")] = "utf-8",
+    ignore: Ignore = None,
+    separator: Separator = None,
+    decimal: Decimal = None,
+    encoding: Encoding = "utf-8",
     orthologs: Orthologs = None,
 ) -> None:
     """Score target contexts with a policy file, without a service, as `/target/select` does."""
@@ -156,7 +165,7 @@ def score(
 
     csv = CsvOptions(separator, decimal, encoding)
     cells = cell_options(None, False, orthologs, [contexts])
-    options = TableOptions(id_column, drop or (), csv, cells)
+    options = TableOptions(id_column, ignore or (), csv, cells)
     as_csv = out is not None and out.suffix == ".csv"
     try:
         lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)

@@ -41,7 +41,7 @@ class TableOptions:
     """How a table of contexts is read: the column of ids, columns to leave out, its text or its cells."""
 
     id: str | None = None
-    drop: Sequence[str] = ()
+    ignore: Sequence[str] = ()
     csv: CsvOptions = field(default_factory=CsvOptions)
     cells: CellOptions = field(default_factory=CellOptions)
 
@@ -197,6 +197,6 @@ def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterat
         raise TableError("The policy takes no rows of a table: its contexts have no columns.")
     apart = () if options.id is None else (options.id,)
     with opened_table(path, apart, spec.table, options.cells, options.csv) as file:
-        for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.drop):
+        for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.ignore):
             groups = [TargetRows(spec.arms, rows, range(len(rows)))]
             yield groups, None if options.id is None else list(map(str, ids.column(0).to_pylist()))

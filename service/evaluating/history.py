@@ -11,7 +11,7 @@ from service.codec.decisions import PastPayload
 from service.columns.schema import TableError
 from service.errors import ExperimentArchived, ExperimentPaused
 from service.evaluating.experiment_log import IMPORTED
-from service.evaluating.importing import only_chosen
+from service.evaluating.importing import only_chosen, with_reward
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryShape, HistorySpool, PastRound
 from service.records import (
@@ -130,7 +130,7 @@ class HistoryImport:
                 past.time,
                 past.row_id,
             )
-            yield NewEvent(
+            decision = NewEvent(
                 self._experiment.experiment_id,
                 EventKind.DECISION,
                 key,
@@ -140,7 +140,4 @@ class HistoryImport:
                 arm=past.arm,
                 policy_version=0,
             )
-            if past.reward is not None:
-                yield NewEvent(
-                    self._experiment.experiment_id, EventKind.REWARD, key, reward=past.reward
-                )
+            yield from with_reward(decision, past.reward)

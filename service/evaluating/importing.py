@@ -81,7 +81,7 @@ def _events(experiment: Experiment, decisions: Iterable[LoggedDecision]) -> Iter
             (0.0,) * len(decision.arms),
             IMPORTED,
         )
-        yield NewEvent(
+        made = NewEvent(
             experiment.experiment_id,
             EventKind.DECISION,
             key,
@@ -91,8 +91,14 @@ def _events(experiment: Experiment, decisions: Iterable[LoggedDecision]) -> Iter
             arm=decision.arm,
             policy_version=decision.policy_version,
         )
-        if _is_rewarded(decision):
-            yield NewEvent(experiment.experiment_id, EventKind.REWARD, key, reward=decision.reward)
+        yield from with_reward(made, decision.reward if _is_rewarded(decision) else None)
+
+
+def with_reward(decision: NewEvent, reward: float | None) -> Iterator[NewEvent]:
+    """A decision's event, and that of its reward if there is one."""
+    yield decision
+    if reward is not None:
+        yield NewEvent(decision.experiment_id, EventKind.REWARD, decision.event_key, reward=reward)
 
 
 def _is_rewarded(decision: LoggedDecision) -> bool:

@@ -8,6 +8,17 @@ from tests.support.waiting import eventually
 
 EPISODE = int(DOSES["config"]["episode_length"])
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05, "lease_seconds": 2.0}
+# A configuration that trains in seconds.
+QUICK_TRAINING: dict[str, Any] = {
+    "episode_length": 64,
+    "latent_size": 4,
+    "hidden_sizes": [8],
+    "steps_per_episode": 4,
+    "batch_size": 16,
+    # The gate would refuse most encoders of so few steps.
+    "gate_margin": 1.0,
+    "gate_rank": 1.0,
+}
 
 
 async def create(api: Api, **changes: Any) -> None:

@@ -26,8 +26,6 @@ from service.cli.options import (
     json_object,
 )
 
-INTERRUPTED = 130
-
 
 def fit(
     source: Annotated[Path, typer.Option(help="past rounds: CSV, Parquet, JSON lines or .h5ad")],
@@ -70,7 +68,7 @@ def fit(
     """Learn from a table of past rounds, and decide for the rows of another table."""
     from service.cli.fit.run import Outputs, fitted
     from service.cli.fit.tables import FitError, FitTables
-    from service.cli.local import settings_from
+    from service.cli.local import INTERRUPTED, settings_from
     from service.formats.tables import CsvOptions
 
     wanted = FitTables(

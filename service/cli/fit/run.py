@@ -161,8 +161,8 @@ def _written(
 ) -> Fitted:
     """Score the target and write all files."""
     found = Fitted()
-    drop = tuple(name for name in tables.target_ignore if name != wanted.id)
-    options = TableOptions(wanted.id, drop, wanted.csv)
+    ignore = tuple(name for name in tables.target_ignore if name != wanted.id)
+    options = TableOptions(wanted.id, ignore, wanted.csv)
 
     def batches() -> Iterator[Scored]:
         for each in scored(open_exported(content), wanted.target, None, options):

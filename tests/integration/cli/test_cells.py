@@ -23,16 +23,8 @@ from service.formats.surveying import surveyed_columns
 from service.formats.tables import TableFile
 from tests.support.builders import make_rounds, teach
 from tests.support.cells import write_cells
+from tests.support.learning import QUICK_TRAINING
 
-CONFIG: dict[str, Any] = {
-    "episode_length": 64,
-    "latent_size": 4,
-    "hidden_sizes": [8],
-    "steps_per_episode": 4,
-    "batch_size": 16,
-    "gate_margin": 1.0,
-    "gate_rank": 1.0,
-}
 MOUSE, HUMAN = ["Ins1", "Gcg", "Sst", "Rn7sk"], ["SST", "GCG", "INS", "MALAT1"]
 OPTIONS = ("--arm", "arm", "--reward", "right", "--id", "_index")
 
@@ -69,7 +61,13 @@ def test_two_files_of_cells_are_fitted_and_scored(folder: Path, tmp_path: Path):
     words = (
         *("fit", "--source", str(folder / "mouse.h5ad"), "--target", str(folder / "human.h5ad")),
         *OPTIONS,
-        *("--counts", "--orthologs", str(folder / "map.csv"), "--config", json.dumps(CONFIG)),
+        *(
+            "--counts",
+            "--orthologs",
+            str(folder / "map.csv"),
+            "--config",
+            json.dumps(QUICK_TRAINING),
+        ),
         *("--out", str(arms), "--policy", str(policy)),
     )
     done = daband(*words)
@@ -94,7 +92,7 @@ def test_cells_are_imported_into_a_new_and_an_existing_experiment(folder: Path, 
     words = (
         *("log", "import", "cells", str(folder / "mouse.h5ad"), *OPTIONS, "--counts"),
         *("--orthologs", str(folder / "map.csv"), "--genes", "2"),
-        *("--config", json.dumps(CONFIG), "--data-dir", str(tmp_path / "data")),
+        *("--config", json.dumps(QUICK_TRAINING), "--data-dir", str(tmp_path / "data")),
     )
     assert "300 rounds with 300 rewards" in (done := daband(*words)).output, done.output
     assert "were already in cells" in daband(*words).output
@@ -149,7 +147,9 @@ def test_a_policy_of_plain_values_takes_them_as_they_are(folder: Path, tmp_path:
     counts, _ = cells(90, 2)
     pq.write_table(pa.table({"INS": counts[:, 0], "GCG": counts[:, 1]}), made)
     schema = surveyed_columns([(TableFile(made), ())]).schema
-    spec = ExperimentSpec("x", ("a", "b"), ContextKind.SHARED, (2,), config=CONFIG, table=schema)
+    spec = ExperimentSpec(
+        "x", ("a", "b"), ContextKind.SHARED, (2,), config=QUICK_TRAINING, table=schema
+    )
     learner = Learner(spec.bandit_config(), seed=1)
     teach(learner, make_rounds(learner.config, 48))
     policy = tmp_path / "policy.safetensors"

@@ -1,6 +1,5 @@
 """`daband fit`: from two tables to arms, a report and a policy, the same as the service's."""
 
-import asyncio
 import csv
 import json
 import os
@@ -21,19 +20,10 @@ from service.cli.fit import run
 from service.cli.fit.tables import FitTables, surveyed
 from service.cli.main import app
 from tests.support.api import Api, asgi, running_api
+from tests.support.learning import QUICK_TRAINING
 from tests.support.storage import sqlite_url
 from tests.support.waiting import eventually
 
-CONFIG: dict[str, Any] = {
-    "episode_length": 64,
-    "latent_size": 4,
-    "hidden_sizes": [8],
-    "steps_per_episode": 4,
-    "batch_size": 16,
-    # The gate would refuse most encoders of so few steps.
-    "gate_margin": 1.0,
-    "gate_rank": 1.0,
-}
 ARMS = ("high", "low")
 
 
@@ -68,7 +58,7 @@ def words(tables: Path, *further: str) -> list[str]:
     return [
         "fit", "--source", str(tables / "mice.csv"), "--target", str(tables / "humans.csv"),
         "--arm", "treatment", "--reward", "outcome", "--id", "patient", "--ignore", "mouse",
-        "--config", json.dumps(CONFIG), *further,
+        "--config", json.dumps(QUICK_TRAINING), *further,
     ]  # fmt: skip
 
 
@@ -133,13 +123,17 @@ def test_the_same_files_and_seed_give_the_same_policy(
 
 async def learned(api: Api) -> dict[str, Any]:
     """The manifest of the policy, once nothing is due."""
-    async with asyncio.timeout(300):
-        while True:
-            state = (await api.http.get("/experiments/fit/state")).json()
-            if not state["lag"] and state["training"]["status"] == "idle":
-                break
-            await asyncio.sleep(0.05)
-    to = f"/experiments/fit/snapshots/{state['policy_version']}/policy"
+
+    async def state() -> dict[str, Any]:
+        found: dict[str, Any] = (await api.http.get("/experiments/fit/state")).json()
+        return found
+
+    async def is_learned() -> bool:
+        found = await state()
+        return not found["lag"] and found["training"]["status"] == "idle"
+
+    await eventually(is_learned)
+    to = f"/experiments/fit/snapshots/{(await state())['policy_version']}/policy"
     manifest = manifest_of((await api.http.get(to)).content)
     del manifest["version"]
     return manifest
@@ -163,7 +157,7 @@ async def test_a_service_with_the_same_data_learns_the_same_policy(
         transport = httpx.ASGITransport(asgi(api.app, api.services))
         async with AsyncClient("http://test", transport=transport) as client:
             await client.create_experiment(
-                "fit", ARMS, found.context(), config=CONFIG, reward_range=(20.0, 80.0)
+                "fit", ARMS, found.context(), config=QUICK_TRAINING, reward_range=(20.0, 80.0)
             )
             await client.import_history(
                 "fit",

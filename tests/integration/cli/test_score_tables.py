@@ -56,7 +56,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def test_a_csv_file_is_scored_like_its_rows_and_its_slots(policy: Path, humans: Path):
-    from_csv = lines(score(policy, humans, "--drop", "id", "--drop", "dose"))
+    from_csv = lines(score(policy, humans, "--ignore", "id", "--ignore", "dose"))
     rows = [
         {
             "age": 20.5 + n,
@@ -75,7 +75,7 @@ def test_a_csv_file_is_scored_like_its_rows_and_its_slots(policy: Path, humans: 
 
 
 def test_the_answer_may_be_a_csv_file_with_ids(policy: Path, humans: Path, tmp_path: Path):
-    options = ("--id", "id", "--drop", "dose")
+    options = ("--id", "id", "--ignore", "dose")
     expected = lines(score(policy, humans, *options))
     assert [each["id"] for each in expected] == [f"h{n}" for n in range(1200)]
     out = tmp_path / "scored.csv"
@@ -94,7 +94,7 @@ def test_the_answer_may_be_a_csv_file_with_ids(policy: Path, humans: Path, tmp_p
 
 def test_a_row_without_an_arm_has_an_empty_cell(policy: Path, humans: Path, tmp_path: Path):
     out = tmp_path / "scored.csv"
-    options = ("--drop", "id", "--drop", "dose", "--confidence-floor", "1", "--out", str(out))
+    options = ("--ignore", "id", "--ignore", "dose", "--confidence-floor", "1", "--out", str(out))
     score(policy, humans, *options)
     with out.open() as stream:
         assert {(row["arm"], row["abstained"]) for row in csv.DictReader(stream)} == {("", "true")}
@@ -107,7 +107,7 @@ def test_a_row_without_an_arm_has_an_empty_cell(policy: Path, humans: Path, tmp_
         (HUMANS, ("--id", "patient"), "There is no column `patient` in humans.csv."),
         (
             HUMANS + "h;x;B6;yes;I;3\n",
-            ("--id", "id", "--drop", "dose"),
+            ("--id", "id", "--ignore", "dose"),
             "row 1201: Column `age` takes a finite number that float32 can hold, or null.",
         ),
     ],
