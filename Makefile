@@ -38,6 +38,9 @@ $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 serve: $(RUNTIME)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
 	@$(BIN)/daband serve $(ARGS)
 
+# Tests start many processes: without bytecode each compiles torch again, for seconds.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
