@@ -4,12 +4,12 @@ import asyncio
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 
 from service.errors import StaleEpoch
 from service.ops.failpoints import Failpoint
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import NAME, Clients, History, check, idle_state, state
 from tests.support.waiting import eventually
@@ -47,7 +47,7 @@ class Trainers:
 
     async def check_versions(self) -> None:
         """No version twice, none left out, and none of an earlier leader after a later one's."""
-        async with httpx.AsyncClient(base_url=self.server.url) as client:
+        async with client_of(self.server.url) as client:
             listed = (await client.get(f"/experiments/{NAME}/snapshots?limit=1000")).json()
         found = [(each["version"], each["epoch"], each["offset"]) for each in listed["snapshots"]]
         found.reverse()

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from service.cli.main import app
 from tests.e2e.conftest import Adopt
 from tests.support.api import CONTEXT, DOSES
+from tests.support.http.clients import client_of
 from tests.support.keys import bearer
 from tests.support.processes.daband import Daband, Server
-from tests.support.waiting import PATIENCE_SECONDS, PATIENT_ENVIRONMENT, eventually
+from tests.support.waiting import PATIENT_ENVIRONMENT, eventually
 
 ALL_SCOPES = [
     word for scope in ("select", "reward", "target", "admin") for word in ("--scope", scope)
@@ -83,7 +84,7 @@ async def test_keys_work_rotate_and_end_in_a_running_service_and_leave_no_trace(
     server = Server(folder, "--host", EVERYWHERE, LOG_LEVEL="debug", **patient)
     adopt(server).start()
     await server.ready()
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
+    async with client_of(server.url) as http:
         asking = Asking(http)
         await work(asking, first)
         listed = await daband("experiment", "list", "--url", server.url, API_KEY=first)
@@ -123,7 +124,7 @@ async def test_the_loud_way_out_lets_everybody_in_and_says_so(folder: Path, adop
     server = Server(folder, "--host", EVERYWHERE, AUTH="dangerously-off")
     adopt(server).start()
     await server.ready()
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
+    async with client_of(server.url) as http:
         assert (await http.get("/experiments")).status_code == 200
     assert server.lines("keys_off")
     assert "every caller has full access" in server.tail()

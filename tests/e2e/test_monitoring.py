@@ -19,12 +19,13 @@ from monitoring.alerts import recordings
 from monitoring.dashboards import BOARDS
 from service.cli.demo import Play, play
 from tests.support.fixtures import emptied
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import EXPERIMENT, NAME
 from tests.support.processes.prometheus import PrometheusServer
 from tests.support.processes.servers import free_port, running_server
 from tests.support.storage import PostgresDatabases
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import eventually
 from tests.unit.project.test_monitoring import plain
 
 BURST, REWARDS = 20, 10
@@ -87,7 +88,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 async def metrics(server: Server) -> dict[str, float]:
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
+    async with client_of(server.url) as http:
         return samples((await http.get("/metrics")).text)
 
 
@@ -131,9 +132,7 @@ async def send_to_both(server: Server, http: httpx.AsyncClient) -> list[str]:
 async def test_two_workers_tell_the_sum_of_what_was_sent(watched: Watched):
     server = watched.server
     closing = {"Connection": "close"}
-    async with httpx.AsyncClient(
-        base_url=server.url, timeout=PATIENCE_SECONDS, headers=closing
-    ) as http:
+    async with client_of(server.url, **closing) as http:
         assert (await http.post("/experiments", json=EXPERIMENT)).status_code == 201
         ids = await send_to_both(server, http)
         for decision_id in ids[:REWARDS]:

@@ -10,11 +10,12 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.measuring import Measured, percentile
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import NAME, Clients, History, check, idle_state, state
 from tests.support.processes.servers import PostgresServer, RedisServer
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import eventually
 
 RATIO = 2.0
 CLIENTS = 2
@@ -37,7 +38,7 @@ class Pair:
         self.postgres, self.redis = postgres, redis
         self.server = Server(folder, "--no-trainer", **shared)
         self.trainer = Daband(folder, "train", **shared)
-        self.http = httpx.AsyncClient(base_url=self.server.url, timeout=PATIENCE_SECONDS)
+        self.http = client_of(self.server.url)
 
     async def select(self, **fields: str) -> tuple[httpx.Response, float]:
         """The answer, and after how many seconds."""

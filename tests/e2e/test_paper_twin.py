@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -25,8 +24,9 @@ from model.simulate import ClusterWorld
 from model.state.export import open_exported
 from model.state.snapshot import state_hash
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband, Server
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import eventually
 
 NAME = "twin"
 SEED = 1
@@ -60,7 +60,7 @@ class Laboratory:
         values = {**WORLD.config_values(), **CONFIG}
         self.learner = Learner(system_config("daband", **values), SEED)
         self.client = AsyncClient(server.url)
-        self.http = httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS)
+        self.http = client_of(server.url)
         self._server = server
         self._is_batch = is_batch
 

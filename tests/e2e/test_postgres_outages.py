@@ -13,11 +13,12 @@ import pytest
 
 from service.records import EventKind
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.measuring import Measured
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import NAME, Clients, History, check, idle_state
 from tests.support.processes.servers import PostgresServer
-from tests.support.waiting import PATIENCE_SECONDS, eventually
+from tests.support.waiting import eventually
 
 CONTEXT = [1.0, 0.0, -1.0, 0.5]
 REFUSAL_SECONDS = 1.0
@@ -129,7 +130,7 @@ async def test_without_postgres_calls_are_refused_and_recover_without_a_restart(
     await server.ready()
     history, is_over = History(), asyncio.Event()
     async with (
-        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http,
+        client_of(server.url) as http,
         Clients([server.url], history) as clients,
     ):
         await clients.create_experiment()

@@ -3,12 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import httpx
-
 from loadtest.lost_events import Comparison, compared, logged_ids
 from loadtest.relaxed_callers import CREATION, EXPERIMENT, RelaxedCallers
 from loadtest.traffic import SELECT
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.servers import PostgresServer
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -27,7 +26,7 @@ async def started(folder: Path, adopt: Adopt[Daband], postgres: PostgresServer) 
     server = Server(folder, DATABASE_URL=postgres.url(), **settings)
     adopt(server).start()
     await server.ready()
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
+    async with client_of(server.url) as http:
         (await http.post("/experiments", json=CREATION)).raise_for_status()
     return server
 
@@ -38,7 +37,7 @@ async def in_the_log(callers: RelaxedCallers, postgres: PostgresServer) -> Compa
 
 
 async def is_all_written(server: Server) -> bool:
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS) as http:
+    async with client_of(server.url) as http:
         return "\ndaband_unwritten_decisions 0.0" in (await http.get("/metrics")).text
 
 

@@ -16,6 +16,7 @@ from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.support.api import CONTEXT, DOSES
+from tests.support.http.clients import client_of
 from tests.support.processes.service import ServiceProcess
 from tests.support.storage import PATIENT, sqlite_url
 from tests.support.waiting import PATIENCE_SECONDS
@@ -172,7 +173,7 @@ class Load:
 
     async def _ask(self) -> None:
         body = {"experiment": "doses", "source": {"context": CONTEXT}}
-        async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE_SECONDS) as client:
+        async with client_of(self._url) as client:
             while True:
                 try:
                     answer = await client.post("/select", json=body)

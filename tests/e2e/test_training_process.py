@@ -5,11 +5,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
 from tests.e2e.conftest import Adopt
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import EXPERIMENT, Clients, History, check, idle_state, state
 from tests.support.storage import sqlite_url
@@ -104,7 +104,7 @@ async def test_killed_training_and_killed_server_lose_and_double_nothing(
 
 
 async def has_died(server: Server) -> bool:
-    async with httpx.AsyncClient(base_url=server.url) as client:
+    async with client_of(server.url) as client:
         shown = (await client.get("/metrics")).text
     return f"{DEATHS} 1.0" in shown and bool(server.lines("training_process_died"))
 

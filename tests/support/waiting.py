@@ -34,20 +34,27 @@ class HasOutput(Protocol):
 
 async def eventually(condition: Condition, *involved: HasOutput) -> None:
     """Wait until the condition holds; a failure shows the output of the processes involved."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    began = time.monotonic()
     while True:
         holds = condition()
         if await holds if isinstance(holds, Awaitable) else holds:
             return
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > PATIENCE_SECONDS:
             output = "\n".join(f"--- {each.name}\n{each.tail()}" for each in involved)
             raise AssertionError(f"the condition does not hold\n{output}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(_pause(waited))
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """The same without an event loop."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "the condition does not hold"
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < PATIENCE_SECONDS, "the condition does not hold"
+        time.sleep(_pause(waited))
+
+
+def _pause(waited: float) -> float:
+    """A tenth of what was waited so far: to ask takes time from what is waited for."""
+    return min(max(0.01, waited / 10), 0.2)

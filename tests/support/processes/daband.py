@@ -20,6 +20,7 @@ import psutil
 import torch._dynamo  # noqa: F401 - the first training would import it, for seconds
 
 from service.cli import database, main, serve, train  # noqa: F401 - what the commands import
+from tests.support.http.clients import client_of
 from tests.support.processes import guard
 from tests.support.processes.servers import free_port
 from tests.support.processes.service import clean_environment
@@ -146,7 +147,7 @@ class Server(Daband):
     async def _is_ready(self) -> bool:
         assert self.is_running, f"{self.name} ended: {self.tail()}"
         try:
-            async with httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_SECONDS) as client:
+            async with client_of(self.url) as client:
                 return (await client.get("/readyz")).is_success
         except httpx.TransportError:
             return False

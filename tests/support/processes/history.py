@@ -19,6 +19,7 @@ from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
+from tests.support.http.clients import client_of
 from tests.support.processes.daband import Daband
 from tests.support.storage import PATIENT
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -76,7 +77,7 @@ class Clients:
         self._urls = itertools.cycle(urls)
         self._numbers = itertools.count()
         self._random = random.Random(7)
-        self._http = httpx.AsyncClient(timeout=PATIENCE_SECONDS)
+        self._http = client_of("")
         self._deadline = time.monotonic() + 10 * PATIENCE_SECONDS
 
     async def __aenter__(self) -> "Clients":
@@ -178,7 +179,7 @@ def _round(request_id: str) -> dict[str, Any]:
 
 async def state(url: str) -> dict[str, Any]:
     """Where the experiment stands, by GET /experiments/doses/state."""
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS) as client:
+    async with client_of(url) as client:
         answer = await client.get(f"/experiments/{NAME}/state")
     return dict(answer.json()) if answer.is_success else {}
 
