@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from client import write_sync
-from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.processes.daband import Server, serving
+from tests.support.processes.service import ROOT, clean_environment
 
 CLIENT = ROOT / "client"
 MOST_BYTES = 30 << 20
@@ -20,8 +21,8 @@ IMPORT = (
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 
@@ -43,7 +44,7 @@ def passed_tests(python: str | Path, folder: str, url: str) -> str:
     return output(*command, DABAND_TEST_URL=url)
 
 
-def test_its_tests_pass_against_a_running_service(service: ServiceProcess):
+def test_its_tests_pass_against_a_running_service(service: Server):
     assert "passed" in passed_tests(sys.executable, "tests/server", service.url)
 
 
@@ -53,7 +54,7 @@ def test_the_sync_client_is_made_of_the_async_one():
 
 
 @pytest.mark.slow
-def test_it_is_small_and_works_in_a_bare_environment(service: ServiceProcess, tmp_path: Path):
+def test_it_is_small_and_works_in_a_bare_environment(service: Server, tmp_path: Path):
     """Downloads from the index that pip is set up with; skipped where there is none."""
     venv.create(tmp_path / "bare", with_pip=True)
     python = tmp_path / "bare" / "bin" / "python"

@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from daband_client import Client, Round
 from service.cli.main import app
-from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.processes.daband import Server, serving
+from tests.support.processes.service import ROOT, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("keeps_logging")
@@ -33,12 +34,12 @@ def daband(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 
-def test_experiments_are_created_listed_and_shown(service: ServiceProcess):
+def test_experiments_are_created_listed_and_shown(service: Server):
     url = ("--url", service.url)
     arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
     created = json.loads(daband("experiment", "create", "doses", *arms, *url))
@@ -51,7 +52,7 @@ def test_experiments_are_created_listed_and_shown(service: ServiceProcess):
     assert json.loads(daband("experiment", "config", "doses", *url)) == shown["config"]
 
 
-def test_experiments_are_paused_archived_resumed_and_deleted(service: ServiceProcess):
+def test_experiments_are_paused_archived_resumed_and_deleted(service: Server):
     url = ("--url", service.url)
     arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
     daband("experiment", "create", "old", *arms, *url)
@@ -73,7 +74,7 @@ def test_experiments_are_paused_archived_resumed_and_deleted(service: ServicePro
     ]
 
 
-def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
+def test_snapshots_are_listed_and_gone_back_to(service: Server):
     url = ("--url", service.url)
     with Client(service.url) as client:
         shared = {"kind": "shared", "shape": [4]}
@@ -88,7 +89,7 @@ def test_snapshots_are_listed_and_gone_back_to(service: ServiceProcess):
     assert back["version"] == newest["version"]
 
 
-def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
+def test_a_person_trains_now_once_there_is_a_reward(service: Server):
     url = ("--url", service.url)
     arms = ("--arm", "low", "--arm", "high", "--shape", "4", "--config", SMALL)
     daband("experiment", "create", "asked", *arms, *url)
@@ -102,7 +103,7 @@ def test_a_person_trains_now_once_there_is_a_reward(service: ServiceProcess):
     assert (asked["experiment"], asked["status"]) == ("asked", "created")
 
 
-def test_the_demo_plays_and_draws_its_curves(service: ServiceProcess, tmp_path: Path):
+def test_the_demo_plays_and_draws_its_curves(service: Server, tmp_path: Path):
     plot = tmp_path / "curves" / "demo.png"
     shown = daband("demo", "--rounds", "40", "--plot", str(plot), "--url", service.url)
     for text in ("domain", "expected reward", "for all", "The first context gets arm-", "/report"):
@@ -123,7 +124,7 @@ def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
 
 
 def test_an_experiment_takes_its_columns_from_tables_and_its_contexts_from_one(
-    service: ServiceProcess, tmp_path: Path
+    service: Server, tmp_path: Path
 ):
     url, tables = ("--url", service.url), ROOT / "docs" / "tutorial"
     arms = ("--arm", "placebo", "--arm", "low", "--arm", "high", "--config", SMALL)
@@ -146,7 +147,7 @@ def test_an_experiment_takes_its_columns_from_tables_and_its_contexts_from_one(
     assert again["context"] == made["context"]
 
 
-def test_contexts_that_do_not_fit_are_refused(service: ServiceProcess, tmp_path: Path):
+def test_contexts_that_do_not_fit_are_refused(service: Server, tmp_path: Path):
     url, table = ("--url", service.url), tmp_path / "humans.csv"
     table.write_text("age,sex\n41,f\n")
     both = outcome_of("experiment", "create", "x", "--arm", "a", "--shape", "1",

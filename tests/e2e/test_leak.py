@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.processes.service import ServiceProcess
+from tests.support.processes.daband import serving
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 CANARY = 0.8414709848078965
@@ -67,7 +67,7 @@ def run(folder: Path, leaks: bool) -> tuple[list[str], str]:
     """State hashes after each part of a run, and the metrics in the end."""
     folder.mkdir()
     with (
-        ServiceProcess(folder, LOG_LEVEL="debug") as service,
+        serving(folder, LOG_LEVEL="debug") as service,
         httpx.Client(base_url=service.url, timeout=PATIENCE_SECONDS) as http,
     ):
         assert http.post("/experiments", json=DECLARED).status_code == 201

@@ -5,7 +5,6 @@ trainings, an evaluation, a bus that is away. Every number and secret in it woul
 """
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support.processes.collector import Collector, collecting
-from tests.support.processes.service import ServiceProcess
+from tests.support.processes.daband import serving
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 CONTEXT = [0.7310585786300049, -0.6224593312018546, 0.5498339973124778, 0.9820137900379085]
@@ -126,9 +125,10 @@ def printed_by_a_run(folder: Path, collector: Collector) -> str:
         "SLOW_REQUEST_SECONDS": "0.000001",  # a line for every request
         "REDIS_URL": f"redis://:{SECRET}@127.0.0.1:1/0",  # nobody is there: lines about that, too
         "OTLP_ENDPOINT": collector.endpoint,
+        "TRAINING": "process",  # whose lines are ours, too
     }
     with (
-        ServiceProcess(folder, **settings) as service,
+        serving(folder, **settings) as service,
         httpx.Client(base_url=service.url, headers=headers, timeout=PATIENCE_SECONDS) as http,
     ):
         assert http.post("/experiments", json=DECLARED).status_code == 201
@@ -137,9 +137,8 @@ def printed_by_a_run(folder: Path, collector: Collector) -> str:
         ask_badly(http)
         wait(http, "/experiments/doses/state", is_trained)
         evaluate(http)
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
-        return service.stdout + service.stderr
+        assert service.stop() == 0
+        return service.printed
 
 
 def found_in(text: str) -> list[str]:

@@ -15,9 +15,9 @@ import pytest
 from daband_client import Client, Round
 from service.errors import PayloadTooLarge, UnsupportedMediaType, plain_problem
 from tests.support.api import CONTEXT, DOSES
+from tests.support.processes.daband import Server, serving
 from tests.support.processes.nginx import Nginx
 from tests.support.processes.servers import free_port, running_server
-from tests.support.processes.service import ServiceProcess
 from tests.support.waiting import PATIENCE_SECONDS, eventually, wait_until
 
 PROBLEM = "application/problem+json"
@@ -25,16 +25,16 @@ SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {
         "SLOW_REQUEST_SECONDS": "0.000001",  # a line for every request
     }
-    with ServiceProcess(tmp_path_factory.mktemp("service"), **settings) as running:
+    with serving(tmp_path_factory.mktemp("service"), **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def nginx(service: ServiceProcess) -> Iterator[Nginx]:
+def nginx(service: Server) -> Iterator[Nginx]:
     with running_server(Nginx(service.port)) as running:
         with Client(running.url) as client:
             client.create_experiment(**DOSES)
@@ -68,19 +68,19 @@ def test_decisions_and_rewards_pass(nginx: Nginx):
 
 
 def lines_about(request_id: str, log: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in log.splitlines()]
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     return [line for line in lines if line.get("request_id") == request_id]
 
 
-def both_log(request_id: str, nginx: Nginx, service: ServiceProcess) -> list[str]:
+def both_log(request_id: str, nginx: Nginx, service: Server) -> list[str]:
     """The statuses in nginx's lines; a line is written after the answer, so one waits for it."""
     wait_until(lambda: bool(lines_about(request_id, nginx.log)))
-    wait_until(lambda: bool(lines_about(request_id, service.stdout)))
+    wait_until(lambda: bool(lines_about(request_id, service.printed)))
     return [line["status"] for line in lines_about(request_id, nginx.log)]
 
 
 def test_the_callers_request_id_comes_back_and_is_in_both_logs(
-    http: httpx.Client, nginx: Nginx, service: ServiceProcess
+    http: httpx.Client, nginx: Nginx, service: Server
 ):
     answer = http.post("/select", json={}, headers={"X-Request-ID": "lab-7:42"})
     assert problem(answer)["request_id"] == "lab-7:42"
@@ -89,7 +89,7 @@ def test_the_callers_request_id_comes_back_and_is_in_both_logs(
 
 @pytest.mark.parametrize("given", [None, "x" * 129, 'quote"it', "sp ace"])
 def test_another_id_is_made_where_the_callers_is_none(
-    http: httpx.Client, nginx: Nginx, service: ServiceProcess, given: str | None
+    http: httpx.Client, nginx: Nginx, service: Server, given: str | None
 ):
     answer = http.get("/healthz", headers={} if given is None else {"X-Request-ID": given})
     made = answer.headers["x-request-id"]
@@ -130,7 +130,7 @@ def test_problems_of_the_service_pass_as_they_are(http: httpx.Client):
     assert problem(http.delete("/select"))["status"] == 405
 
 
-def test_metrics_are_not_for_the_outside(http: httpx.Client, service: ServiceProcess):
+def test_metrics_are_not_for_the_outside(http: httpx.Client, service: Server):
     assert is_kind(problem(http.get("/metrics")), plain_problem(404))
     assert httpx.get(f"{service.url}/metrics").status_code == 200
 
@@ -260,7 +260,7 @@ def certificate(nginx: Nginx) -> None:
     key.chmod(0o644)  # nginx runs as nobody here
 
 
-def test_the_tls_listeners_serve_https(service: ServiceProcess):
+def test_the_tls_listeners_serve_https(service: Server):
     nginx = Nginx(service.port, listeners="listeners-tls")
     certificate(nginx)
     with running_server(nginx):

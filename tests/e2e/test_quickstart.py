@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.daband import Server, serving
 from tests.support.processes.servers import install_package
-from tests.support.processes.service import ROOT, ServiceProcess
+from tests.support.processes.service import ROOT
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "quickstart.md"
@@ -42,17 +43,15 @@ def run(kind: str, block: str, url: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for both pages, as for a reader of both."""
     need_curl()
-    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+    with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 
 @pytest.mark.timeout(900)
-def test_the_quickstart_ends_in_an_answer_beside_a_baseline(
-    service: ServiceProcess, tmp_path: Path
-):
+def test_the_quickstart_ends_in_an_answer_beside_a_baseline(service: Server, tmp_path: Path):
     found = [each for each in blocks(QUICKSTART) if each[0]]
     assert [kind for kind, _ in found] == ["sh", "sh", "sh", "python", "sh", "python", "sh"]
     printed = [run(kind, block, service.url, tmp_path) for kind, block in found]
@@ -70,7 +69,7 @@ def test_the_quickstart_ends_in_an_answer_beside_a_baseline(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_readme_ends_in_an_answer_beside_a_baseline(service: ServiceProcess, tmp_path: Path):
+def test_the_readme_ends_in_an_answer_beside_a_baseline(service: Server, tmp_path: Path):
     found = [each for each in blocks(README) if each[0]]
     assert [kind for kind, _ in found] == ["sh", "sh", "sh"]
     calls, demo, files = [run(kind, block, service.url, tmp_path) for kind, block in found]

@@ -1,7 +1,6 @@
 """Offline scoring: a policy file, no service, the endpoint's answers bit for bit."""
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from typer.testing import CliRunner
 
 from daband_client import Client, Round
 from service.cli.main import app
-from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.processes.daband import Server, serving
+from tests.support.processes.service import ROOT, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ROWS = np.random.default_rng(2).standard_normal((2300, 4)).astype(np.float32)
@@ -82,8 +82,8 @@ def is_rating(client: Client, name: str, kind: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path_factory.mktemp("service")) as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 
 
@@ -100,7 +100,7 @@ def answers(
 
 
 @pytest.mark.parametrize("kind", ["shared", "per_arm"])
-def test_score_is_bit_equal_to_the_endpoint(service: ServiceProcess, tmp_path: Path, kind: str):
+def test_score_is_bit_equal_to_the_endpoint(service: Server, tmp_path: Path, kind: str):
     name, url = f"doses-{kind}", ("--url", service.url)
     policy, contexts = tmp_path / "policy.safetensors", tmp_path / "contexts.npy"
     rows = ROWS if kind == "shared" else np.stack([ROWS, ROWS[::-1]], axis=1)
@@ -150,7 +150,7 @@ def test_scoring_needs_no_service_and_refuses_bad_files(tmp_path: Path):
     assert (done.returncode, done.stderr) == (2, "not a policy file\n")
 
 
-def test_report_and_upload_by_command(service: ServiceProcess, tmp_path: Path):
+def test_report_and_upload_by_command(service: Server, tmp_path: Path):
     url = ("--url", service.url)
     arms = ("--arm", "a", "--arm", "b", "--shape", "4")
     daband("experiment", "create", "plain", *arms, *url)
@@ -163,5 +163,4 @@ def test_report_and_upload_by_command(service: ServiceProcess, tmp_path: Path):
     assert page.read_text().startswith("<!doctype html>")
     opened = json.loads(daband("experiment", "open", "plain", "--best-reward", "0.5", *url))
     assert (opened["phase"], opened["best_reward"]) == ("continued", 0.5)
-    service.signal(signal.SIGTERM)
-    assert service.wait() == 0
+    assert service.stop() == 0

