@@ -42,7 +42,7 @@ serve: $(RUNTIME)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: $(STAMP)  ## the same and all that needs real time or minutes; prints what it measured
 	$(BIN)/python -m pytest --measure -m 'not study' $(ARGS)

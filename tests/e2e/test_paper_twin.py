@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {"exclusive_rewards": True, "episode_length": EPISODE}
 SCORE_TOLERANCE = 1e-5
 # Far above chance (0.2), far below what is reached: that it is the same is asserted exactly. The
 # target's accuracy after so few rounds says little; tests/learning judges it.
-LEAST_SOURCE_ACCURACY = 0.85
+LEAST_SOURCE_ACCURACY = 0.6
 
 
 @dataclass
@@ -159,7 +159,7 @@ def accuracies(policy: Policy) -> dict[Domain, float]:
 @pytest.mark.parametrize(
     ("rounds", "is_batch"),
     [
-        pytest.param(448, True, id="448-rounds-in-batches"),
+        pytest.param(256, True, id="256-rounds-in-batches"),
         pytest.param(3008, False, id="3008-rounds-one-by-one", marks=pytest.mark.slow),
     ],
 )
@@ -185,5 +185,5 @@ async def test_the_papers_loop_over_http_learns_exactly_what_the_learner_learns_
     policy = open_exported(answer.content).policy
     over_http = accuracies(policy)
     assert over_http == accuracies(lab.learner.policy())
-    assert policy.version.encoder_version >= 5
+    assert policy.version.encoder_version >= 3
     assert over_http[Domain.SOURCE] >= LEAST_SOURCE_ACCURACY, over_http

@@ -197,18 +197,19 @@ class Load:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_stop_under_load_fails_no_accepted_request(tmp_path: Path, number: signal.Signals):
-    with ServiceProcess(tmp_path) as service:
+    with serving(tmp_path) as service:
         with Client(service.url) as client:
             client.create_experiment(**DOSES)
         load = Load(service.url)
         asking = asyncio.create_task(load.run(clients=8))
         await load.reached.wait()
-        service.signal(number)
+        service.send_to_parent(number)
         await asking
         assert await asyncio.to_thread(service.wait) == 0
     assert load.failures == []
     assert load.answered == await logged_ids(tmp_path)  # whatever was accepted is answered
-    actions = [json.loads(line)["action"] for line in service.stdout.splitlines()]
+    lines = [line for line in service.printed.splitlines() if line.startswith("{")]
+    actions = [json.loads(line)["action"] for line in lines]
     assert actions[-1] == "service_stopped"
     assert "service_draining" in actions
 
@@ -216,11 +217,9 @@ async def test_a_stop_under_load_fails_no_accepted_request(tmp_path: Path, numbe
 def test_a_second_start_finds_what_the_first_left(tmp_path: Path):
     decisions = []
     for _ in range(2):
-        with ServiceProcess(tmp_path) as service, Client(service.url) as client:
+        with serving(tmp_path) as service, Client(service.url) as client:
             client.create_experiment(**DOSES)
             selected = client.select("doses", Round(source=CONTEXT, request_id="r-1"))
             decisions.append(selected)
-            service.signal(signal.SIGTERM)
-            assert service.wait() == 0
-        (tmp_path / "stderr.log").unlink()
+            assert service.stop() == 0
     assert decisions[0] == decisions[1]

@@ -27,6 +27,7 @@ def run(kind: str, block: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_tutorial_works(tmp_path: Path):
     shutil.copytree(ROOT / "docs" / "tutorial", tmp_path / "docs" / "tutorial")

@@ -110,6 +110,7 @@ async def started(parent: Server, count: int) -> None:
     await eventually(have_begun, parent)
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_all_workers_in_order(
     folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
 ):

@@ -116,6 +116,7 @@ def test_chromium_draws_every_plot_without_a_network(stored: Path):
         assert (drawn.max(axis=2) < 0.5).mean() > 1e-3, name  # axes and labels
 
 
+@pytest.mark.slow
 def test_the_page_is_dark_where_the_reader_wants_it(stored: Path):
     _, height = layout(stored, WIDTH)
     pixels = imread(screenshot(stored, WIDTH, height, is_dark=True))[:, :, :3]
@@ -213,6 +214,7 @@ async def test_contexts_by_arm_have_a_report_without_arms(api: Api):
     assert 'id="plot-arms"' not in page
 
 
+@pytest.mark.slow
 def test_an_evaluation_fits_a_phone_too(tmp_path: Path):
     found = {
         "value": 0.61,

@@ -33,7 +33,10 @@ async def follow(log: EventLog, experiment: Experiment, count: int) -> list[Stor
     seen: list[StoredEvent] = []
     while len(seen) < count:
         after = seen[-1].offset if seen else 0
-        seen += await log.read(experiment.experiment_id, after=after, limit=7)
+        read = await log.read(experiment.experiment_id, after=after, limit=7)
+        if not read:
+            await asyncio.sleep(0.005)  # the writers need the time
+        seen += read
     return seen
 
 

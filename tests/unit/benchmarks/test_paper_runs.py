@@ -121,7 +121,7 @@ def test_processes_that_share_a_card_give_back_what_they_free(monkeypatch, own):
     assert os.environ[ALLOCATOR] == (own or "expandable_segments:True")
 
 
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("processes", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_all_other_runs_are_kept_when_one_fails(runs, processes):
     broken = Job("simulated:shifted-0", "linucb", 0, 64, device="no such device")
     with pytest.raises(ExceptionGroup, match="1 of 2 runs failed") as caught:
