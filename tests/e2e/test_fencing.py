@@ -98,7 +98,9 @@ async def test_a_leader_that_wakes_up_late_is_refused(
         is_over.set()
         await playing
     if stop is stop_before_publish:
-        assert StaleEpoch.default_detail() in trainers.old.lines("lease_lost")[0]["message"]
+        # On a busy machine it may have lost and taken the lease before, too.
+        losses = [line["message"] for line in trainers.old.lines("lease_lost")]
+        assert any(StaleEpoch.default_detail() in each for each in losses), losses
     assert trainers.old.is_running
     await idle_state(trainers.server.url, *trainers.all)
     await trainers.check_versions()

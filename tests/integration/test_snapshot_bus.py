@@ -22,11 +22,10 @@ from tests.support.builders import stored_experiment
 from tests.support.processes.faulty_proxy import FaultyProxy
 from tests.support.processes.servers import RedisServer
 from tests.support.storage import running
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 DOSES, OTHER = stored_experiment("doses"), stored_experiment("other")
 QUIET_SECONDS = 0.05
-PATIENT_SECONDS = 30.0
 
 
 def patient(prefix: str) -> RedisOptions:
@@ -68,20 +67,23 @@ async def test_listeners_hear_each_name_once_and_only_of_their_topic(bus: Snapsh
     for version in (1, 2):
         await bus.publish(DOSES, version, 10, b"state")
     await bus.publish(OTHER, 1, 10, b"state")
-    assert await snapshots.wait(PATIENT_SECONDS) == {"doses", "other"}
+    heard = await snapshots.wait(PATIENCE_SECONDS)
+    if "other" not in heard:  # a message of its own, which may come late
+        heard |= await snapshots.wait(PATIENCE_SECONDS)
+    assert heard == {"doses", "other"}
     assert await rewards.wait(QUIET_SECONDS) == set()
 
 
 async def test_every_listener_has_an_ear_of_its_own(bus: SnapshotBus):
     first, second = bus.listen(Topic.REWARD), bus.listen(Topic.REWARD)
     bus.wake("doses")
-    assert await first.wait(PATIENT_SECONDS) == {"doses"}
-    assert await second.wait(PATIENT_SECONDS) == {"doses"}
+    assert await first.wait(PATIENCE_SECONDS) == {"doses"}
+    assert await second.wait(PATIENCE_SECONDS) == {"doses"}
 
 
 async def test_a_listener_that_waits_is_woken(bus: SnapshotBus):
     listener = bus.listen(Topic.REWARD)
-    waiting = asyncio.create_task(listener.wait(PATIENT_SECONDS))
+    waiting = asyncio.create_task(listener.wait(PATIENCE_SECONDS))
     await asyncio.sleep(0)
     bus.wake("doses")
     assert await waiting == {"doses"}
@@ -95,7 +97,7 @@ async def test_another_process_hears_and_sees_everything(redis_url: str):
         snapshots, rewards = two.listen(Topic.SNAPSHOT), two.listen(Topic.REWARD)
         await one.publish(DOSES, 3, 30, b"state")
         one.wake("doses")
-        assert await snapshots.wait(PATIENT_SECONDS) == {"doses"}
+        assert await snapshots.wait(PATIENCE_SECONDS) == {"doses"}
         await eventually(lambda: _hears(rewards, "doses"))
         assert await two.latest(DOSES) == CachedSnapshot(3, 30, b"state")
     await one.close()
@@ -121,7 +123,7 @@ async def test_a_snapshot_is_forgotten_with_its_experiment(bus: SnapshotBus):
     await bus.forget(DOSES)
     assert await bus.latest(DOSES) is None
     assert await bus.latest(OTHER) is not None
-    assert await listener.wait(PATIENT_SECONDS) == {"doses"}
+    assert await listener.wait(PATIENCE_SECONDS) == {"doses"}
 
 
 async def test_an_experiment_of_the_same_name_has_a_snapshot_of_its_own(bus: SnapshotBus):
@@ -183,7 +185,7 @@ async def test_while_redis_is_away_nothing_raises_and_local_listeners_still_hear
         assert await bus.latest(DOSES) is None
         bus.wake("doses")
         for listener in listeners:
-            assert await listener.wait(PATIENT_SECONDS) == {"doses"}
+            assert await listener.wait(PATIENCE_SECONDS) == {"doses"}
         await eventually(lambda: failures["subscribe"] > 0)
     assert failures["publish"] == 1
     assert failures["latest"] == 0, "the circuit is open after the first failure"

@@ -33,7 +33,7 @@ async def test_clock_that_is_wrong_changes_no_order_and_no_lease(url, monkeypatc
     ]
     for module in users:
         monkeypatch.setattr(module, "utc_now", lambda: utc_now() + next(offsets))
-    async with running_api(url, **TRAINING) as api:
+    async with running_api(url, **TRAINING | {"lease_seconds": 60.0}) as api:
         await create(api)
         await play(api, EPISODE + 2)
         await idle_state(api, EPISODE + 2)

@@ -140,7 +140,7 @@ async def test_a_death_amid_a_job_is_noticed_and_closing_ends_the_next_process()
     runner.close()
     training.join(PATIENCE_SECONDS)
     assert raised == ["closed"]
-    assert psutil.wait_procs(started, 30)[1] == []
+    assert psutil.wait_procs(started, PATIENCE_SECONDS)[1] == []
     assert deaths.count == 1, "what we end ourselves is no death to tell of"
     with pytest.raises(RunnerClosed):
         runner.train(pending(due()), PATIENCE_SECONDS)
