@@ -1,9 +1,6 @@
 """The other commands, against a real service."""
 
 import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +9,10 @@ from typer.testing import CliRunner, Result
 
 from daband_client import Client, Round
 from service.cli.main import app
-from tests.support.processes.daband import Server, serving
-from tests.support.processes.service import ROOT, clean_environment
-from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.e2e.conftest import Adopt
+from tests.support.processes.daband import Daband, Server, serving
+from tests.support.processes.service import ROOT
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("keeps_logging")
 
@@ -111,16 +109,13 @@ def test_the_demo_plays_and_draws_its_curves(service: Server, tmp_path: Path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_trainer_of_its_own_starts_and_stops(tmp_path: Path):
-    command = [sys.executable, "-m", "service.cli", "train", "--data-dir", str(tmp_path)]
-    trainer = subprocess.Popen(
-        command, cwd=ROOT, env=clean_environment(), stderr=subprocess.PIPE, text=True
-    )
-    assert trainer.stderr is not None
-    assert "daband trains" in trainer.stderr.readline()
-    trainer.send_signal(signal.SIGTERM)
-    _, rest = trainer.communicate(timeout=PATIENCE_SECONDS)
-    assert (trainer.returncode, rest) == (0, "")
+def test_a_trainer_of_its_own_starts_and_stops(folder: Path, adopt: Adopt[Daband]):
+    trainer = adopt(Daband(folder, "train", "--data-dir", str(folder / "data")))
+    trainer.start()
+    wait_until(lambda: "daband trains" in trainer.printed)
+    assert trainer.stop() == 0
+    said = [line for line in trainer.printed.splitlines() if not line.startswith("{")]
+    assert len(said) == 1, said
 
 
 def test_an_experiment_takes_its_columns_from_tables_and_its_contexts_from_one(
