@@ -35,7 +35,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 async def database_url(backend: Backend, tmp_path: Path) -> AsyncIterator[str]:
     """A migrated, empty database of each kind."""
     if isinstance(backend, PostgresDatabases):
-        async with backend.fresh() as url:
+        async with backend.lent() as url:
             yield url
     else:
         path = tmp_path / "service.db"

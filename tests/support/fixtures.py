@@ -54,7 +54,7 @@ def postgres_databases(postgres_admin_url: str) -> Iterator[PostgresDatabases]:
     databases = PostgresDatabases(postgres_admin_url)
     asyncio.run(databases.make_template())
     yield databases
-    asyncio.run(databases.drop_template())
+    asyncio.run(databases.drop_all())
 
 
 @pytest.fixture
