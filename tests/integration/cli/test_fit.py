@@ -109,6 +109,7 @@ def test_every_row_gets_an_arm_and_a_person_an_answer(first: tuple[Path, str]):
     assert "not judged" not in said
 
 
+@pytest.mark.slow
 def test_the_same_files_and_seed_give_the_same_policy(
     tables: Path, first: tuple[Path, str], tmp_path: Path
 ):
@@ -196,6 +197,7 @@ def test_an_interrupted_fit_is_continued_by_the_same_command(
         assert not (tmp_path / "arms.csv").exists()
     assert fit(tables, tmp_path, *kept).exit_code == 0
     assert policy(tmp_path) == policy(first[0])
+    assert (tmp_path / "arms.csv").read_bytes() == (first[0] / "arms.csv").read_bytes()
     refused = fit(tables, tmp_path, *kept, "--seed", "1")
     assert refused.exit_code == 2
     assert "experiment-exists" in refused.output
