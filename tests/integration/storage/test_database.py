@@ -18,6 +18,7 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import experiments as table
 from tests.support.storage import PATIENT, decision, sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class SerializationError(Exception):
@@ -106,7 +107,7 @@ async def test_sqlite_is_durable_and_checks_its_keys(sqlite_template: Path):
 
 async def test_a_locked_sqlite_refuses_in_time_and_comes_back(tmp_path: Path):
     path = tmp_path / "service.db"
-    options = DatabaseOptions(timeout_seconds=0.5, lock_timeout_seconds=0.05)
+    options = DatabaseOptions(timeout_seconds=PATIENCE_SECONDS, lock_timeout_seconds=0.05)
     database = await Database.open(sqlite_url(path), options)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

@@ -137,8 +137,10 @@ async def test_a_write_that_takes_too_long_is_given_up_and_still_ends_alone(
     assert database._write_lock.locked()  # the next writer waits here, not in SQLite
     may_end.set()
     await eventually(lambda: not database._write_lock.locked())
-    assert (await Experiments(database).get("doses")).epoch == 1
     await database.close()
+    patient = await Database.open(url, PATIENT)
+    assert (await Experiments(patient).get("doses")).epoch == 1
+    await patient.close()
 
 
 async def test_a_file_that_another_process_has_locked_is_tried_again_then_refused(
