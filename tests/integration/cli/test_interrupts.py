@@ -11,8 +11,11 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 # The work of `evaluate` and `replay`: the event loop waits for a thread, which here never ends.
 BUSY = """
-import asyncio, sys, threading
+import asyncio, signal, threading
 from service.cli.local import run
+
+# As at a keyboard: a job in the background inherits that Ctrl-C is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def compute():
     print("computing", flush=True)
