@@ -18,10 +18,12 @@ from service.deciding.scorer import Placement, Scorer
 from service.deciding.select import RecentDecisions, Selecting
 from service.deciding.target import TargetSelecting
 from service.deciding.uploads import Uploading
+from service.deciding.versions import Versions
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
 from service.http.cors import CrossOrigin, SecurityHeaders
+from service.http.dialects import Dialects
 from service.http.fast_path import FastPath, FastRoutes
 from service.http.middleware import (
     Admission,
@@ -55,6 +57,7 @@ from service.routes import (
 from service.routes.documentation import describe
 from service.routes.pages import home
 from service.routes.pages.docs import add_docs_page
+from service.routes.protocols import flags, inference
 from service.services import Services
 from service.settings import Settings
 from service.storage.audit import AuditTrail
@@ -75,6 +78,8 @@ from service.storage.transfers import Transfers
 
 # The fraction of a trainer's time for publishing, inside a serving process and in its own process.
 INSIDE_FRACTION, ALONE_FRACTION = 0.1, 0.5
+# Of the memory of current policies, what earlier versions may take beside them.
+EARLIER_FRACTION = 0.125
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +145,8 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         evaluations,
         ops,
         home,
+        inference,
+        flags,
     ):
         app.include_router(module.router)
     add_docs_page(app)
@@ -185,7 +192,7 @@ def _add_middleware(
     app.shedding = Shedding(
         origins, metrics=metrics, buffer=buffer, readiness=readiness, limit=limit
     )
-    app.middleware_app = SecurityHeaders(app.shedding)
+    app.middleware_app = SecurityHeaders(Dialects(app.shedding))
     app.fast_path = FastPath(
         routes=routes, guard=guard, requests=requests, shedding=app.shedding, limits=limits
     )
@@ -255,6 +262,11 @@ async def running_services(
             evaluations=Evaluations(database),
             bus=stores.bus,
             policies=policies,
+            versions=Versions(
+                stores.snapshots,
+                placement,
+                int(EARLIER_FRACTION * settings.policy_memory_bytes),
+            ),
             selecting=selecting,
             batcher=RequestBatcher(selecting),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),

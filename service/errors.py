@@ -166,6 +166,10 @@ class InvalidRequest(ServiceError, status=422):
     """The request does not have the shape that the service expects."""
 
 
+class EvaluationRefused(ServiceError, status=400):
+    """A flag cannot be evaluated; `errorCode` says why, in the words of OpenFeature."""
+
+
 class PayloadTooLarge(ServiceError, status=413):
     """The body is larger than the service accepts."""
 

@@ -9,6 +9,7 @@ from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
 from service.deciding.target import TargetSelecting
 from service.deciding.uploads import Uploading
+from service.deciding.versions import Versions
 from service.limits import BudgetLimits
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
@@ -40,6 +41,7 @@ class Services:
     evaluations: Evaluations
     bus: SnapshotBus
     policies: Policies
+    versions: Versions
     selecting: Selecting
     batcher: RequestBatcher
     rewarding: Rewarding

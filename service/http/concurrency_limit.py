@@ -22,12 +22,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.codec.wire import Answer, Header, request_id_of
 from service.errors import Overloaded
+from service.http.dialects import spoken
 from service.http.problems import problem_answer, send_answer
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
 
 UNMATCHED = "unmatched"  # the route label of requests without a route
-ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+ALWAYS_OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 INTERVAL_SECONDS = 0.1
 STANDING_INTERVALS = 5  # a disk may pause for some tenths of a second without a queue
@@ -241,10 +242,11 @@ class Shedding:
         """
         if self.has_room or not self._readiness.is_ready:
             return None
-        if url.partition(b"?")[0].decode("ascii", "replace") in ALWAYS_OPEN:
+        path = url.partition(b"?")[0].decode("ascii", "replace")
+        if path in ALWAYS_OPEN:
             return None
         request_id = request_id_of(headers)
-        refusal = self._refused(request_id)
+        refusal = spoken(path, self._refused(request_id))
         return b"%b\r\n%b" % (refusal.head(request_id), refusal.body)
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:

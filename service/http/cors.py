@@ -17,12 +17,12 @@ from service.http.problems import Problems, send_answer
 HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, X-Request-ID",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, If-None-Match, X-Request-ID",
     "Access-Control-Max-Age": "600",
 }
 EXPOSED = (
     "X-Request-ID, Retry-After, Idempotent-Replayed, X-Policy-Version, X-Encoder-Version, "
-    "X-Policy-Manifest"
+    "X-Policy-Manifest, ETag"
 )
 
 

@@ -45,7 +45,7 @@ Arms = Annotated[list[str] | None, Query(description="with a binary body: the ar
     "/select",
     response_model=answers.Selected,
     responses=problems(404, 409, has_body=True),
-    openapi_extra=body(requests.SelectRequest, is_binary=True),
+    openapi_extra=body(requests.SelectRequest, binary=BINARY),
 )
 def select(
     call: Call,

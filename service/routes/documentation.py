@@ -10,7 +10,8 @@ from pydantic.json_schema import models_json_schema
 
 from service.auth.access import ROUTES, Access
 from service.codec import answers, requests
-from service.codec.bodies import BINARY, STREAMED, STRUCTURED, MediaType
+from service.codec.bodies import STREAMED, STRUCTURED, MediaType
+from service.codec.protocols import schemas
 from service.http.problems import MEDIA_TYPE
 
 REFERENCE = "#/components/schemas/{model}"
@@ -27,8 +28,11 @@ BODIES: tuple[type[BaseModel], ...] = (
     answers.EvaluationRequest,
     answers.CancelRequest,
     answers.Problem,
+    schemas.InferRequest,
+    schemas.FlagEvaluationRequest,
 )
 MEANINGS: Mapping[int, str] = {
+    400: "The evaluation cannot be made; `errorCode` says why",
     401: "The key is missing or invalid",
     403: "The key does not allow this, or target rewards are closed",
     404: "Not found",
@@ -55,8 +59,17 @@ Responses = dict[int | str, dict[str, Any]]
 
 def problems(*statuses: int, has_body: bool = False) -> Responses:
     """The problems that a route may answer, including those of every route."""
-    every = {*statuses, 422, 500, 503, *(WITH_BODY if has_body else ())}
-    return {status: _problem(status) for status in sorted(every)}
+    return {status: _problem(status) for status in _statuses(statuses, has_body=has_body)}
+
+
+def errors_as(kind: type[BaseModel], *statuses: int, has_body: bool = False) -> Responses:
+    """The same of a route whose protocol has a shape of its own for errors."""
+    every = (*_statuses(statuses, has_body=has_body), *WITH_KEY)
+    return {status: {"model": kind, "description": MEANINGS[status]} for status in sorted({*every})}
+
+
+def _statuses(own: tuple[int, ...], *, has_body: bool) -> list[int]:
+    return sorted({*own, 422, 500, 503, *(WITH_BODY if has_body else ())})
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -64,16 +77,19 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": MEANINGS[status], "content": content}
 
 
-def body(kind: type[BaseModel], *, is_required: bool = True, is_binary: bool = False) -> Any:
+def body(
+    kind: type[BaseModel],
+    *,
+    is_required: bool = True,
+    structured: Iterable[MediaType] = STRUCTURED,
+    binary: Iterable[MediaType] = (),
+) -> Any:
     """The body of a route whose handler decodes it."""
     described = {"schema": {"$ref": REFERENCE.format(model=kind.__name__)}}
-    content: dict[str, Any] = {media.value: described for media in STRUCTURED}
+    content: dict[str, Any] = {media.value: described for media in structured}
     if examples := kind.model_json_schema().get("examples"):
         content[MediaType.JSON.value] = {**described, "example": examples[0]}
-    if is_binary:
-        content |= {
-            media.value: {"schema": {"type": "string", "format": "binary"}} for media in BINARY
-        }
+    content |= {media.value: {"schema": {"type": "string", "format": "binary"}} for media in binary}
     return {"requestBody": {"required": is_required, "content": content}}
 
 

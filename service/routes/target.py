@@ -57,7 +57,7 @@ Flag = Annotated[bool, Query(description="with a binary body")]
         200: {"content": {MediaType.NPY.value: {"schema": {"type": "string", "format": "binary"}}}},
         **problems(404, 409, has_body=True),
     },
-    openapi_extra=body(requests.TargetSelectRequest, is_binary=True),
+    openapi_extra=body(requests.TargetSelectRequest, binary=BINARY),
 )
 async def target_select(
     call: Call,

@@ -21,6 +21,7 @@ from service.app import create_app
 from service.auth.access import ROUTES, Access
 from service.auth.keys import Scope
 from service.auth.tenants import TenantScope
+from service.errors import KeyRequired, NotGranted
 from service.experiment_spec import ExperimentSpec
 from service.records import NewSnapshot
 from service.settings import Settings
@@ -50,6 +51,7 @@ class Things:
             "evaluation_id": self.evaluation_id,
             "version": "1",
             "episode": "1",
+            "key": self.experiment,
         }
         return re.sub(r"{(\w+)}", lambda match: known[match[1]], template)
 
@@ -65,6 +67,11 @@ def select(things: Things) -> dict[str, Any]:
 
 def bare(things: Things) -> dict[str, Any]:
     return {}
+
+
+def infer(things: Things) -> dict[str, Any]:
+    context = {"name": "context", "shape": [1, 4], "datatype": "FP32", "data": CONTEXT}
+    return {"json": {"inputs": [context]}}
 
 
 ABOUT_A_THING: dict[tuple[str, str], Request] = {
@@ -114,6 +121,15 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     ("GET", "/experiments/{name}/candidates"): bare,
     ("POST", "/experiments/{name}/candidates/{episode}/promote"): bare,
     ("GET", "/experiments/{name}/candidates/{episode}/policy"): bare,
+    ("GET", "/v2/models/{name}"): bare,
+    ("GET", "/v2/models/{name}/ready"): bare,
+    ("POST", "/v2/models/{name}/infer"): infer,
+    ("GET", "/v2/models/{name}/versions/{version}"): bare,
+    ("GET", "/v2/models/{name}/versions/{version}/ready"): bare,
+    ("POST", "/v2/models/{name}/versions/{version}/infer"): infer,
+    ("POST", "/ofrep/v1/evaluate/flags/{key}"): lambda _: {
+        "json": {"context": {"targetingKey": "ada", "context": CONTEXT}}
+    },
     ("POST", "/evaluations"): lambda things: {
         "json": {
             "experiment": things.experiment,
@@ -127,13 +143,14 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
 }
 ABOUT_ALL = {
     ("GET", "/audit"),
+    ("POST", "/ofrep/v1/evaluate/flags"),
     ("GET", "/experiments"),
     ("POST", "/experiments"),
     ("GET", "/evaluations"),
 }
 ABOUT_THE_SERVICE = {
     ("GET", path) for path in ("/healthz", "/readyz", "/metrics", "/problems/{slug}")
-}
+} | {("GET", path) for path in ("/v2", "/v2/health/live", "/v2/health/ready")}
 
 
 @dataclass(frozen=True)
@@ -227,6 +244,12 @@ def plain(answer: httpx.Response) -> tuple[int, dict[str, str], str]:
     return answer.status_code, headers, answer.text.replace(request_id, "…")
 
 
+def said(answer: httpx.Response) -> str:
+    """The text of an error, in the shape of its protocol."""
+    body = answer.json()
+    return str(body.get("detail") or body.get("error") or body["errorDetails"])
+
+
 def test_every_route_is_in_one_of_the_sets():
     paths = create_app(Settings()).openapi()["paths"]
     described = {(method.upper(), path) for path in paths for method in paths[path]}
@@ -241,8 +264,9 @@ async def test_what_is_not_the_callers_is_as_unknown_as_what_is_not_there(
     for whose, key in laboratory.furniture.strangers.items():
         theirs = plain(await laboratory.ask(key, method, path, things))
         status, headers, text = plain(await laboratory.ask(key, method, path, NOTHING))
+        text = text.replace(NOTHING.experiment, things.experiment)
         assert theirs == (status, headers, text.replace(NOTHING.decision_id, things.decision_id))
-        assert "unknown-" in text, whose
+        assert "There is no " in text, whose
         assert status == (200 if path == "/reward/batch" else 404), whose
     assert await laboratory.last_offset() == head
     owners = await laboratory.ask(laboratory.furniture.owner, method, path, things)
@@ -254,14 +278,17 @@ async def test_what_is_not_the_callers_is_as_unknown_as_what_is_not_there(
 async def test_a_key_is_needed_and_the_right_scope(laboratory: Laboratory, method: str, path: str):
     url, http = laboratory.furniture.things.path(path), laboratory.api.http
     strange = await http.request(method, url)
-    assert (strange.status_code, strange.json()["type"]) == (401, "/problems/key-required")
+    assert strange.status_code == 401
+    assert KeyRequired.default_detail() in said(strange)
     assert strange.headers["www-authenticate"] == 'Bearer realm="daband"'
     access = ROUTES[path][method]
     if access is not Access.ANY_KEY:
         weak = bearer(laboratory.furniture.weak[Scope(access)])
         refused = await http.request(method, url, headers=weak)
-        assert (refused.status_code, refused.json()["scope"]) == (403, access.value)
-        assert refused.json()["type"] == "/problems/not-granted"
+        assert refused.status_code == 403
+        assert NotGranted.default_detail() in said(refused)
+        if "scope" in refused.json():
+            assert refused.json()["scope"] == access.value
 
 
 async def test_lists_hold_the_callers_things_alone(laboratory: Laboratory):

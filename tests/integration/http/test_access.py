@@ -15,6 +15,7 @@ from service.auth.tenants import TenantScope
 from service.settings import Settings
 
 KEYLESS = {"/healthz", "/readyz", "/problems/{slug}", "/openapi.json", "/", "/docs"}
+KEYLESS |= {"/v2", "/v2/health/live", "/v2/health/ready"}
 
 
 def routes() -> list[tuple[str, str]]:

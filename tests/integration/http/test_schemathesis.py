@@ -3,9 +3,6 @@
 Services listen on real sockets, with the fast path and without it. Requests to fast routes go to both.
 """
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -15,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
@@ -27,13 +23,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from daband_client import Client, Round
-from service.app import ServiceApp, create_app
-from service.http.protocol import guarded_protocol
+from service.app import create_app
 from service.routes import decisions, target
 from service.settings import Settings
 from tests.support.api import CONTEXT, DOSES, OFFERS
+from tests.support.http.threaded import ThreadedServer
 from tests.support.storage import sqlite_url
-from tests.support.waiting import PATIENCE_SECONDS, PATIENT_SETTINGS
+from tests.support.waiting import PATIENT_SETTINGS
 
 CHECKS = [
     not_a_server_error,
@@ -44,7 +40,6 @@ CHECKS = [
 DESCRIPTION = create_app(Settings()).openapi()
 FAST_ROUTES: list[Any] = [*decisions.router.routes, *target.fast_router.routes]
 FAST = {route.path for route in FAST_ROUTES}
-FOREVER = 3600.0
 OPERATIONS = [
     (path, method) for path, methods in DESCRIPTION["paths"].items() for method in methods
 ]
@@ -57,29 +52,6 @@ def _msgpack(context: Any, value: Any) -> bytes:
         return msgspec.msgpack.encode(value, enc_hook=str)
     except OverflowError:  # msgpack has no such integers: send something that it is not
         return msgspec.json.encode(str(value))
-
-
-class ThreadedServer(uvicorn.Server):
-    """The app behind a real socket and our protocol, in a thread of the test's process."""
-
-    def __init__(self, app: ServiceApp, *, has_fast_path: bool) -> None:
-        fast_path = app.fast_path if has_fast_path else None
-        protocol = guarded_protocol(FOREVER, app.shedding.early_refusal, fast_path)
-        options: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "on"}
-        super().__init__(uvicorn.Config(app, http=protocol, ws="none", **options))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        asyncio.run(self.serve(sockets=[self._listener]))
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.should_exit = True
-        self._thread.join(PATIENCE_SECONDS)
 
 
 @contextmanager

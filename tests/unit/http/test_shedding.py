@@ -133,6 +133,20 @@ async def test_the_early_refusal_says_what_the_long_way_says(inner: Inner):
     assert counted in metrics.exposition()
 
 
+@pytest.mark.parametrize(
+    ("url", "field"),
+    [(b"/v2/models/a/infer", "error"), (b"/ofrep/v1/evaluate/flags/a?b=c", "errorDetails")],
+)
+async def test_the_early_refusal_speaks_the_protocol_of_its_path(url: bytes, field: str):
+    app = shedding(Inner(), Metrics(), most=0)
+    refusal = app.early_refusal(url, [])
+    assert refusal is not None
+    head, _, content = refusal.partition(b"\r\n\r\n")
+    assert json.loads(content)[field] == Overloaded.default_detail()
+    assert b"retry-after: 1" in head
+    assert app.early_refusal(b"/v2/health/ready", []) is None
+
+
 async def test_a_process_about_to_stop_refuses_the_long_way(inner: Inner):
     readiness = Readiness()
     app = shedding(inner, Metrics(), most=0, readiness=readiness)
