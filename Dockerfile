@@ -18,7 +18,7 @@ RUN case "$VARIANT" in \
     esac \
     && /opt/daband/bin/pip install --no-deps --constraint constraints.txt --index-url "${TORCH_INDEX:-$index}" torch
 RUN /opt/daband/bin/pip install --constraint constraints.txt hatchling
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY model ./model
 COPY service ./service
 COPY migrations ./migrations

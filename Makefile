@@ -14,7 +14,7 @@ ifeq ($(TORCH),cpu)
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit clean
+.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit licences release-check clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,5 +79,11 @@ audit:  ## known vulnerabilities of the pinned dependencies; needs the network
 	test -x .audit/bin/pip-audit || { $(PYTHON) -m venv .audit && .audit/bin/python -m pip install --quiet 'pip-audit==2.10.1'; }
 	.audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
+licences: $(STAMP)  ## licences of all that runs with the service; fails for one that Apache-2.0 cannot ship with
+	$(BIN)/python -m release.licences --extra otel --extra h5ad --notices build/THIRD_PARTY_NOTICES.txt
+
+release-check: $(STAMP)  ## build both wheels, check them, use the service's wheel in a bare environment
+	$(BIN)/python -m release.check $(ARGS)
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .audit .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .audit .release .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -13,9 +13,13 @@ def project(path: Path) -> Any:
     return tomllib.loads(path.read_text())["project"]
 
 
-def test_client_and_service_have_one_version() -> None:
-    versions = {project(CLIENT.parent / "pyproject.toml")["version"], daband_client.__version__}
-    assert versions == {project(CLIENT / "pyproject.toml")["version"]}
+def test_client_and_service_take_their_version_from_one_place() -> None:
+    for folder in (CLIENT, CLIENT.parent):
+        read = tomllib.loads((folder / "pyproject.toml").read_text())
+        assert read["project"]["dynamic"] == ["version"]
+        path = folder / read["tool"]["hatch"]["version"]["path"]
+        assert path.resolve() == CLIENT / "daband_client" / "settings.py"
+        assert f'__version__ = "{daband_client.__version__}"' in path.read_text()
 
 
 def test_what_it_needs_is_what_the_service_asks_for() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import dockerfile
+from tests.support import dockerfile, lending
 from tests.support.dockerfile import ROOT, Instruction
 from tests.support.processes import guard
 from tests.support.processes.servers import free_port
@@ -73,13 +73,7 @@ class Image:
 
 def lend_packages(image: Image) -> None:
     """Let the new environment see what is installed here, but for the project itself."""
-    lent = image.root / "lent"
-    lent.mkdir()
-    here = Path(next(path for path in sys.path if path.endswith("site-packages")))
-    for each in here.iterdir():
-        is_ours = "daband" in each.name.lower() or each.suffix == ".pth"
-        if not is_ours and each.name != "pip":
-            (lent / each.name).symlink_to(each)
+    lent = lending.lend_packages(image.root / "lent")
     (site,) = (image.root / "opt" / "daband" / "lib").glob("python3*/site-packages")
     for old in site.glob("setuptools*"):
         shutil.rmtree(old)  # the one that is lent is the one that torch asks for
