@@ -14,7 +14,7 @@ ifeq ($(TORCH),cpu)
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit licences release-check clean
+.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit licences release-check client-js clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,5 +85,9 @@ licences: $(STAMP)  ## licences of all that runs with the service; fails for one
 release-check: $(STAMP)  ## build both wheels, check them, use the service's wheel in a bare environment
 	$(BIN)/python -m release.check $(ARGS)
 
+client-js: $(STAMP)  ## types of the TypeScript client, tsc, and its tests with Node; needs npm
+	cd client-js && npm ci --no-audit --no-fund && npm run types && npm run check
+	$(BIN)/python -m pytest -m slow tests/e2e/test_client_js.py
+
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .audit .release .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .audit .release .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis client-js/node_modules client-js/dist
