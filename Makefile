@@ -14,7 +14,7 @@ ifeq ($(TORCH),cpu)
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: help setup serve test test-all check docs dashboards demo bench loadtest paper paper-quick audit licences release-check client-js clean
+.PHONY: help setup serve test test-all check docs site dashboards demo bench loadtest paper paper-quick audit licences release-check client-js clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,9 @@ check: $(STAMP)  ## lint, types, import contracts
 
 docs: $(STAMP)  ## write what the documentation takes from the code
 	$(BIN)/python -m docs.write
+
+site: $(STAMP)  ## build the documentation's site into build/site; a warning fails it
+	$(BIN)/python -m docs.site
 
 dashboards: $(STAMP)  ## write Grafana's dashboards from monitoring/*.py
 	$(BIN)/python -m monitoring.dashboards
