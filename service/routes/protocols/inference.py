@@ -132,7 +132,7 @@ async def infer_version(served: VersionDep, request: Request, services: Services
 
 async def _metadata(served: Served, services: Services) -> Response:
     stored = await services.snapshots.list(served.experiment.experiment_id)
-    versions = [each.version for each in stored] or [served.version]
+    versions = sorted({served.version, *(each.version for each in stored)}, reverse=True)
     spec = served.spec
     return json_answer(
         {

@@ -4,10 +4,12 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from daband_client import Client
@@ -52,9 +54,12 @@ class Guarded:
     owner: str
     stranger: str
     weak: str
+    http: httpx.Client  # one for all tests: making one costs more than most requests do
+    owners: Client
 
-    def client(self) -> Client:
-        return Client(self.url, api_key=self.owner)
+    def client(self) -> AbstractContextManager[Client]:
+        """The owner's client, which stays open."""
+        return nullcontext(self.owners)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +73,9 @@ def guarded(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     server = ThreadedServer(app, has_fast_path=True)
     server.start()
     try:
-        yield Guarded(server.url, *keys)
+        owner, stranger, weak = keys
+        with httpx.Client() as http, Client(server.url, api_key=owner) as owners:
+            yield Guarded(server.url, owner, stranger, weak, http, owners)
     finally:
         server.stop()
 

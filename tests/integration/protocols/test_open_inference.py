@@ -272,7 +272,7 @@ def kind_of(value: object) -> str:
 def asked(guarded: Guarded, model: str, body: Any, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body)
     named = {each.replace("_", "-"): value for each, value in headers.items()}
-    return httpx.post(
+    return guarded.http.post(
         f"{guarded.url}/v2/models/{model}/infer",
         content=content,
         headers={**bearer(guarded.owner), **named},
@@ -374,10 +374,10 @@ def test_binary_text_must_be_whole(guarded: Guarded, content: bytes, text: str):
 def test_errors_of_all_layers_have_the_protocols_shape(
     guarded: Guarded, method: str, path: str, status: int
 ):
-    answer = httpx.request(method, guarded.url + path, headers=bearer(guarded.owner))
+    answer = guarded.http.request(method, guarded.url + path, headers=bearer(guarded.owner))
     assert (answer.status_code, list(answer.json())) == (status, ["error"])
     assert int(answer.headers["content-length"]) == len(answer.content)
-    bare = httpx.get(f"{guarded.url}/v2/models/doses")
+    bare = guarded.http.get(f"{guarded.url}/v2/models/doses")
     assert (bare.status_code, list(bare.json())) == (401, ["error"])
     assert "www-authenticate" in bare.headers
     packed = asked(guarded, "doses", b"", Content_Encoding="gzip")

@@ -40,7 +40,7 @@ def user(name: str | None = "ada", **attributes: Any) -> EvaluationContext:
 
 def asked(guarded: Guarded, path: str = FLAGS, **options: Any) -> httpx.Response:
     headers = {**bearer(guarded.owner), **options.pop("headers", {})}
-    return httpx.post(guarded.url + path, headers=headers, **options)
+    return guarded.http.post(guarded.url + path, headers=headers, **options)
 
 
 def last_offset(guarded: Guarded, experiment: str) -> int:
@@ -201,5 +201,5 @@ def test_a_body_that_is_none_is_a_parse_error(guarded: Guarded, path: str, conte
 
 
 def test_a_request_without_a_key_has_the_protocols_shape(guarded: Guarded):
-    answer = httpx.post(f"{guarded.url}{FLAGS}/doses", json={})
+    answer = guarded.http.post(f"{guarded.url}{FLAGS}/doses", json={})
     assert (answer.status_code, answer.json()["errorCode"]) == (401, "GENERAL")

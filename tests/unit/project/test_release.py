@@ -1,5 +1,6 @@
 """What a stranger expects of a released project is there and agrees with itself."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -30,6 +31,11 @@ def test_the_citation_is_of_this_version_and_names_the_paper():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (cited["version"], cited["license"]) == (daband_client.__version__, "Apache-2.0")
     assert cited["preferred-citation"]["url"] == "https://arxiv.org/abs/2406.09564"
+
+
+def test_the_typescript_client_has_this_version():
+    package = json.loads((ROOT / "client-js" / "package.json").read_text())
+    assert (package["version"], package["license"]) == (daband_client.__version__, "Apache-2.0")
 
 
 def test_the_changelog_has_this_version():
