@@ -9,7 +9,7 @@ import httpx
 
 from daband_client import answers, batches, settings
 from daband_client.bodies import AsyncFileBody
-from daband_client.calls import LONG_SECONDS, Call, given, path
+from daband_client.calls import IMPORT_SECONDS, LONG_SECONDS, Call, given, path
 from daband_client.contexts import Round
 from daband_client.errors import NotTrainedError, ProblemError
 from daband_client.frames import frame_rows, is_frame
@@ -215,7 +215,7 @@ class AsyncClient:
         to = path("experiments", experiment, "history", **columns, ignore=ignore, **(csv or {}))
         content, kind = batches.table_body(table, media, AsyncFileBody)
         return await self.send(
-            Call("POST", to, answers.HistoryImported, content, kind, LONG_SECONDS)
+            Call("POST", to, answers.HistoryImported, content, kind, IMPORT_SECONDS)
         )
 
     # The target

@@ -9,7 +9,7 @@ import httpx
 
 from daband_client import answers, batches, settings
 from daband_client.bodies import FileBody
-from daband_client.calls import LONG_SECONDS, Call, given, path
+from daband_client.calls import IMPORT_SECONDS, LONG_SECONDS, Call, given, path
 from daband_client.contexts import Round
 from daband_client.errors import NotTrainedError, ProblemError
 from daband_client.frames import frame_rows, is_frame
@@ -212,7 +212,7 @@ class Client:
         columns = given(arm=arm, reward=reward, time=time, propensity=propensity, id=id)
         to = path("experiments", experiment, "history", **columns, ignore=ignore, **(csv or {}))
         content, kind = batches.table_body(table, media, FileBody)
-        return self.send(Call("POST", to, answers.HistoryImported, content, kind, LONG_SECONDS))
+        return self.send(Call("POST", to, answers.HistoryImported, content, kind, IMPORT_SECONDS))
 
     # The target
 

@@ -104,15 +104,19 @@ def test_a_body_over_the_limit_is_refused_as_the_service_would(http: httpx.Clien
     assert (found["detail"], found["max_bytes"]) == (PayloadTooLarge().detail, 8388608)
 
 
-async def test_an_upload_has_a_limit_of_its_own(nginx: Nginx):
-    reader, writer = await spoken(nginx, post("/target/contexts?experiment=doses", 4294967297))
+UPLOADS = ("/target/contexts?experiment=doses", "/experiments/doses/history?arm=a&reward=r")
+
+
+@pytest.mark.parametrize("path", UPLOADS)
+async def test_an_upload_has_a_limit_of_its_own(nginx: Nginx, path: str):
+    reader, writer = await spoken(nginx, post(path, 4294967297))
     answer = await reader.readuntil(b"}")
     writer.close()
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert json.loads(answer[answer.index(b"{") :])["max_bytes"] == 4294967296
 
 
-@pytest.mark.parametrize("path", ["/select", "/target/contexts?experiment=doses"])
+@pytest.mark.parametrize("path", ["/select", *UPLOADS])
 @pytest.mark.parametrize("encoding", ["gzip", "br", "identity, gzip"])
 def test_compressed_bodies_are_refused(http: httpx.Client, path: str, encoding: str):
     answer = http.post(path, content=b"\x1f\x8b", headers={"Content-Encoding": encoding})

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from service.ops.failpoints import Failpoint, reach
@@ -111,6 +111,7 @@ def _head(experiment: LockedExperiment) -> tuple[int, str, str]:
     return experiment.head_offset, experiment.phase.value, experiment.experiment_id
 
 
+@lru_cache(maxsize=16)  # the events of a batch have one moment
 def moment_to_sqlite(moment: datetime) -> str:
     """As `UtcDateTime` keeps it in SQLite."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"

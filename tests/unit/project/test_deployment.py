@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from service.cli.main import app as command_line
+from service.http.middleware import STREAMED
 from service.settings import PREFIX, Settings, variable
 from tests.support import dockerfile
 
@@ -122,7 +123,11 @@ def test_nginx_has_the_services_limits():
     body, upload = map(int, directive("client_max_body_size"))
     assert (body, upload) == (limits.max_body_bytes, limits.max_upload_bytes)
     assert f"default {body};" in NGINX["nginx.conf"]
-    assert f"/target/contexts {upload};" in NGINX["nginx.conf"]
+    uploads = r"^/(target/contexts|experiments/[^/]+/history)$"
+    assert f'"~{uploads}" {upload};' in NGINX["nginx.conf"]
+    assert f"location ~ {uploads}" in NGINX["nginx.conf"]
+    for path in ("/target/contexts", "/experiments/doses/history", "/experiments/doses/state"):
+        assert bool(re.search(uploads, path)) == bool(STREAMED.fullmatch(path))
     _, kept = directive("keepalive_timeout")
     assert int(kept.removesuffix("s")) < limits.keep_alive_seconds
 
