@@ -34,8 +34,9 @@ def _listed(frame: Any) -> list[Row]:
         raise ContextError("a data frame can be sent when pyarrow is installed")
     try:
         table = arrow.table(frame)
-    except arrow.ArrowException as error:
-        raise ContextError(f"a data frame cannot be read: {error}") from error
+    except (arrow.ArrowException, ValueError) as error:
+        # Of a bad value Arrow says first what it is, which belongs in no log, and last where it is.
+        raise ContextError(f"a data frame cannot be read: {error.args[-1]}") from error
     # pandas appends its index as further columns.
     rows: list[Row] = table.select(list(range(len(frame.columns)))).to_pylist()
     return rows

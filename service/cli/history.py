@@ -51,7 +51,8 @@ def import_table(settings: Settings, full_name: str, wanted: TableImport) -> Non
     except OSError as error:
         fail(f"{wanted.path}: {error.strerror}")
     except (TableError, LookupError) as error:
-        fail(f"{wanted.path.name}: {error}")
+        name = wanted.path.name
+        fail(str(error) if name in str(error) else f"{name}: {error}")
     known = "" if done.propensities else ", none with a propensity: no offline evaluation"
     state = "are now" if done.is_new else "were already"
     typer.echo(f"{done.rows} rounds with {done.rewards} rewards{known} {state} in {full_name}")

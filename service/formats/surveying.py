@@ -174,6 +174,8 @@ def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> No
         for column in seen:
             _add(column, values[column.name], texts[column.name] if file.is_text else None)
         first_row += table.num_rows
+    if not first_row:
+        raise TableError(f"{file.path.name} has no rows.")
 
 
 def _add(column: SeenColumn, values: pa.ChunkedArray, texts: pa.ChunkedArray | None) -> None:
