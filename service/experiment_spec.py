@@ -119,6 +119,10 @@ class ExperimentSpec:
         """What encodes rows, where contexts are rows of a table."""
         return None if self.table is None else RowPlan(self.table)
 
+    def within(self, pixels: int) -> "ExperimentSpec":
+        """The same for one request, whose images have so many pixels together."""
+        return self if self.image is None else replace(self, image=self.image.within(pixels))
+
     @cached_property
     def takes_objects(self) -> bool:
         """Whether a context may be an object: a row of a table, or an image."""

@@ -19,6 +19,9 @@ from service.images.schema import ImageError, ImageSchema, size_text
 
 MAX_IMAGE_BYTES = 16 << 20
 MAX_PIXELS = 1 << 24  # decoded, 64 MiB
+# Of all images of a request: some seconds of a thread, and minutes for an upload.
+MAX_REQUEST_PIXELS = 1 << 28
+MAX_UPLOAD_PIXELS = 1 << 34
 # By their first bytes: pillow's own choice would try dozens of formats.
 READERS: Mapping[bytes, Callable[[IO[bytes]], ImageFile]] = {
     b"\x89PNG\r\n\x1a\n": PngImageFile,
@@ -36,6 +39,8 @@ def decoded_image(schema: ImageSchema, content: bytes) -> Floats:
     try:
         with _opened(content) as image:
             _check_header(schema, image, content)
+            if schema.budget is not None:
+                schema.budget.take(image.width * image.height)
             image.load()
             return _numbers(schema, _upright(image))
     except ImageError:

@@ -28,6 +28,7 @@ from service.deciding.select import DecisionRequest
 from service.errors import ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
+from service.images.decoding import MAX_REQUEST_PIXELS
 from service.records import Domain, check_identifier
 from service.routes import beside_requests
 from service.routes.documentation import body, problems
@@ -73,7 +74,8 @@ async def _select_later(
 ) -> Answer:
     """The same if the policy has to be loaded first, or an image to be decoded."""
     served = await call.services.policies.current(name)
-    round_ = await beside_requests(served.spec, lambda: _round(served.spec, asked, media))
+    spec = served.spec.within(MAX_REQUEST_PIXELS)
+    round_ = await beside_requests(spec, lambda: _round(spec, asked, media))
     return await call.services.batcher.select(served, round_)
 
 
@@ -91,7 +93,8 @@ async def select_batch(call: Call) -> Answer:
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.tenant_scope.full_name(name))
     check_image_count(served.spec, sum(map(context_count, asked.rounds)), "#/rounds")
-    rounds = await beside_requests(served.spec, lambda: _rounds(served.spec, asked, media))
+    spec = served.spec.within(MAX_REQUEST_PIXELS)
+    rounds = await beside_requests(spec, lambda: _rounds(spec, asked, media))
     answered = await services.selecting.select(served, rounds)
     content = {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
     is_replay = all(each.is_replay for each in answered)

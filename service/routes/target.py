@@ -33,6 +33,7 @@ from service.deciding.uploads import Spool
 from service.errors import UploadStalled, refuse
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
+from service.images.decoding import MAX_REQUEST_PIXELS, MAX_UPLOAD_PIXELS
 from service.records import check_identifier
 from service.routes import beside_requests, caller_of, json_answer, received, services_of
 from service.routes.decisions import READABLE
@@ -76,14 +77,16 @@ async def target_select(
     if media in BINARY:
         name = check_identifier(experiment or "", "#/experiment")
         served = await services.policies.current(call.tenant_scope.full_name(name))
+        spec = served.spec.within(MAX_REQUEST_PIXELS)
         groups = await beside_requests(
-            served.spec, lambda: binary_target_rows(served.spec, content, media, eligible_arms)
+            spec, lambda: binary_target_rows(spec, content, media, eligible_arms)
         )
     else:
         asked = decode(content, TargetSelectBody, media)
         name = check_identifier(asked.experiment, "#/experiment")
         served = await services.policies.current(call.tenant_scope.full_name(name))
-        groups = await beside_requests(served.spec, lambda: target_rows(served.spec, asked, media))
+        spec = served.spec.within(MAX_REQUEST_PIXELS)
+        groups = await beside_requests(spec, lambda: target_rows(spec, asked, media))
         confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
     store_as = request_id_or_new(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
@@ -114,11 +117,12 @@ async def upload_contexts(
     store_as = request_id_or_new(request_id)
     if media in FILES:
         image_schema(served.spec)
-    with Spool(served.spec) as spool:
+    spec = served.spec.within(MAX_UPLOAD_PIXELS)
+    with Spool(spec) as spool:
         if media is MediaType.ZIP:
-            await _receive_zip(request, served.spec, spool)
+            await _receive_zip(request, spec, spool)
         else:
-            await _receive(request, decoder_for(media, served.spec, header), served.spec, spool)
+            await _receive(request, decoder_for(media, spec, header), spec, spool)
         if not spool.rows:
             refuse("An upload needs at least one context.")
         stored = await services.uploading.store_spooled(served, store_as, spool)

@@ -16,6 +16,7 @@ from PIL import Image
 from daband_client import AsyncClient, Round
 from service.codec import contexts as codec
 from service.deciding import uploads
+from service.routes import decisions, target
 from service.storage import tables
 from tests.support.api import DOSES, Api, asgi, running_api
 from tests.support.images import as_json, bomb, colours, encoded, numbers, png, written, zipped
@@ -274,6 +275,41 @@ async def test_a_request_holds_no_more_images_than_fit_in_memory(
     )
     assert answer.status_code == 422
     assert "GiB" in answer.json()["detail"]
+
+
+async def test_the_images_of_a_request_have_a_budget_of_pixels(
+    empty: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """Three files of 6 × 8 pixels fit; of the fourth nothing is decoded."""
+    assert (await declared(empty, shape=SHAPE, resize=True)).status_code == 201
+    for route, name in ((decisions, "REQUEST"), (target, "REQUEST"), (target, "UPLOAD")):
+        monkeypatch.setattr(route, f"MAX_{name}_PIXELS", 3 * 6 * 8)
+    given = [as_json(each) for each in FILES]
+    lines = b"\n".join(msgspec.json.encode(each) for each in given)
+    form = [("image", (name, content, "image/png")) for name, content in NAMED.items()]
+
+    def batch(images: list[Any]) -> dict[str, Any]:
+        rounds = [{"source": {"context": each}} for each in images]
+        return {"experiment": "doses", "rounds": rounds}
+
+    send, upload = empty.http.post, "/target/contexts"
+    for images, status in ((given[:3], 200), (given, 422)):
+        body = {"experiment": "doses", "contexts": images}
+        assert (await send("/select/batch", json=batch(images))).status_code == status
+        assert (await send("/target/select", json=body)).status_code == status
+    refused = {
+        "#/rounds/3/source/context/image": await send("/select/batch", json=batch(given)),
+        "#/contexts/3/image": await send("/target/select", json=body),
+        "#/3/image": await send(upload, params=UPLOAD, content=lines, headers=LINES),
+        "#/3": await send(upload, params=UPLOAD, files=form),
+        "#/3.png": await send(upload, params=UPLOAD, content=zipped(NAMED), headers=ZIP),
+    }
+    for pointer, answer in refused.items():
+        assert error(answer) == (
+            pointer,
+            "The images of a request have at most 144 pixels in all: send parts.",
+        )
+    assert len(await stored(empty)) == 3
 
 
 async def test_images_are_decoded_beside_other_requests(api: Api, monkeypatch: pytest.MonkeyPatch):
