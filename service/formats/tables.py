@@ -29,6 +29,7 @@ from service.columns.schema import (
     check_unique,
 )
 from service.formats import json_rows
+from service.images.files import is_images
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
 SEPARATORS = (",", ";", "\t", "|")
@@ -60,6 +61,12 @@ class TableFile:
     options: CsvOptions = field(default_factory=CsvOptions)
 
     def __post_init__(self) -> None:
+        self.path.stat()  # a file that is not there is named; Arrow's errors do not
+        if is_images(self.path):
+            raise TableError(
+                f"{self.path.name} holds images or other files, not a table. Past rounds of images are "
+                "played one by one: /select, then /reward."
+            )
         check_unique(self.names)
         if len(self.names) > MAX_COLUMNS + MAX_APART:
             raise TableError(

@@ -106,6 +106,17 @@ def test_what_is_no_parquet_file_is_refused(tmp_path: Path):
         TableFile(tmp_path / "mice.parquet")
 
 
+def test_images_and_files_that_are_not_there_are_no_tables(tmp_path: Path):
+    archive = tmp_path / "mice.zip"
+    archive.write_bytes(b"PK")
+    for path in (tmp_path, archive):
+        with pytest.raises(TableError, match=f"{path.name} holds images or other files"):
+            TableFile(path)
+    with pytest.raises(FileNotFoundError) as caught:
+        TableFile(tmp_path / "mice.csv")
+    assert caught.value.filename == str(tmp_path / "mice.csv")
+
+
 def test_rows_are_counted_over_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / "mice.csv"
