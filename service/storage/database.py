@@ -144,7 +144,8 @@ class Database:
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
         disposal = asyncio.create_task(self._dispose())
-        await asyncio.wait({disposal}, timeout=CLOSE_SECONDS)
+        # SQLite has no server that could hang, and a busy machine may take longer.
+        await asyncio.wait({disposal}, timeout=None if self._is_sqlite else CLOSE_SECONDS)
         disposal.cancel()
         await asyncio.gather(disposal, return_exceptions=True)
 

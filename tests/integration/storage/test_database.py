@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -162,3 +163,23 @@ async def test_a_new_event_shows_that_the_database_can_be_written(
 async def test_the_check_writes_for_real(database: Database):
     for _ in range(2):
         await database._write_little()
+
+
+async def test_all_connections_of_sqlite_are_closed_however_slow_the_machine_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """An open one would warn, whenever it is collected, in the midst of something else."""
+    opened: list[DBAPIConnection] = []
+    database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT)
+    pool = database._engine.pool
+    sa.event.listen(pool, "connect", lambda connection, _: opened.append(connection))
+    await asyncio.gather(
+        *(database.read(lambda each: each.execute(sa.text("SELECT 1"))) for _ in range(3))
+    )
+    monkeypatch.setattr("service.storage.database.CLOSE_SECONDS", 0.0)
+    await database.close()
+    assert opened
+    for connection in opened:
+        assert connection.driver_connection is not None
+        with pytest.raises(ValueError, match="no active connection"):
+            await connection.driver_connection.execute("SELECT 1")
