@@ -54,6 +54,7 @@ from service.routes import (
     target,
     transfer,
 )
+from service.routes.browsing import learning, log as log_pages
 from service.routes.documentation import describe
 from service.routes.pages import home
 from service.routes.pages.docs import add_docs_page
@@ -66,6 +67,7 @@ from service.storage.database import Database, DatabaseOptions
 from service.storage.drivers import migrate
 from service.storage.erasing import Erasing
 from service.storage.evaluations import Evaluations
+from service.storage.events.browsing import Browsing
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.history import History
 from service.storage.events.log import EventLog
@@ -142,6 +144,8 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         snapshots,
         candidates,
         transfer,
+        log_pages,
+        learning,
         evaluations,
         ops,
         home,
@@ -258,6 +262,7 @@ async def running_services(
             transfers=stores.transfers,
             failures=stores.failures,
             history=History(database),
+            browsing=Browsing(database),
             audit=AuditTrail(database),
             evaluations=Evaluations(database),
             bus=stores.bus,

@@ -17,6 +17,7 @@ from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
+from service.storage.events.browsing import Browsing
 from service.storage.events.history import History
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
@@ -37,6 +38,7 @@ class Services:
     transfers: Transfers
     failures: LearningFailures
     history: History
+    browsing: Browsing
     audit: AuditTrail
     evaluations: Evaluations
     bus: SnapshotBus

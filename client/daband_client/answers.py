@@ -406,6 +406,91 @@ class Transfer(Struct, frozen=True):
     target_regret: TargetRegret
 
 
+class LoggedReward(Struct, frozen=True):
+    """The reward of a decision, with its place in the log."""
+
+    reward: float
+    offset: int
+    at: datetime
+
+
+class LoggedDecision(Struct, frozen=True):
+    """A decision of the log with the probability and the scores of its arm."""
+
+    decision_id: str
+    offset: int
+    at: datetime
+    request_id: str | None
+    domain: str
+    arm: str
+    propensity: float | None
+    mean: float | None
+    bonus: float | None
+    policy_version: int | None
+    encoder_version: int
+    row_id: str | None
+    reward: LoggedReward | None
+
+
+class LogPage(Struct, frozen=True):
+    """Decisions, the newest first; `next_before` is the `before` of the next page, none at the end."""
+
+    experiment: str
+    last_offset: int
+    entries: list[LoggedDecision]
+    next_before: int | None
+
+
+class LearningPoint(Struct, frozen=True):
+    """The rewards in a block of the log; `regret` is none where the best reward is unknown."""
+
+    after: int
+    offset: int
+    rewards: int
+    mean: float
+    regret: float | None
+
+
+class ArmRecord(Struct, frozen=True):
+    """How often an arm was chosen, and what it earned."""
+
+    arm: str
+    decisions: int
+    rewards: int
+    mean: float | None
+
+
+class Learning(Struct, frozen=True):
+    """Rewards along the log; of a long log each block is a sample, and it is not complete."""
+
+    experiment: str
+    domain: str
+    last_offset: int
+    is_complete: bool
+    best_reward: float | None
+    points: list[LearningPoint]
+    arms: list[ArmRecord]
+
+
+class LatentPoint(Struct, frozen=True):
+    """An encoded context in two directions, and the arm that is rated best for it."""
+
+    domain: str
+    x: float
+    y: float
+    arm: str | None
+
+
+class Latents(Struct, frozen=True):
+    """Encoded contexts of both domains; `explained` is the share of their variance that is shown."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    explained: float
+    points: list[LatentPoint]
+
+
 class Progress(Struct, frozen=True):
     """Events of the log that were read, of those there were at the start."""
 

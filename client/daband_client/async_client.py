@@ -270,6 +270,38 @@ class AsyncClient:
         to = path("experiments", experiment, "report")
         return await self.send(Call("GET", to, str, timeout_seconds=LONG_SECONDS))
 
+    async def log(
+        self,
+        experiment: str,
+        before: int | None = None,
+        *,
+        limit: int = 50,
+        domain: Literal["source", "target"] | None = None,
+        arm: str | None = None,
+        rewarded: bool | None = None,
+    ) -> answers.LogPage:
+        """Decisions with their rewards, the newest first; `next_before` of a page leads to the next.
+
+        A page may have fewer than `limit` where filters are given, or none.
+        """
+        asked = given(before=before, limit=limit, domain=domain, arm=arm)
+        if rewarded is not None:
+            asked["rewarded"] = str(rewarded).lower()
+        to = path("experiments", experiment, "log", **asked)
+        return await self.send(Call("GET", to, answers.LogPage))
+
+    async def learning(
+        self, experiment: str, domain: Literal["source", "target"] = "source", points: int = 60
+    ) -> answers.Learning:
+        """Mean reward and regret along the log, and what each arm earned."""
+        to = path("experiments", experiment, "learning", domain=domain, points=points)
+        return await self.send(Call("GET", to, answers.Learning))
+
+    async def latents(self, experiment: str, limit: int = 300) -> answers.Latents:
+        """Encoded contexts of both domains in two directions, at most `limit` of each."""
+        to = path("experiments", experiment, "latents", limit=limit)
+        return await self.send(Call("GET", to, answers.Latents))
+
     # Snapshots and candidates
 
     async def snapshots(self, experiment: str) -> list[answers.Snapshot]:

@@ -166,3 +166,20 @@ async def test_the_first_judgement_of_a_version_stands(url):
             await transfers.save(experiment.experiment_id, 1, 9, {"word": word}, epoch=0)
         (found,) = await transfers.list(experiment.experiment_id)
         assert found.judgement == {"word": "first"}
+
+
+async def test_latents_show_both_domains_and_the_best_arm(url):
+    async with running_api(url, **TRAINING) as api:
+        await create(api)
+        await play(api, EPISODE)
+        await idle_state(api, EPISODE)
+        path = "/experiments/doses/latents"
+        found = (await api.http.get(path)).json()
+        few = (await api.http.get(f"{path}?limit=3")).json()
+    assert {each["domain"] for each in found["points"]} == {"source", "target"}
+    assert {each["arm"] for each in found["points"]} <= set(TAUGHT["arms"])
+    assert 0 < found["explained"] <= 1
+    assert (found["encoder_version"], found["policy_version"] > 0) == (1, True)
+    for domain in ("source", "target"):
+        newest = [each for each in found["points"] if each["domain"] == domain][-3:]
+        assert [each for each in few["points"] if each["domain"] == domain] == newest

@@ -1,0 +1,153 @@
+"""Pages of the log for people: decisions with their rewards, and figures by block of the log.
+
+Each is one statement that reads a bounded range of offsets, however long the log is.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from service.records import Domain, EventKind, StoredEvent
+from service.storage.database import Database
+from service.storage.events.rows import event_columns, stored_event
+from service.storage.tables import events
+
+MOST_LOOKED_AT = 5000  # events that one page looks at: a rare filter must not read the whole log
+MOST_IN_A_BLOCK = 200  # events that are read of a block
+TIMEOUT_SECONDS = 10.0
+
+Row = sa.Row[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFilter:
+    """Which decisions a page shows; None for all."""
+
+    domain: Domain | None = None
+    arm: str | None = None
+    is_rewarded: bool | None = None
+
+
+class PairedDecision(NamedTuple):
+    """A decision, without its context, and its reward if there is one."""
+
+    decision: StoredEvent
+    reward: float | None
+    reward_offset: int | None
+    rewarded_at: Any
+
+
+class LogPage(NamedTuple):
+    """Decisions, the newest first; the next page is before the offset `next_before`, if there is one."""
+
+    pairs: list[PairedDecision]
+    next_before: int | None
+
+
+class BlockCount(NamedTuple):
+    """The decisions or rewards of an arm in a block of the log, and the sum of the rewards."""
+
+    block: int
+    kind: EventKind
+    arm: str
+    amount: int
+    total: float
+
+
+class Browsing:
+    """Reads the log for people."""
+
+    def __init__(self, database: Database, most_looked_at: int = MOST_LOOKED_AT) -> None:
+        self._database = database
+        self._most_looked_at = most_looked_at
+
+    async def page(self, experiment_id: str, before: int, limit: int, wanted: LogFilter) -> LogPage:
+        """At most `limit` decisions before an offset. With filters a page may have fewer, or none."""
+        first = max(1, before - self._most_looked_at)
+        query = _pairs(experiment_id, first, before, limit, wanted)
+        rows = await self._rows(query)
+        pairs = [PairedDecision(stored_event(row[:-3]), *row[-3:]) for row in rows]
+        last = pairs[-1].decision.offset if len(pairs) == limit else first
+        return LogPage(pairs, last if last > 1 else None)
+
+    async def counts(
+        self, experiment_id: str, domain: Domain, blocks: list[tuple[int, int]]
+    ) -> list[BlockCount]:
+        """Decisions and rewards by arm, in blocks of the log: each (after, up to)."""
+        if not blocks:
+            return []
+        counted = [
+            _counted(number, experiment_id, domain, *block) for number, block in enumerate(blocks)
+        ]
+        rows = await self._rows(sa.union_all(*counted))
+        return [
+            BlockCount(block, EventKind(kind), arm, count, float(total or 0))
+            for block, kind, arm, count, total in rows
+        ]
+
+    async def _rows(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[Row]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(query), TIMEOUT_SECONDS
+        )
+        return list(rows)
+
+
+def blocks_of(last_offset: int, count: int) -> list[tuple[int, int]]:
+    """At most `count` blocks (after, up to) of a log: all of a short one, else the end of each block."""
+    size = max(1, -(-last_offset // count))
+    ends = ((start, min(start + size, last_offset)) for start in range(0, last_offset, size))
+    return [(max(start, end - MOST_IN_A_BLOCK), end) for start, end in ends]
+
+
+def _pairs(
+    experiment_id: str, first: int, before: int, limit: int, wanted: LogFilter
+) -> sa.Select[Any]:
+    value, offset, moment = (
+        _of_reward("reward"),
+        _of_reward("event_offset"),
+        _of_reward("created_at"),
+    )
+    query = (
+        sa.select(*event_columns(with_context=False), value, offset, moment)
+        .where(events.c.experiment_id == experiment_id, events.c.event_offset >= first)
+        .where(events.c.event_offset < before, events.c.kind == EventKind.DECISION.value)
+        .order_by(events.c.event_offset.desc())
+        .limit(limit)
+    )
+    if wanted.domain is not None:
+        query = query.where(events.c.domain == wanted.domain.value)
+    if wanted.arm is not None:
+        query = query.where(events.c.arm == wanted.arm)
+    if wanted.is_rewarded is not None:
+        query = query.where(offset.is_not(None) if wanted.is_rewarded else offset.is_(None))
+    return query
+
+
+def _of_reward(column: str) -> sa.ScalarSelect[Any]:
+    """A column of the decision's reward. No join: the planner cannot make a scan of this."""
+    rewards = events.alias("rewards")
+    return (
+        sa.select(rewards.c[column])
+        .where(rewards.c.kind == EventKind.REWARD.value)
+        .where(rewards.c.event_key == events.c.event_key)
+        .scalar_subquery()
+    )
+
+
+def _counted(
+    number: int, experiment_id: str, domain: Domain, after: int, up_to: int
+) -> sa.Select[Any]:
+    return (
+        sa.select(
+            sa.literal(number),
+            events.c.kind,
+            events.c.arm,
+            sa.func.count(),
+            sa.func.sum(events.c.reward),
+        )
+        .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
+        .where(events.c.event_offset <= up_to, events.c.domain == domain.value)
+        .where(events.c.kind.in_([EventKind.DECISION.value, EventKind.REWARD.value]))
+        .group_by(events.c.kind, events.c.arm)
+    )
