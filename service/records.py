@@ -214,7 +214,7 @@ class Appended(NamedTuple):
 
 
 def phase_event(
-    experiment_id: str, phase: Phase, best_reward: float = 1.0, key_id: str | None = None
+    experiment_id: str, phase: Phase, best_reward: float = 1.0, actor: "Actor | None" = None
 ) -> NewEvent:
     """The event that changes an experiment's phase; appending it twice changes nothing.
 
@@ -222,7 +222,14 @@ def phase_event(
     """
     if phase is not Phase.CONTINUED:
         raise ValueError("the phase can only change to continued")
-    payload = {"phase": phase.value, "best_reward": float(best_reward), **acted_by(key_id)}
+    actor = actor or Actor()
+    remarks = {"by": actor.by, "reason": actor.reason}
+    payload = {
+        "phase": phase.value,
+        "best_reward": float(best_reward),
+        **{name: text for name, text in remarks.items() if text is not None},
+        **acted_by(actor.key_id),
+    }
     return NewEvent(
         experiment_id,
         EventKind.PHASE,

@@ -147,9 +147,15 @@ class Client:
         to = path("experiments", experiment, confirm=experiment, by=by, reason=reason)
         return self.send(Call("DELETE", to, answers.Deleted))
 
-    def open_target(self, experiment: str, best_reward: float = 1.0) -> answers.PhaseChanged:
-        """Open the target for rewards, for good."""
-        body = {"phase": "continued", "best_reward": float(best_reward)}
+    def open_target(
+        self,
+        experiment: str,
+        best_reward: float = 1.0,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> answers.PhaseChanged:
+        """Open the target for rewards, for good; who and why go into the audit trail."""
+        body = given(phase="continued", best_reward=float(best_reward), by=by, reason=reason)
         to = path("experiments", experiment, "phase")
         return self.send(Call("POST", to, answers.PhaseChanged, body))
 

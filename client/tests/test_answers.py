@@ -44,7 +44,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "state": lambda c: c.state("doses"),
     "set_status": lambda c: c.set_status("doses", "paused", "ann", "why"),
     "delete_experiment": lambda c: c.delete_experiment("doses", "ann", "why"),
-    "open_target": lambda c: c.open_target("doses", 0.9),
+    "open_target": lambda c: c.open_target("doses", 0.9, "ann", "why"),
     "audit": lambda c: c.audit("doses"),
     "acts": lambda c: c.acts(),
     "select": lambda c: c.select("doses", Round([1.0], [1.0], ["low"])),

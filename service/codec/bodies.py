@@ -162,6 +162,8 @@ class PhaseBody(Struct, forbid_unknown_fields=True):
 
     phase: str
     best_reward: Finite = 1.0
+    by: Remark | None = None
+    reason: Remark | None = None
 
 
 class AuditBody(Struct, forbid_unknown_fields=True):

@@ -281,6 +281,8 @@ class PhaseRequest(Request):
     best_reward: Annotated[float, Field(ge=0, le=1)] = Field(
         1.0, description="the reward that the regret of target rewards is relative to"
     )
+    by: Annotated[str, Field(max_length=500)] | None = Field(None, description="who did it")
+    reason: Annotated[str, Field(max_length=500)] | None = None
 
 
 class AuditRequest(Request):

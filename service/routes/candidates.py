@@ -8,12 +8,13 @@ from fastapi import APIRouter, Path, Request, Response
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.learning.restore import intact
-from service.records import CandidateEncoder, EventKind
+from service.records import CandidateEncoder, EventKind, Experiment
 from service.routes import ExperimentDep, ServicesDep, json_answer
-from service.routes.audit import audit_of, outcome
+from service.routes.audit import Audit, audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
 from service.routes.snapshots import MAX_VERSION
+from service.services import Services
 
 router = APIRouter(prefix="/experiments/{name}/candidates", tags=["candidates"])
 
@@ -40,6 +41,13 @@ async def promote_candidate(
 ) -> Response:
     """Promote a candidate: written to the log now, carried out when the trainer folds it."""
     audit = await audit_of(request)
+    return json_answer(await promote(services, experiment, episode, audit), 202)
+
+
+async def promote(
+    services: Services, experiment: Experiment, episode: int, audit: Audit
+) -> dict[str, Any]:
+    """Write the promotion to the log, as answered."""
     found = intact(await services.candidates.get(experiment.experiment_id, episode))
     # The trainer and every replay of the log need it, so it is never pruned.
     await services.candidates.pin(experiment.experiment_id, episode)
@@ -48,7 +56,7 @@ async def promote_candidate(
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
     name = public_name(experiment.name)
-    return json_answer({"experiment": name, "episode": episode, **outcome(appended)}, 202)
+    return {"experiment": name, "episode": episode, **outcome(appended)}
 
 
 @router.get(

@@ -18,6 +18,7 @@ from service.errors import InvalidRequest, PhaseConflict, RequestConflict, refus
 from service.experiment_spec import Durability, ExperimentSpec, range_of
 from service.images.schema import ImageError, ImageSchema
 from service.records import (
+    Actor,
     Experiment,
     LearningFailure,
     Phase,
@@ -26,6 +27,7 @@ from service.records import (
 )
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
 from service.routes.documentation import body, problems
+from service.services import Services
 
 # The trainer's counts, which are 0 before the first snapshot.
 COUNTS = ("decisions", "source_rewards", "folded_rewards", "target_contexts")
@@ -83,21 +85,27 @@ async def change_phase(
         refuse(f"Must be {Phase.CONTINUED}.", "#/phase")
     if phase is not Phase.CONTINUED:
         raise PhaseConflict
-    event = phase_event(experiment.experiment_id, phase, wanted.best_reward, caller.key_id)
+    actor = Actor(wanted.by, wanted.reason, caller.key_id)
+    return json_answer(await open_target(services, experiment, wanted.best_reward, actor))
+
+
+async def open_target(
+    services: Services, experiment: Experiment, best_reward: float, actor: Actor
+) -> dict[str, Any]:
+    """Write the change of the phase to the log, as answered."""
+    event = phase_event(experiment.experiment_id, Phase.CONTINUED, best_reward, actor)
     try:
         (appended,) = await services.event_log.append([event])
     except RequestConflict:
         raise PhaseConflict from None
     services.bus.wake(experiment.name)
-    return json_answer(
-        {
-            "experiment": public_name(experiment.name),
-            "phase": phase.value,
-            "best_reward": wanted.best_reward,
-            "offset": appended.event.offset,
-            "status": "created" if appended.created else "already_recorded",
-        }
-    )
+    return {
+        "experiment": public_name(experiment.name),
+        "phase": Phase.CONTINUED.value,
+        "best_reward": best_reward,
+        "offset": appended.event.offset,
+        "status": "created" if appended.created else "already_recorded",
+    }
 
 
 @router.get("/{name}/state", response_model=answers.State, responses=problems(404))

@@ -9,9 +9,9 @@ from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.codec.bodies import StatusBody
 from service.errors import NothingToTrainOn, refuse
-from service.records import Actor, AuditRecord, EventKind, Status
+from service.records import Actor, AuditRecord, EventKind, Experiment, Status
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
-from service.routes.audit import audit_of, outcome
+from service.routes.audit import Audit, audit_of, outcome
 from service.routes.documentation import body, problems
 from service.routes.experiments import answer_of
 from service.services import Services
@@ -52,14 +52,18 @@ async def change_experiment(
 )
 async def train_now(experiment: ExperimentDep, request: Request, services: ServicesDep) -> Response:
     """Update the encoder with all that has come, after the update under way if there is one."""
-    audit = await audit_of(request)
+    return json_answer(await ask_training(services, experiment, await audit_of(request)), 202)
+
+
+async def ask_training(services: Services, experiment: Experiment, audit: Audit) -> dict[str, Any]:
+    """Write the request to the log, as answered."""
     if not await _has_reward(services, experiment.experiment_id):
         raise NothingToTrainOn
     facts = {"cause": Cause.REQUEST.value}
     event = audit.event(experiment.experiment_id, EventKind.TRAINING, facts, "train")
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
-    return json_answer({"experiment": public_name(experiment.name), **outcome(appended)}, 202)
+    return {"experiment": public_name(experiment.name), **outcome(appended)}
 
 
 async def _has_reward(services: Services, experiment_id: str) -> bool:

@@ -8,11 +8,12 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.learning.restore import intact
-from service.records import EventKind, SnapshotRecord
+from service.records import EventKind, Experiment, SnapshotRecord
 from service.routes import ExperimentDep, ServicesDep, json_answer
-from service.routes.audit import audit_of, outcome
+from service.routes.audit import Audit, audit_of, outcome
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
+from service.services import Services
 
 MAX_VERSION = 2**63 - 1
 
@@ -44,6 +45,13 @@ async def restore_snapshot(
 ) -> Response:
     """Roll back to a version: written to the log now, carried out when the trainer folds it."""
     audit = await audit_of(request)
+    return json_answer(await restore(services, experiment, version, audit), 202)
+
+
+async def restore(
+    services: Services, experiment: Experiment, version: int, audit: Audit
+) -> dict[str, Any]:
+    """Write the restore to the log, as answered."""
     found = intact(await services.snapshots.get(experiment.experiment_id, version))
     # The trainer and every replay of the log need it, so it is never pruned.
     await services.snapshots.pin(experiment.experiment_id, version)
@@ -52,7 +60,7 @@ async def restore_snapshot(
     (appended,) = await services.event_log.append([event])
     services.bus.wake(experiment.name)
     name = public_name(experiment.name)
-    return json_answer({"experiment": name, "version": version, **outcome(appended)}, 202)
+    return {"experiment": name, "version": version, **outcome(appended)}
 
 
 @router.get(
