@@ -10,7 +10,11 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.key_ring import KeyRing
+from service.auth.sessions import Sessions
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
+from service.console.pages.system import SystemFacts
+from service.console.problem_pages import ProblemPages
+from service.console.routing import add_console
 from service.deciding.batcher import RequestBatcher
 from service.deciding.policies import Policies, PolicyOptions
 from service.deciding.reward import Rewarding
@@ -56,11 +60,10 @@ from service.routes import (
 )
 from service.routes.browsing import learning, log as log_pages
 from service.routes.documentation import describe
-from service.routes.pages import home
 from service.routes.pages.docs import add_docs_page
 from service.routes.protocols import flags, inference
 from service.services import Services
-from service.settings import Settings
+from service.settings import Settings, shown
 from service.storage.audit import AuditTrail
 from service.storage.candidates import Candidates
 from service.storage.database import Database, DatabaseOptions
@@ -148,19 +151,26 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         learning,
         evaluations,
         ops,
-        home,
         inference,
         flags,
     ):
         app.include_router(module.router)
     add_docs_page(app)
+    sessions = Sessions(keys, settings.console_signing_key.get_secret_value())
+    facts = SystemFacts(shown(settings), settings.grafana_url, settings.needs_keys)
+    add_console(app, sessions if settings.needs_keys else None, facts)
     app.openapi = lambda: describe(app, needs_keys=settings.needs_keys)  # type: ignore[method-assign]
-    _add_middleware(app, settings, metrics, readiness, keys)
+    _add_middleware(app, settings, metrics, readiness, keys, sessions)
     return app
 
 
 def _add_middleware(
-    app: ServiceApp, settings: Settings, metrics: Metrics, readiness: Readiness, keys: KeyRing
+    app: ServiceApp,
+    settings: Settings,
+    metrics: Metrics,
+    readiness: Readiness,
+    keys: KeyRing,
+    sessions: Sessions,
 ) -> None:
     """Wrap the app in middleware; the last added runs first."""
     problems = Problems(metrics)
@@ -179,7 +189,7 @@ def _add_middleware(
     fast = (*decisions.router.routes, *target.fast_router.routes)
     routes = FastRoutes(app.without_middleware, routes=fast, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
-    guard = _guarded(admission, settings, problems, keys)
+    guard = _guarded(admission, settings, problems, (keys, sessions))
     requests = RequestScope(
         guard,
         problems=problems,
@@ -196,16 +206,25 @@ def _add_middleware(
     app.shedding = Shedding(
         origins, metrics=metrics, buffer=buffer, readiness=readiness, limit=limit
     )
-    app.middleware_app = SecurityHeaders(Dialects(app.shedding))
+    app.middleware_app = SecurityHeaders(ProblemPages(Dialects(app.shedding)))
     app.fast_path = FastPath(
         routes=routes, guard=guard, requests=requests, shedding=app.shedding, limits=limits
     )
 
 
-def _guarded(app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing) -> Guard:
+def _guarded(
+    app: ASGIApp, settings: Settings, problems: Problems, found: tuple[KeyRing, Sessions]
+) -> Guard:
     """The app behind a check of API keys, if keys are required."""
     if settings.needs_keys:
-        return Authorising(app, problems=problems, keys=keys, is_metrics_open=settings.metrics_open)
+        keys, sessions = found
+        return Authorising(
+            app,
+            problems=problems,
+            keys=keys,
+            sessions=sessions,
+            is_metrics_open=settings.metrics_open,
+        )
     if not settings.is_loopback:
         log.warning("API keys are off: every caller has full access", extra={"action": "keys_off"})
     return Unguarded(app)

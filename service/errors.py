@@ -143,7 +143,7 @@ class NotGranted(ServiceError, status=403):
 
 
 class OriginRefused(ServiceError, status=403):
-    """A page of another origin called a service that needs no key; nothing was done."""
+    """A page of another origin sent this; nothing was done."""
 
 
 class RateLimited(ServiceError, status=429):

@@ -5,6 +5,7 @@ Choices of an experiment (α, ε, episode length, …) are not settings; they be
 
 import ipaddress
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -83,6 +84,15 @@ class Settings(BaseSettings):
     )
     cors_origins: str = Field(
         "", description="allowed CORS origins, separated by commas; empty: none"
+    )
+    console_signing_key: SecretStr = Field(
+        default_factory=lambda: SecretStr(secrets.token_hex(32)),
+        min_length=32,
+        description="signs the console's sessions; several machines need the same one; "
+        "empty: a new one at each start, which ends all sessions",
+    )
+    grafana_url: str = Field(
+        "", pattern="^(https?://.*)?$", description="where the console links to Grafana"
     )
 
     storage_timeout_seconds: PositiveSeconds = Field(
@@ -340,6 +350,15 @@ def described() -> Iterator[tuple[str, str, str]]:
         yield variable(name), _default(field), field.description or ""
 
 
+def shown(settings: Settings) -> list[tuple[str, str, str]]:
+    """Variable, value and meaning of every setting; secrets are hidden."""
+    values = settings.model_dump().values()
+    return [
+        (name, "" if value is None else str(value), meaning)
+        for (name, _, meaning), value in zip(described(), values, strict=True)
+    ]
+
+
 def markdown_table() -> str:
     """The settings table of the documentation."""
     rows = [f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in described()]
@@ -347,4 +366,5 @@ def markdown_table() -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    return "" if field.default is None else str(field.default).lower()
+    is_open = field.default is None or field.default_factory is not None
+    return "" if is_open else str(field.default).lower()

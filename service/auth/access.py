@@ -27,6 +27,7 @@ class Access(StrEnum):
 
 Methods = Mapping[str, Access]
 METRICS = "/metrics"
+CONSOLE = "/console"  # its pages take a session instead of a key
 
 ROUTES: Mapping[str, Methods] = {
     "/select": {"POST": Access.SELECT},
@@ -83,7 +84,24 @@ ROUTES: Mapping[str, Methods] = {
     "/": {"GET": Access.OPEN},
     "/docs": {"GET": Access.OPEN},
     "/docs/assets/{path:path}": {"GET": Access.OPEN},
+    "/console/static/{digest}/{name}": {"GET": Access.OPEN},
+    "/console/login": {"GET": Access.OPEN, "POST": Access.OPEN},
+    "/console/logout": {"POST": Access.OPEN},
+    "/console": {"GET": Access.ANY_KEY},
+    "/console/system": {"GET": Access.ANY_KEY},
+    "/console/experiments/{name}": {"GET": Access.ANY_KEY},
+    "/console/experiments/{name}/live": {"GET": Access.ANY_KEY},
+    "/console/experiments/{name}/latents": {"GET": Access.ANY_KEY},
+    "/console/experiments/{name}/report": {"GET": Access.ANY_KEY},
+    "/console/experiments/{name}/target": {"GET": Access.TARGET, "POST": Access.TARGET},
+    "/console/experiments/{name}/log": {"GET": Access.ADMIN},
+    "/console/experiments/{name}/act": {"POST": Access.ADMIN},
 }
+
+
+def is_console(path: str) -> bool:
+    """Whether this is a path of the console."""
+    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
 
 
 def declared(path: str) -> Methods | None:

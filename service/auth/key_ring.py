@@ -100,6 +100,18 @@ class KeyRing:
         held = self._keys.get(key_id)
         if not self._is_right(held, digest(secret)) or held is None:
             raise KeyRefused
+        return self._within_limit(held)
+
+    def caller_of(self, key_id: str, is_right: Callable[[str], bool]) -> Caller:
+        """The caller with a key one of whose valid secrets' hashes is right; raises like `caller`."""
+        held, now = self._keys.get(key_id), self._clock()
+        if held is None or now >= held.expires_at:
+            raise KeyRefused
+        if not any(is_right(sha256) for sha256, ends_at in held.secrets if now < ends_at):
+            raise KeyRefused
+        return self._within_limit(held)
+
+    def _within_limit(self, held: _Held) -> Caller:
         wait = held.bucket.take(self._stopwatch())
         if wait:
             raise RateLimited(retry_after_seconds=ceil(wait))

@@ -3,13 +3,10 @@
 Batches have the size of a request, because batches of other sizes may round differently.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +18,7 @@ from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.columns.schema import TableError
+from service.deciding.scored import Scored as Scored, csv_lines as csv_lines
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of
@@ -44,13 +42,6 @@ class TableOptions:
     ignore: Sequence[str] = ()
     csv: CsvOptions = field(default_factory=CsvOptions)
     cells: CellOptions = field(default_factory=CellOptions)
-
-
-class Scored(NamedTuple):
-    """The answers to some contexts, with the ids of their rows if there are any."""
-
-    answer: TargetAnswer
-    ids: Sequence[str] | None = None
 
 
 def scored_lines(
@@ -106,32 +97,6 @@ def json_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
                 for each, line in zip(ids, lines, strict=True)
             ]
         yield b"".join(line + b"\n" for line in lines)
-
-
-def csv_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
-    """The same as CSV: a column for each field and one for the probability of each arm.
-
-    If the unit of the rewards is known, `expected_reward` is the mean in it.
-    """
-    has_header = False
-    for answer, ids in batches:
-        arms, table, unit = answer.spec.arms, answer.table(), answer.spec.reward_range
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        if not has_header:
-            has_header = True
-            known = () if unit is None else ("expected_reward",)
-            names = ("arm", *known, "mean", "bonus", "transfer_confidence", "abstained")
-            writer.writerow(
-                [*(() if ids is None else ("id",)), *names, *(f"p({arm})" for arm in arms)]
-            )
-        fields = [table[name].tolist() for name in ("mean", "bonus", "transfer_confidence")]
-        chosen = [arms[place] if place >= 0 else "" for place in table["arm"].tolist()]
-        expected = [] if unit is None else [[round(unit.in_unit(each), 6) for each in fields[0]]]
-        abstained = [str(each).lower() for each in table["abstained"].tolist()]
-        columns = [chosen, *expected, *fields, abstained, *table["probabilities"].T.tolist()]
-        writer.writerows(zip(*(() if ids is None else (ids,)), *columns, strict=True))
-        yield text.getvalue().encode()
 
 
 def _spec(found: ExportedPolicy) -> ExperimentSpec:

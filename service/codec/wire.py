@@ -17,13 +17,14 @@ REPLAYED: Header = (b"idempotent-replayed", b"true")
 ALWAYS: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
 )
 OVERRIDABLE: tuple[Header, ...] = (
     # Nothing may be loaded or run; pages that need more set their own policy.
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
+    # A form of a page with this policy has no usable Origin: the console sets its own.
+    (b"referrer-policy", b"no-referrer"),
 )
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")

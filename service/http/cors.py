@@ -48,7 +48,7 @@ class CrossOrigin:
             is_preflight = b"access-control-request-method" in headers
             app = Response(status_code=204, headers=PREFLIGHT) if is_preflight else self._app
             await app(scope, receive, _sharing(send, origin))
-        elif self._is_unguarded and scope["method"] not in HARMLESS and _is_foreign(headers):
+        elif self._is_unguarded and scope["method"] not in HARMLESS and is_foreign(headers):
             await send_answer(self._problems.answer(OriginRefused()), send)
         else:
             await self._app(scope, receive, send)
@@ -61,9 +61,9 @@ def _has_origin(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return False
 
 
-def _is_foreign(headers: dict[bytes, bytes]) -> bool:
+def is_foreign(headers: dict[bytes, bytes]) -> bool:
     """Whether the page is from another host than the service; schemes may differ behind a TLS proxy."""
-    authority = headers[b"origin"].partition(b"://")[2]
+    authority = headers.get(b"origin", b"").partition(b"://")[2]
     return not authority or authority != headers.get(b"host")
 
 

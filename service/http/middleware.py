@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, Protocol
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.auth.access import METRICS, Access, declared
+from service.auth.access import METRICS, Access, declared, is_console
 from service.auth.keys import EVERYONE, Caller
+from service.auth.sessions import COOKIE
 from service.codec.wire import CLOSE, Answer, Header, request_id_of
 from service.errors import (
     KeyRefused,
@@ -178,14 +179,24 @@ class Unguarded:
 
 
 class Authorising:
-    """Admits requests with a key that the route allows; a route without an access entry is refused."""
+    """Admits requests with a key that the route allows; a route without an access entry is refused.
+
+    The console's pages take a session in a cookie instead of a key, and no other route does.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, problems: Problems, keys: Keys, is_metrics_open: bool = False
+        self,
+        app: ASGIApp,
+        *,
+        problems: Problems,
+        keys: Keys,
+        sessions: Keys,
+        is_metrics_open: bool = False,
     ) -> None:
         self._app = app
         self._problems = problems
         self._keys = keys
+        self._sessions = sessions
         self._open = frozenset({METRICS}) if is_metrics_open else frozenset()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -203,7 +214,7 @@ class Authorising:
             scope["caller"] = EVERYONE
             return None
         try:
-            scope["caller"] = caller = self._keys.caller(_key(scope["headers"]))
+            scope["caller"] = caller = self._caller(scope)
             logs.enter(key_id=caller.key_id)  # removed together with the request's own fields
             if access is not None:
                 _check(access, caller)
@@ -214,6 +225,11 @@ class Authorising:
         if access is None:
             return self._problems.plain(405, {"Allow": ", ".join(sorted(methods))})
         return None
+
+    def _caller(self, scope: Scope) -> Caller:
+        if is_console(scope["path"]):
+            return self._sessions.caller(session_of(scope["headers"]))
+        return self._keys.caller(_key(scope["headers"]))
 
     def _refused(self, error: ServiceError, method: str) -> Answer:
         answer = self._problems.answer(error)
@@ -234,6 +250,17 @@ def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:
             if scheme.lower() != SCHEME:
                 raise KeyRefused
             return key.strip()
+    raise KeyRequired
+
+
+def session_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The token of the session cookie; raises `KeyRequired` if there is none."""
+    for name, value in headers:
+        if name == b"cookie":
+            for each in value.decode("latin-1").split(";"):
+                key, _, token = each.strip().partition("=")
+                if key == COOKIE:
+                    return token
     raise KeyRequired
 
 

@@ -37,7 +37,7 @@ def tool(*command: str) -> None:
 
 def plain(value: object) -> str:
     """A value of the compose file with something in the place of every secret."""
-    return re.sub(r"\$\{[A-Z_]+(:[?-][^}]*)?\}", "secret", str(value))
+    return re.sub(r"\$\{[A-Z_]+(:[?-][^}]*)?\}", 6 * "secret", str(value))
 
 
 def our_environments() -> Iterator[dict[str, str]]:

@@ -1,0 +1,70 @@
+"""`python -m docs.pictures URL EXPERIMENT`: the pictures of docs/console.md, of a running service.
+
+The experiment has the columns of `ROWS`. Needs Chromium. Each page is taken in light, in dark and at the width of a phone.
+"""
+
+import sys
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.support.processes.browser import chromium
+
+FOLDER = Path(__file__).parent / "console"
+FORMS = {"light": (1200, "light"), "dark": (1200, "dark"), "phone": (390, "light")}
+TALLEST = 2300  # pixels of a picture
+COLOURS = 128
+ROWS = """age,weight,strain,treated_before
+7,21.5,B6,no
+14,26,BALB,yes
+28,31,CD1,no
+19,,B6,yes
+"""
+
+
+def main(url: str, experiment: str) -> None:
+    """Take all pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    place = f"{url}/console/experiments/{experiment}"
+    pages = {
+        "experiments": f"{url}/console",
+        "experiment": place,
+        "target": f"{place}/target",
+        "log": f"{place}/log?rewarded=true",
+        "system": f"{url}/console/system",
+    }
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for form, (width, scheme) in FORMS.items():
+            for name, address in pages.items():
+                taken(browser, address, FOLDER / f"{name}-{form}.png", width, scheme)
+        browser.close()
+
+
+def taken(browser: Browser, address: str, path: Path, width: int, scheme: str) -> None:
+    """One picture of a page, with what comes after it was loaded."""
+    page = browser.new_page(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page.goto(address)
+    if address.endswith("/target"):
+        page.get_by_label("Rows as JSON or CSV").fill(ROWS)
+        page.get_by_role("button", name="Decide").click()
+        page.locator(".answers").wait_for()
+    for late in page.locator(".latents").all():
+        late.scroll_into_view_if_needed()
+        page.locator("svg.scatter").first.wait_for()
+    page.mouse.wheel(0, -10_000)
+    page.screenshot(path=path, full_page=True)
+    page.close()
+    with Image.open(path) as picture:
+        shown = picture.convert("RGB").crop((0, 0, picture.width, min(picture.height, TALLEST)))
+        shown.quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+            path, optimize=True
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

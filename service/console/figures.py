@@ -1,0 +1,253 @@
+"""What the pages of an experiment show, from the same answers that the API gives."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model import Domain
+from service.experiment_spec import ExperimentSpec
+from service.pages.lights import Light
+from service.pages.rendering import Headline, Tile
+from service.records import Experiment, RewardRange
+from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
+from service.reporting.figures import UNIT, light_of, limits_text, number
+from service.routes.browsing.learning import learning_answer
+from service.routes.experiments import state_answer
+from service.routes.transfer import transfer_answer
+from service.services import Services
+
+POINTS, FEW_POINTS = 40, 16
+RECENT = 5  # points of the curve whose mean is the present reward
+MARKS: Mapping[str, str] = {
+    "encoder_activated": "good",
+    "encoder_promoted": "good",
+    "version_restored": "caution",
+    "encoder_refused": "bad",
+    "encoder_waits": "caution",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """An experiment with the answers of its state, its transfer and its learning."""
+
+    experiment: Experiment
+    spec: ExperimentSpec
+    state: Mapping[str, Any]
+    transfer: Mapping[str, Any]
+    learning: Mapping[str, Any]
+
+    @property
+    def unit(self) -> RewardRange:
+        return self.spec.reward_range or UNIT
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word."""
+        verdict = self.transfer["verdict"]
+        return str(verdict["word"]) if verdict else NOT_JUDGED
+
+    @property
+    def light(self) -> Light:
+        return LIGHTS[self.word]
+
+    @property
+    def means(self) -> list[float]:
+        """Mean rewards along the log, in their unit."""
+        return [self.unit.in_unit(each["mean"]) for each in self.learning["points"]]
+
+    @property
+    def present_reward(self) -> float | None:
+        """The mean of the newest rewards."""
+        recent = self.learning["points"][-RECENT:]
+        count = sum(each["rewards"] for each in recent)
+        total = sum(each["rewards"] * each["mean"] for each in recent)
+        return self.unit.in_unit(total / count) if count else None
+
+    @property
+    def expected(self) -> Mapping[str, float] | None:
+        """The expected reward in the target, if the service estimates it, in its unit."""
+        found = self.transfer.get("expected")
+        if found is None:
+            return None
+        return {
+            name: self.unit.in_unit(value) for name, value in found.items() if _is_number(value)
+        }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+async def facts_of(services: Services, experiment: Experiment, points: int = POINTS) -> Facts:
+    """The facts of an experiment."""
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    failure = await services.failures.get(experiment.experiment_id)
+    return Facts(
+        experiment,
+        ExperimentSpec.of(experiment),
+        state_answer(experiment, newest[0] if newest else None, failure),
+        await transfer_answer(services, experiment),
+        await learning_answer(services, experiment, Domain.SOURCE, points),
+    )
+
+
+def headline(facts: Facts) -> Headline:
+    """The verdict, what it means and what to do next."""
+    reasons = facts.transfer["verdict"]["reasons"] if facts.transfer["verdict"] else ()
+    step = next_step(facts.word, facts.state["encoder_version"], int(facts.state.get("episode", 0)))
+    return Headline(facts.light, facts.word, MEANINGS[facts.word], f"{step}.", reasons)
+
+
+def tiles(facts: Facts) -> list[Tile]:
+    """The figures that stand out."""
+    counts, state = facts.state["counts"], facts.state
+    return [
+        *_expected(facts),
+        *_confidence(facts),
+        Tile(
+            "Source reward",
+            number(facts.present_reward),
+            f"Mean of the newest rewards, of {counts['source_rewards']:,} in all.",
+        ),
+        Tile("Target contexts", f"{counts['target_contexts']:,}", _target(counts)),
+        Tile(
+            "Policy",
+            f"version {state['policy_version']}",
+            f"Encoder {state['encoder_version']}. {_training(state)}",
+        ),
+    ]
+
+
+def _expected(facts: Facts) -> list[Tile]:
+    found = facts.expected
+    if found is None or "reward" not in found:
+        return []
+    lower = f"at least {number(found['lower'])}; " if "lower" in found else ""
+    meaning = f"{lower}estimated without target rewards.".capitalize()
+    return [Tile("Expected in the target", number(found["reward"]), meaning, facts.light)]
+
+
+def _confidence(facts: Facts) -> list[Tile]:
+    versions = facts.transfer["versions"]
+    if not versions:
+        return []
+    value = versions[-1]["signs"]["mean_confidence"]
+    meaning = f"How far the source supports the arms; {limits_text('mean_confidence')}."
+    light = light_of("mean_confidence", value)
+    return [Tile("Mean confidence", f"{value:.2f}", meaning, light)]
+
+
+def _target(counts: Mapping[str, int]) -> str:
+    rewards = counts.get("target_rewards", 0)
+    return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."
+
+
+def _training(state: Mapping[str, Any]) -> str:
+    training = state["training"]
+    if training["status"] == "failing":
+        return "Learning fails."
+    if training["running"]:
+        return f"Update {training['running']['episode']} is training."
+    due = training["due_updates"]
+    return f"{due} updates are due." if due else f"{state['lag']:,} events to learn."
+
+
+def curve(facts: Facts) -> str:
+    """The data of the learning curve for the script that draws it."""
+    points = facts.learning["points"]
+    spread = facts.unit.high - facts.unit.low
+    known = [each["regret"] for each in points if each["regret"] is not None]
+    marks = [
+        {"offset": each["offset"], "kind": MARKS[each["what"]]}
+        for each in facts.transfer["gate"]
+        if each["what"] in MARKS
+    ]
+    return json.dumps(
+        {
+            "offsets": [each["offset"] for each in points],
+            "rewards": [round(each, 4) for each in facts.means],
+            "regrets": [round(spread * each, 4) for each in known] or None,
+            "marks": marks,
+            "low": facts.unit.low,
+            "high": facts.unit.high,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """An arm: its share of the decisions and its mean reward."""
+
+    name: str
+    decisions: int
+    share: float
+    mean: str
+
+
+def arm_rows(facts: Facts, most: int = 20) -> list[ArmRow]:
+    """The most chosen arms."""
+    arms = facts.learning["arms"]
+    total = sum(each["decisions"] for each in arms) or 1
+    return [
+        ArmRow(
+            each["arm"],
+            each["decisions"],
+            each["decisions"] / total,
+            number(None if each["mean"] is None else facts.unit.in_unit(each["mean"])),
+        )
+        for each in arms[:most]
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a trained encoder, or an act on the encoders."""
+
+    light: Light
+    what: str
+    number: str
+    at: Any
+    offset: int
+    before: str
+    after: str
+    why: str
+    can_promote: int | None
+
+
+TIMELINE_LIGHTS = {
+    "good": Light.GOOD,
+    "caution": Light.CAUTION,
+    "bad": Light.BAD,
+}
+
+
+def outcomes(facts: Facts, candidates: Sequence[int], most: int = 12) -> list[Outcome]:
+    """The newest outcomes of trained encoders first; `candidates` are the episodes that may be promoted."""
+    newest = list(reversed(facts.transfer["gate"]))[:most]
+    return [_outcome(facts, each, candidates) for each in newest]
+
+
+def _outcome(facts: Facts, entry: Mapping[str, Any], candidates: Sequence[int]) -> Outcome:
+    details = entry["details"]
+    verdict = details.get("verdict") or {}
+    episode = details.get("episode")
+    reasons = verdict.get("reasons") or [details.get("reason") or ""]
+    author = f" by {details['by']}" if details.get("by") else ""
+    kept = episode if episode in candidates and entry["what"] != "encoder_promoted" else None
+    return Outcome(
+        TIMELINE_LIGHTS.get(MARKS.get(entry["what"], ""), Light.UNKNOWN),
+        str(entry["what"]).replace("_", " ") + author,
+        f"update {episode}" if episode else f"version {details.get('version', '')}",
+        entry["at"],
+        entry["offset"],
+        _reward(facts, verdict.get("reward_before")),
+        _reward(facts, verdict.get("reward")),
+        "; ".join(each for each in reasons if each),
+        kept,
+    )
+
+
+def _reward(facts: Facts, value: float | None) -> str:
+    return number(None if value is None else facts.unit.in_unit(value))

@@ -1,0 +1,118 @@
+"""One experiment: how it learns, what its verdict says, and what a person may do about it."""
+
+import hashlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from service.auth.keys import Caller, Scope
+from service.auth.tenants import public_name
+from service.console.drawing import scatter
+from service.console.figures import Facts, arm_rows, curve, facts_of, headline, outcomes, tiles
+from service.console.pages.acts import DONE
+from service.console.rendering import html, page
+from service.records import Experiment
+from service.reporting.figures import (
+    configuration_table,
+    declaration_table,
+    diagnostics_table,
+    signs_table,
+)
+from service.routes import CallerDep, ExperimentDep, ServicesDep
+from service.routes.browsing.learning import latents_answer
+from service.routes.transfer import show_report
+from service.services import Services
+
+MOST_LATENTS = 300  # of each domain
+
+router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
+
+Word = Annotated[str, Query(max_length=32)]
+
+
+@router.get("")
+async def experiment_page(
+    request: Request,
+    experiment: ExperimentDep,
+    services: ServicesDep,
+    caller: CallerDep,
+    done: Word = "",
+) -> Response:
+    """The whole page."""
+    facts = await facts_of(services, experiment)
+    kept = await services.snapshots.list(experiment.experiment_id, limit=200)
+    last = facts.transfer["versions"][-1] if facts.transfer["versions"] else None
+    return page(
+        request,
+        "experiment.html",
+        **await _live(services, experiment, facts, caller),
+        done=DONE.get(done),
+        tab="overview",
+        signs=signs_table(last["signs"]) if last else None,
+        diagnostics=diagnostics_table(last["diagnostics"], facts.unit) if last else None,
+        declaration=declaration_table(facts.spec),
+        configuration=configuration_table(facts.spec),
+        versions=[each for each in kept if each.version != facts.state["policy_version"]],
+    )
+
+
+@router.get("/live")
+async def live_part(
+    experiment: ExperimentDep, services: ServicesDep, caller: CallerDep, seen: Word = ""
+) -> Response:
+    """What changes by itself; 204 while it is as it was."""
+    if seen == await _mark(services, experiment):
+        return Response(status_code=204)
+    facts = await facts_of(services, experiment)
+    return html("live.html", **await _live(services, experiment, facts, caller))
+
+
+@router.get("/latents")
+async def latents_part(experiment: ExperimentDep, services: ServicesDep) -> Response:
+    """Both domains' latents, by domain and by arm."""
+    found = await latents_answer(services, experiment, MOST_LATENTS)
+    points = found["points"]
+    by_arm = [each for each in points if each["arm"] is not None]
+    return html(
+        "latents.html",
+        found=found,
+        domains=sorted(scatter(points, "domain"), key=lambda each: each.name),
+        arms=scatter(by_arm, "arm"),
+    )
+
+
+@router.get("/report")
+async def report_page(experiment: ExperimentDep, services: ServicesDep) -> Response:
+    """The transfer report, the same that the API gives."""
+    return await show_report(experiment, services)
+
+
+async def _live(
+    services: Services, experiment: Experiment, facts: Facts, caller: Caller
+) -> dict[str, Any]:
+    kept = await services.candidates.list(experiment.experiment_id)
+    return {
+        "name": public_name(experiment.name),
+        "facts": facts,
+        "answer": headline(facts),
+        "tiles": tiles(facts),
+        "curve": curve(facts),
+        "arms": arm_rows(facts),
+        "outcomes": outcomes(facts, [each.episode for each in kept]),
+        "can_act": Scope.ADMIN in caller.scopes,
+        "mark": await _mark(services, experiment),
+    }
+
+
+async def _mark(services: Services, experiment: Experiment) -> str:
+    """A short text that changes with what the page shows."""
+    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    judged = newest[0].encoder_version if newest else 0
+    facts = (
+        experiment.head_offset,
+        experiment.status.value,
+        newest[0].version if newest else 0,
+        newest[0].note.get("is_training") if newest else None,
+        await services.transfers.has(experiment.experiment_id, judged),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -1,0 +1,67 @@
+"""The log of an experiment, page by page."""
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
+
+from service.auth.tenants import public_name
+from service.codec.log_answers import LogQuery
+from service.console.rendering import page
+from service.experiment_spec import ExperimentSpec
+from service.http.problems import refused_parameters
+from service.reporting.figures import UNIT
+from service.routes import ExperimentDep, ServicesDep
+from service.routes.browsing.log import MAX_OFFSET, log_answer
+
+router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
+
+Text = Annotated[str, Query(max_length=128)]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The filters of the form; an empty text is none."""
+
+    domain: Text = ""
+    arm: Text = ""
+    rewarded: Text = ""
+
+    def given(self) -> dict[str, str]:
+        return {name: text for name, text in asdict(self).items() if text}
+
+
+@router.get("/log")
+async def log_page(
+    request: Request,
+    experiment: ExperimentDep,
+    services: ServicesDep,
+    filters: Annotated[Filters, Depends()],
+    before: Annotated[int | None, Query(ge=1, le=MAX_OFFSET)] = None,
+) -> Response:
+    """Decisions with their rewards, the newest first."""
+    given = filters.given()
+    found = await log_answer(services, experiment, _query(before, given))
+    spec = ExperimentSpec.of(experiment)
+    return page(
+        request,
+        "log.html",
+        name=public_name(experiment.name),
+        experiment=experiment,
+        found=found,
+        filters=filters,
+        query=urlencode(given),
+        before=before,
+        arms=spec.arms[:200],
+        unit=spec.reward_range or UNIT,
+        tab="log",
+    )
+
+
+def _query(before: int | None, given: dict[str, Any]) -> LogQuery:
+    try:
+        return LogQuery(before=before, **given)
+    except ValidationError as error:
+        raise refused_parameters(error.errors()) from None

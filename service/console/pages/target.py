@@ -1,0 +1,172 @@
+"""The target playground: contexts in, decisions of the frozen policy out; nothing is stored."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, File, Form, Request, Response, UploadFile
+
+from service.auth.tenants import public_name
+from service.columns.schema import ColumnType, TableError
+from service.console.given_contexts import given_contexts
+from service.console.rendering import page
+from service.deciding.policies import Served
+from service.deciding.scored import Scored, csv_lines
+from service.deciding.target import TargetAnswer
+from service.errors import InvalidRequest
+from service.experiment_spec import ExperimentSpec
+from service.pages.lights import Light
+from service.reporting.figures import UNIT, light_of
+from service.routes import ExperimentDep, ServicesDep, beside_requests
+
+MOST_SHOWN = 200  # rows on the page; the download has all
+MOST_ARMS = 6  # of a row's probabilities
+
+router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """A decision on the page."""
+
+    arm: str | None
+    mean: float
+    bonus: float
+    confidence: float
+    light: Light
+    abstained: bool
+    probabilities: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The form: text or a file, and from which confidence on the policy decides."""
+
+    text: Annotated[str, Form(max_length=1 << 20)] = ""
+    floor: Annotated[float | None, Form(ge=0, le=1)] = None
+    download: Annotated[bool, Form()] = False
+    file: Annotated[UploadFile | None, File()] = None
+
+    async def content(self) -> tuple[str, bytes]:
+        """Name and content of the file; empty without one."""
+        return (
+            ("", b"") if self.file is None else (self.file.filename or "", await self.file.read())
+        )
+
+
+@router.get("/target")
+async def target_page(
+    request: Request, experiment: ExperimentDep, services: ServicesDep
+) -> Response:
+    """The form with an example."""
+    served = await services.policies.current(experiment.name)
+    return _page(request, served, text=_example(served.spec))
+
+
+@router.post("/target")
+async def decide(
+    request: Request,
+    experiment: ExperimentDep,
+    services: ServicesDep,
+    asked: Annotated[Asked, Depends()],
+) -> Response:
+    """Decide for what was pasted or dropped, on the page or as a CSV file."""
+    served = await services.policies.current(experiment.name)
+    name, content = await asked.content()
+    try:
+        groups = await beside_requests(
+            served.spec, lambda: given_contexts(served.spec, asked.text, name, content)
+        )
+    except (InvalidRequest, TableError) as error:
+        return _page(
+            request, served, 422, text=asked.text, floor=asked.floor, refusal=_refusal(error)
+        )
+    answer = await services.target_selecting.select(served, groups, asked.floor, None)
+    if asked.download:
+        return _file(answer)
+    return _page(request, served, text=asked.text, floor=asked.floor, answer=answer)
+
+
+def _file(answer: TargetAnswer) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{answer.spec.name}-target.csv"'}
+    content = b"".join(csv_lines([Scored(answer)]))
+    return Response(content, headers=headers, media_type="text/csv")
+
+
+def _page(
+    request: Request,
+    served: Served,
+    code: int = 200,
+    answer: TargetAnswer | None = None,
+    **shown: Any,
+) -> Response:
+    rows = [] if answer is None else _rows(answer)
+    return page(
+        request,
+        "target.html",
+        code,
+        name=public_name(served.experiment.name),
+        experiment=served.experiment,
+        spec=served.spec,
+        served=served,
+        **{"floor": None, "refusal": None, **shown},
+        rows=rows[:MOST_SHOWN],
+        total=len(rows),
+        abstained=sum(each.abstained for each in rows),
+        unit=served.spec.reward_range or UNIT,
+        tab="target",
+    )
+
+
+def _rows(answer: TargetAnswer) -> list[AnswerRow]:
+    decisions: list[dict[str, Any]] = json.loads(msgspec.json.encode(answer.decisions()))
+    return [_row(each) for each in decisions]
+
+
+def _row(decision: dict[str, Any]) -> AnswerRow:
+    ranked = sorted(decision["probabilities"].items(), key=lambda each: -each[1])
+    confidence = decision["transfer_confidence"]
+    return AnswerRow(
+        decision["arm"],
+        decision["mean"],
+        decision["bonus"],
+        confidence,
+        light_of("mean_confidence", confidence),
+        decision["abstained"],
+        ranked[:MOST_ARMS],
+    )
+
+
+def _refusal(error: InvalidRequest | TableError) -> str:
+    if isinstance(error, TableError):
+        return str(error)
+    places = error.members.get("errors", [])
+    return "; ".join(f"{each['pointer']} {each['detail']}" for each in places) or error.detail
+
+
+def _example(spec: ExperimentSpec) -> str:
+    """A context that the experiment takes, to be changed."""
+    if spec.image is not None:
+        return ""
+    one = _row_of(spec) if spec.table is not None else _zeros(spec.context_shape)
+    given: Any = dict.fromkeys(spec.arms, one) if spec.is_per_arm else one
+    return f"[{json.dumps(given, ensure_ascii=False)}]"
+
+
+def _row_of(spec: ExperimentSpec) -> dict[str, Any]:
+    assert spec.table is not None  # noqa: S101
+    found: dict[str, Any] = {}
+    for column in spec.table.columns:
+        if column.type is ColumnType.NUMERIC:
+            found[column.name] = column.fill or 0
+        elif column.type is ColumnType.BOOLEAN:
+            found[column.name] = True
+        else:
+            found[column.name] = column.values[0]
+    return found
+
+
+def _zeros(shape: Sequence[int]) -> Any:
+    return [_zeros(shape[1:]) for _ in range(shape[0])] if shape else 0

@@ -1,0 +1,75 @@
+"""The console's pages: templates whose values are all escaped, and the headers of every page."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from fastapi import Request, Response
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from service.auth.access import CONSOLE
+from service.auth.keys import EVERYONE, Caller, Scope
+from service.console.static_files import address_of
+from service.reporting.figures import number
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+# Forms have no Origin to check without a referrer; other sites still get none.
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
+
+def page(request: Request, template: str, code: int = 200, /, **values: Any) -> Response:
+    """A page as an answer."""
+    caller: Caller | None = request.scope.get("caller")
+    return html(template, code, caller=caller, path=request.url.path, **values)
+
+
+def html(template: str, code: int = 200, /, **values: Any) -> Response:
+    """A page or a part of one as an answer."""
+    text = environment().get_template(template).render(**values)
+    return Response(text, code, headers=HEADERS, media_type="text/html")
+
+
+def is_htmx(headers: Mapping[str, str]) -> bool:
+    """Whether htmx asks for a part of a page."""
+    return headers.get("hx-request") == "true"
+
+
+@cache
+def environment() -> Environment:
+    """The templates; an undefined name is an error."""
+    found = Environment(
+        loader=ChoiceLoader([PackageLoader("service.console"), PackageLoader("service.pages")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals |= {"static": address_of, "root": CONSOLE, "Scope": Scope, "everyone": EVERYONE}
+    found.filters |= {
+        "number": number,
+        "count": lambda value: f"{value:,}",
+        "percent": lambda value: "–" if value is None else f"{100 * value:.0f} %",
+        "moment": moment,
+        "ago": ago,
+        "plain": lambda text: str(text).replace("_", " "),
+    }
+    return found
+
+
+def moment(at: datetime) -> str:
+    """A time for people, in UTC."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def ago(at: datetime, now: datetime | None = None) -> str:
+    """How long ago a time was."""
+    seconds = max(0, int(((now or datetime.now(UTC)) - at).total_seconds()))
+    for size, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return "just now"

@@ -1,0 +1,92 @@
+// What pages do beyond htmx: dialogs, the learning curve, and a word when the service is away.
+"use strict";
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) {
+    const dialog = document.getElementById(opener.dataset.opens);
+    if (!dialog) return;
+    if (opener.dataset.number) {
+      dialog.querySelector("input[name=number]").value = opener.dataset.number;
+      dialog.querySelector("[data-number]").textContent = opener.dataset.number;
+    }
+    dialog.showModal();
+  }
+  const closer = event.target.closest("[data-closes]");
+  if (closer) closer.closest("dialog").close();
+});
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const charts = new Set();
+
+function marksOf(data) {
+  // Each new encoder is a vertical line behind the curve.
+  return (chart) => {
+    const { ctx, bbox } = chart;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([4 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const mark of data.marks) {
+      const x = Math.round(chart.valToPos(mark.offset, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = colour(mark.kind);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  };
+}
+
+function drawn(place) {
+  const data = JSON.parse(place.dataset.curve);
+  const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
+  const shown = (_, value) => (value == null ? "–" : value.toPrecision(3));
+  const series = [
+    { label: "Event" },
+    { label: "Mean reward", stroke: colour("series-1"), width: 2, points: { show: data.offsets.length < 3, size: 6 }, value: shown },
+  ];
+  const values = [data.offsets, data.rewards];
+  if (data.regrets) {
+    series.push({ label: "Regret of a round", stroke: colour("series-2"), width: 1.5, dash: [6, 3], points: { show: false }, value: shown });
+    values.push(data.regrets);
+  }
+  place.textContent = "";
+  const height = place.clientWidth < 500 ? 180 : 250;
+  const room = 0.03 * (data.high - data.low); // a line at the edge is not cut
+  const options = {
+    width: place.clientWidth, height, series, legend: { live: true }, padding: [8, 12, 0, 0],
+    scales: { x: { time: false }, y: { range: [data.low - room, data.high + room] } },
+    axes: [{ ...axis, label: "event of the log", labelFont: "12px system-ui", labelSize: 18 }, { ...axis, size: 48 }],
+    cursor: { y: false, drag: { x: false, y: false } },
+    hooks: { drawAxes: [marksOf(data)] },
+  };
+  const chart = new uPlot(options, values, place);
+  charts.add({ place, chart });
+}
+
+function draw(root) {
+  for (const each of charts) if (!each.place.isConnected) { each.chart.destroy(); charts.delete(each); }
+  for (const place of root.querySelectorAll("[data-curve]:not([data-drawn])")) {
+    place.dataset.drawn = "";
+    drawn(place);
+  }
+}
+
+function again() {
+  for (const each of charts) { each.chart.destroy(); delete each.place.dataset.drawn; }
+  charts.clear();
+  draw(document);
+}
+
+addEventListener("DOMContentLoaded", () => draw(document));
+document.addEventListener("htmx:after:swap", () => draw(document));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+let pause;
+addEventListener("resize", () => { clearTimeout(pause); pause = setTimeout(again, 150); });
+
+const away = (isAway) => { document.querySelector(".offline").hidden = !isAway; };
+document.addEventListener("htmx:error", () => away(true));
+document.addEventListener("htmx:response:error", () => away(true));
+document.addEventListener("htmx:after:request", (event) => away(!(event.detail.ctx.response.raw.status < 500)));

@@ -1,0 +1,210 @@
+"""The console in a real browser: a person's path through it, and what each page must not do.
+
+axe.min.js is axe-core 4.14.0 from npm, unchanged (MPL-2.0).
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from service.auth.tenants import TenantScope
+from tests.support.api import CONTEXT, OTHER_CONTEXT, TAUGHT
+from tests.support.keys import bearer, make_key
+from tests.support.processes.browser import chromium
+from tests.support.processes.service import ServiceProcess
+from tests.support.storage import migrated, sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+AXE = (Path(__file__).parents[1] / "data" / "axe" / "axe.min.js").read_text()
+RUN_AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+  .filter(each => ["serious", "critical"].includes(each.impact))
+  .map(each => `${each.id}: ${each.nodes.map(node => node.html).join(" ")}`)"""
+PATIENCE = 1000 * PATIENCE_SECONDS
+
+
+class Lab:
+    """A service with keys and an experiment that has learned a little."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        self.key = key
+        self.http = httpx.Client(base_url=url, headers=bearer(key), timeout=PATIENCE_SECONDS)
+
+    def fill(self, rounds: int) -> None:
+        assert self.http.post("/experiments", json=TAUGHT).status_code == 201
+        sides = [CONTEXT, OTHER_CONTEXT]
+        asked = [
+            {"source": {"context": sides[number % 2]}, "target": {"context": sides[number % 2]}}
+            for number in range(rounds)
+        ]
+        body = {"experiment": "doses", "rounds": asked}
+        found = self.http.post("/select/batch", json=body).json()["rounds"]
+        rewards = [
+            {"decision_id": each["source"]["decision_id"], "reward": number % 3 / 2}
+            for number, each in enumerate(found)
+        ]
+        self.http.post("/reward/batch", json={"rewards": rewards})
+        wait_until(lambda: self.state()["encoder_version"] > 0)
+        wait_until(lambda: self.state()["lag"] == 0 and not self.state()["is_training"])
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.http.get("/experiments/doses/state").json()
+        return found
+
+    def trail(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.http.get("/experiments/doses/audit").json()["entries"]
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    path = tmp_path / "data" / "daband.db"
+    path.parent.mkdir()
+    asyncio.run(migrated(sqlite_url(path)))
+    key = asyncio.run(make_key(sqlite_url(path), TenantScope()))
+    with ServiceProcess(
+        tmp_path, AUTH="required", TRAINING="thread", POLL_SECONDS="0.1"
+    ) as service:
+        lab = Lab(service.url, key)
+        lab.fill(48)
+        yield lab
+        lab.http.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@contextmanager
+def watched(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
+    """A page on which nothing may fail, and which may ask the service alone."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda each: wrong.append(each.text) if each.type == "error" else None)
+    page.on("request", lambda each: check_origin(each.url, url, wrong))
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def check_origin(asked: str, url: str, wrong: list[str]) -> None:
+    if not asked.startswith((f"{url}/", "data:")):
+        wrong.append(f"a request to {asked}")
+
+
+def check(page: Page) -> None:
+    """No serious obstacle for anybody, and no sideways scrolling."""
+    page.evaluate(AXE)
+    assert page.evaluate(RUN_AXE) == [], page.url
+    widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert widths[0] <= widths[1], (page.url, widths)
+
+
+def log_in(page: Page, lab: Lab) -> None:
+    page.goto(f"{lab.url}/")
+    check(page)
+    page.get_by_label("API key").fill(lab.key)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Experiments")).to_be_visible()
+
+
+def act(page: Page, opener: str, verb: str, reason: str) -> None:
+    page.get_by_role("button", name=opener, exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_label("Your name").fill("Ada")
+    dialog.get_by_role("button", name=verb, exact=True).click()
+    expect(page.locator(".notice.good")).to_be_visible(timeout=PATIENCE)
+
+
+@pytest.mark.slow
+def test_a_person_goes_through_the_console(lab: Lab, browser: Browser):
+    with watched(browser, lab.url) as page:
+        log_in(page, lab)
+        check(page)
+        page.get_by_role("link", name="doses").click()
+        expect(page.locator(".curve canvas")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".timeline li")).not_to_have_count(0)
+        page.locator(".latents").scroll_into_view_if_needed()
+        expect(page.locator("svg.scatter").first).to_be_visible(timeout=PATIENCE)
+        check(page)
+
+        before = page.get_by_text("48 in all")
+        expect(before).to_be_visible()
+        answer = lab.http.post(
+            "/select", json={"experiment": "doses", "source": {"context": CONTEXT}}
+        ).json()
+        lab.http.post(
+            "/reward", json={"decision_id": answer["source"]["decision_id"], "reward": 1.0}
+        )
+        expect(page.get_by_text("49 in all")).to_be_visible(timeout=PATIENCE)  # by itself
+        expect(page.locator(".curve canvas")).to_be_visible()
+
+        act(page, "Pause", "Pause", "a <b>new</b> batch")
+        act(page, "Resume", "Resume", "it is here")
+        act(page, "Roll back", "Roll back", "too eager")
+        reasons = [(each["details"] or {}).get("reason") for each in lab.trail()]
+        assert {"a <b>new</b> batch", "it is here", "too eager"} <= set(reasons)
+
+        page.get_by_role("link", name="Decide", exact=True).click()
+        page.get_by_label("Rows as JSON or CSV").fill("[[1,2,3,4],[0,0,0,0],[4,3,2,1]]")
+        page.get_by_role("button", name="Decide").click()
+        expect(page.locator(".answers > li")).to_have_count(3)
+        check(page)
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Download as CSV").click()
+        assert len(download.value.path().read_text().splitlines()) == 4
+
+        page.get_by_role("link", name="Log", exact=True).click()
+        page.get_by_label("Reward").select_option("with")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("tbody tr")).to_have_count(49)
+        check(page)
+        page.get_by_role("link", name="System").click()
+        expect(page.get_by_text("Ready.")).to_be_visible()
+        check(page)
+        page.get_by_role("button", name="Log out").click()
+        expect(page.get_by_label("API key")).to_be_visible()
+        page.goto(f"{lab.url}/console")
+        expect(page.get_by_label("API key")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_dark_pages_and_phones_are_served_as_well(lab: Lab, browser: Browser):
+    for options in (
+        {"color_scheme": "dark"},
+        {"viewport": {"width": 390, "height": 800}},
+    ):
+        with watched(browser, lab.url, **options) as page:
+            log_in(page, lab)
+            place = f"{lab.url}/console/experiments/doses"
+            for path in (place, f"{place}/target", f"{place}/log", f"{lab.url}/console/system"):
+                page.goto(path)
+                check(page)
+
+
+@pytest.mark.slow
+def test_a_dialog_is_opened_and_left_by_the_keyboard(lab: Lab, browser: Browser):
+    with watched(browser, lab.url) as page:
+        log_in(page, lab)
+        page.goto(f"{lab.url}/console/experiments/doses")
+        page.get_by_role("button", name="Train now").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        check(page)
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(page.get_by_role("button", name="Train now")).to_be_focused()
