@@ -18,6 +18,7 @@ from service.routes.transfer import transfer_answer
 from service.services import Services
 
 POINTS, FEW_POINTS = 40, 16
+FEWEST_REWARDS = 5  # of a point: the mean of one or two says nothing
 RECENT = 5  # points of the curve whose mean is the present reward
 MARKS: Mapping[str, str] = {
     "encoder_activated": "good",
@@ -53,14 +54,19 @@ class Facts:
         return LIGHTS[self.word]
 
     @property
+    def points(self) -> list[dict[str, Any]]:
+        """The learning curve, whose points have enough rewards for a mean."""
+        return joined(self.learning["points"])
+
+    @property
     def means(self) -> list[float]:
         """Mean rewards along the log, in their unit."""
-        return [self.unit.in_unit(each["mean"]) for each in self.learning["points"]]
+        return [self.unit.in_unit(each["mean"]) for each in self.points]
 
     @property
     def present_reward(self) -> float | None:
         """The mean of the newest rewards."""
-        recent = self.learning["points"][-RECENT:]
+        recent = self.points[-RECENT:]
         count = sum(each["rewards"] for each in recent)
         total = sum(each["rewards"] * each["mean"] for each in recent)
         return self.unit.in_unit(total / count) if count else None
@@ -74,6 +80,31 @@ class Facts:
         return {
             name: self.unit.in_unit(value) for name, value in found.items() if _is_number(value)
         }
+
+
+def joined(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The points, each joined with those after it until it has enough rewards."""
+    found: list[dict[str, Any]] = []
+    for each in points:
+        if found and found[-1]["rewards"] < FEWEST_REWARDS:
+            found[-1] = _joined(found[-1], each)
+        else:
+            found.append(dict(each))
+    if len(found) > 1 and found[-1]["rewards"] < FEWEST_REWARDS:
+        *found, before, last = found
+        found.append(_joined(before, last))
+    return found
+
+
+def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    rewards = before["rewards"] + after["rewards"]
+    sums = {
+        name: before["rewards"] * before[name] + after["rewards"] * after[name]
+        for name in ("mean", "regret")
+        if before[name] is not None
+    }
+    means = {name: total / rewards for name, total in sums.items()}
+    return {**before, **means, "offset": after["offset"], "rewards": rewards}
 
 
 def _is_number(value: Any) -> bool:
@@ -151,12 +182,14 @@ def _training(state: Mapping[str, Any]) -> str:
     if training["running"]:
         return f"Update {training['running']['episode']} is training."
     due = training["due_updates"]
-    return f"{due} updates are due." if due else f"{state['lag']:,} events to learn."
+    if due:
+        return f"{due} updates are due."
+    return f"{state['lag']:,} events to learn." if state["lag"] else "All events are learned."
 
 
 def curve(facts: Facts) -> str:
     """The data of the learning curve for the script that draws it."""
-    points = facts.learning["points"]
+    points = facts.points
     spread = facts.unit.high - facts.unit.low
     known = [each["regret"] for each in points if each["regret"] is not None]
     marks = [

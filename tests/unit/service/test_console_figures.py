@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.console.figures import Facts, arm_rows, curve, outcomes, tiles
+from service.console.figures import Facts, arm_rows, curve, joined, outcomes, tiles
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.records import Experiment, Phase, Status
@@ -87,3 +87,24 @@ def test_the_newest_outcome_comes_first_and_kept_candidates_may_be_promoted():
     assert (refused.light, refused.before, refused.after) == (Light.BAD, "60", "30")
     assert (refused.why, refused.can_promote, restored.can_promote) == ("worse", 3, None)
     assert outcomes(facts(), [])[1].can_promote is None
+
+
+def test_points_of_few_rewards_are_joined_without_losing_any():
+    points = [
+        {
+            "after": 10 * place,
+            "offset": 10 * place + 10,
+            "rewards": count,
+            "mean": mean,
+            "regret": None,
+        }
+        for place, (count, mean) in enumerate([(1, 1.0), (4, 0.5), (9, 0.25), (2, 1.0)])
+    ]
+    found = joined(points)
+    assert [(each["after"], each["offset"], each["rewards"]) for each in found] == [
+        (0, 20, 5),
+        (20, 40, 11),
+    ]
+    assert sum(each["rewards"] * each["mean"] for each in found) == pytest.approx(7.25)
+    assert joined(points[:1]) == points[:1]
+    assert joined([]) == []

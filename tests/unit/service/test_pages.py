@@ -20,7 +20,7 @@ from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
 from service.reporting.arms import ArmFigures, arms_lead, arms_table
 from service.reporting.figures import SIGNS, diagnostics_table, limits_text, signs_table
 
-STYLE = (files("service.pages") / "templates" / "style.css").read_text()
+STYLE = (files("service.pages") / "templates" / "palette.css").read_text()
 LIGHT, DARK = (dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media screen", 1))  # fmt: skip
 PERCENT = RewardRange(-50.0, 150.0)
 
