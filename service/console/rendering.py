@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from service.auth.access import CONSOLE
-from service.auth.keys import EVERYONE, Caller, Scope
+from service.auth.keys import Caller
 from service.console.static_files import address_of
 from service.reporting.figures import number
 
@@ -48,7 +48,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"static": address_of, "root": CONSOLE, "Scope": Scope, "everyone": EVERYONE}
+    found.globals |= {"static": address_of, "root": CONSOLE}
     found.filters |= {
         "number": number,
         "count": lambda value: f"{value:,}",
