@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from model.bandit.confidence import MOST_LATENTS, Confidence, HeldOut
+from model.bandit.confidence import LEAST_ROUNDS, MOST_LATENTS, Agreement, Confidence, HeldOut
 from model.bandit.linucb import LinUCB
 from model.bandit.policy import Policy, PolicyVersion
 from model.config import BanditConfig, GateRule, HoldoutRule, StatisticsRule
 from model.encoders.base import FrozenEncoder
-from model.memory import HeldOutRounds, Reservoir, RoundWindow
+from model.memory import HeldOutRounds, Reservoir, RoundBatch, RoundWindow
+from model.randomness import context_keys
 from model.rounds import (
     Domain,
     Doubles,
@@ -130,7 +132,7 @@ class Learner:
         self.networks = Networks.initial(config, seed, self.device)
         self.moments: Moments = {}
         self._confidence: Confidence | None = None
-        self._to_judge: tuple[Doubles, HeldOut, Doubles] | None = None
+        self._to_calibrate: tuple[HeldOut, Agreement] | None = None
         self.statistics = empty_statistics(self.networks, config)
         # A and b of the held-out rounds alone, so that θ without them can judge by them.
         self.held_out: LinUCB | None = None
@@ -300,7 +302,8 @@ class Learner:
             encoded = EncodedRounds.under(networks, self.window.batch())
         if self.config.statistics is StatisticsRule.REBUILD:
             self._rebuild(encoded)
-        self._to_judge = self._judged(encoded)
+        self.confidence = None
+        self._to_calibrate = self._calibration(encoded)
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
@@ -321,13 +324,13 @@ class Learner:
     @property
     def confidence(self) -> Confidence | None:
         """The confidence model of target decisions, fitted when the encoder was activated."""
-        if self._to_judge is not None:
-            self.confidence = Confidence.fitted(*self._to_judge, self.config)
+        if self._to_calibrate is not None:
+            self.confidence = Confidence.fitted(*self._to_calibrate, self.config)
         return self._confidence
 
     @confidence.setter
     def confidence(self, found: Confidence | None) -> None:
-        self._confidence, self._to_judge = found, None
+        self._confidence, self._to_calibrate = found, None
 
     @property
     def can_be_judged(self) -> bool:
@@ -335,13 +338,16 @@ class Learner:
         counts = (self.window.held_out_count, len(self.contexts[Domain.TARGET].references))
         return min(counts) >= LEAST
 
-    def judging(self) -> JudgingJob | None:
-        """The job that judges the present encoder's transfer; None before both domains have been seen."""
+    def judging(self, arm_names: Sequence[str] = ()) -> JudgingJob | None:
+        """The job that judges the present encoder's transfer; None before both domains have been seen.
+
+        Its reasons name arms by `arm_names`, or else by their index.
+        """
         if not self.can_be_judged:
             return None
         rounds = self.window.batch()
         held_out = rounds.rows(rounds.is_held_out & ~rounds.is_target).newest(MOST)
-        target = self.contexts[Domain.TARGET].last(MOST)
+        names = arm_names or [str(arm) for arm in range(self.config.arm_count)]
         return JudgingJob(
             networks=self.networks,
             config=self.config,
@@ -350,9 +356,18 @@ class Learner:
             confidence=self.confidence,
             version=PolicyVersion(0, self.encoder_version, self.offset),
             held_out=held_out,
-            target=target,
+            source=rounds.rows(~rounds.is_target).newest(MOST).contexts,
+            target=self.contexts[Domain.TARGET].last(MOST),
+            unpaid_arms=tuple(names[arm] for arm in self._unpaid_arms(rounds)),
             seed=self.seed,
         )
+
+    def _unpaid_arms(self, rounds: RoundBatch) -> list[int]:
+        """The arms that no remembered round paid."""
+        if self.config.is_joint:
+            return []
+        paid = np.bincount(rounds.arms, rounds.rewards, minlength=self.config.arm_count)
+        return [int(arm) for arm in np.flatnonzero(paid == 0)]
 
     def transfer(self) -> TransferReport | None:
         """The present transfer report; None before both domains have been seen."""
@@ -368,18 +383,36 @@ class Learner:
         factors = self.statistics.factors()
         return Policy(self.config, self.seed, encoder, factors, names, self.confidence)
 
-    def _judged(self, encoded: EncodedRounds) -> tuple[Doubles, HeldOut, Doubles]:
-        """The inputs of `Confidence.fitted`: latents of source, held-out and target contexts."""
-        target = self.contexts[Domain.TARGET].last(MOST_LATENTS)
-        rounds, latents = encoded.rounds, _doubles(encoded.latents)
-        held_out = np.flatnonzero(rounds.is_held_out & ~rounds.is_target)[-2 * MOST_LATENTS :]
-        source = latents[~rounds.is_held_out & ~rounds.is_target][-MOST_LATENTS:]
-        predicted = latents[held_out] @ self._calibrating_theta.T
-        judged = HeldOut(
-            latents[held_out], predicted, rounds.arms[held_out], rounds.rewards[held_out]
+    def _calibration(self, encoded: EncodedRounds) -> tuple[HeldOut, Agreement] | None:
+        """The inputs of `Confidence.fitted`; None before there are enough target contexts."""
+        contexts = self.contexts[Domain.TARGET].last(MOST_LATENTS)
+        if len(contexts) < LEAST_ROUNDS:
+            return None
+        is_judge = encoded.rounds.is_held_out & ~encoded.rounds.is_target
+        chosen = np.flatnonzero(is_judge)[-2 * MOST_LATENTS :]
+        return self._held_out_rounds(encoded, chosen), self._agreement(encoded, chosen, contexts)
+
+    def _agreement(self, encoded: EncodedRounds, held_out: Integers, target: Tensor) -> Agreement:
+        if self.config.is_joint:  # a single context has no best arm
+            return Agreement(0, 1.0)
+        latents = encoded.latents[torch.from_numpy(held_out).to(self.device)]
+        source, unlabeled = map(
+            self.networks.independent_choices,
+            (latents, self.networks.encode(target, Domain.TARGET)),
         )
-        unlabeled = _doubles(self.networks.encode(target, Domain.TARGET))
-        return source, judged, unlabeled
+        return Agreement.of(source, unlabeled)
+
+    def _held_out_rounds(self, encoded: EncodedRounds, chosen: Integers) -> HeldOut:
+        rounds = encoded.rounds
+        keys = context_keys(rounds.contexts[torch.from_numpy(chosen)].cpu().numpy())
+        _, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        return HeldOut(
+            predicted=_doubles(encoded.latents)[chosen] @ self._calibrating_theta.T,
+            arms=rounds.arms[chosen],
+            rewards=rounds.rewards[chosen],
+            propensities=rounds.propensities[chosen],
+            repeats=counts[which],
+        )
 
     @property
     def _calibrating_theta(self) -> Doubles:

@@ -38,8 +38,8 @@ TRANSFER = Board(
                 ),
                 Query(
                     "max by (experiment) (daband_transfer_sign"
-                    '{experiment=~"$experiment", sign="raw_domain_accuracy"})',
-                    "{{experiment}} raw contexts",
+                    '{experiment=~"$experiment", sign="far_share"})',
+                    "{{experiment}} contexts far from the source",
                 ),
             ),
             "Accuracy of a fresh discriminator: 50 % cannot tell them apart.",
@@ -55,11 +55,21 @@ TRANSFER = Board(
             ),
             "Per round, to compare encoders. They do not add up to a bound on the target regret.",
         ),
-        _signs("Confidence on the target", "Mean transfer confidence.", "mean_confidence"),
+        Panel(
+            "Expected reward in the target",
+            Unit.NUMBER,
+            (
+                Query(
+                    f"max by (experiment, figure) (daband_expected_target_reward{CHOSEN})",
+                    "{{experiment}} {{figure}}",
+                ),
+            ),
+            "Estimated without target rewards, from 0 to 1, and its lower bound.",
+        ),
         _signs(
             "Explained and shifted",
             "Share of source variance explained; distance of the arms' shares.",
-            *("source_explained", "share_distance"),
+            *("source_skill", "share_distance"),
         ),
         _signs("Rank of the latents", "1: collapsed.", "source_rank", "target_rank"),
         _signs(

@@ -373,6 +373,13 @@ class TransferVerdict(Struct, frozen=True):
     reasons: list[str]
 
 
+class ExpectedReward(Struct, frozen=True):
+    """The expected mean reward of the policy on the target in [0, 1], and a lower bound."""
+
+    reward: float
+    lower: float
+
+
 class TransferVersion(Struct, frozen=True):
     """What was said of one encoder version; `gate` is what let it serve."""
 
@@ -383,6 +390,7 @@ class TransferVersion(Struct, frozen=True):
     signs: dict[str, float]
     diagnostics: dict[str, float]
     gate: AuditEntry | None
+    expected: ExpectedReward | None = None
 
 
 class TargetRegret(Struct, frozen=True):
@@ -404,6 +412,7 @@ class Transfer(Struct, frozen=True):
     versions: list[TransferVersion]
     gate: list[AuditEntry]
     target_regret: TargetRegret
+    expected: ExpectedReward | None = None
 
 
 class LoggedReward(Struct, frozen=True):

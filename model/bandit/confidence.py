@@ -1,36 +1,29 @@
-"""Transfer confidence: how far a target decision is supported by aligned source data.
+"""Confidence: the expected reward of a target decision, without target rewards.
 
-    confidence = overlap · p(right | decision score) · √(support · in_source) · (1 − γ·width²)
+    confidence = p(reward | margin) · agreement
 
-- p: logistic in the margin between best and second arm, fitted on held-out source rounds;
-- support: conformal, the share of held-out source latents that lie as far from the source
-  prototypes as this one, over TAIL, at most 1;
-- in_source: twice the domain classifier's probability of the source, at most 1;
-- width: ‖L⁻¹φ‖ of the best arm, the Mahalanobis distance to what the arm was learned from;
-- overlap: 1 if a classifier cannot distinguish the domains, 0 if it always can.
+- p: logistic in the margin between best and second-best mean, fitted to held-out source rounds;
+- agreement: how often independent members of the ensemble choose the same arm on the target, as a share of
+  how often they do on the held-out source, at most 1. Members that were aligned do not count. One network
+  alone has nothing to compare; its agreement counts as 1.
 
-On the source it is calibrated. On the target it ranks decisions; it is not a probability.
+If exactly one arm pays, this is the probability that the decision is right.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
 
 from model.config import BanditConfig
-from model.rounds import Booleans, Doubles, Floats, Integers
+from model.rounds import UNKNOWN_PROPENSITY, Booleans, Doubles, Integers
 
-PROTOTYPES = 32  # of each domain
 LEAST_ROUNDS = 32  # minimum of held-out source rounds and of target contexts
-MOST_LATENTS = 512  # maximum of latents used of each domain
-QUANTILES = 33  # of the held-out similarities that are kept
-TAIL = 0.1  # contexts among the farthest tenth of the source's are less supported
-SLACK = 2.5  # overlap = SLACK·(1 − accuracy): accuracies up to 0.6 are noise
-_SHARPNESS = 8.0  # of the radial basis functions: they fade at a cosine of about 0.9
-_KMEANS_ROUNDS = 8
-_RIDGE = 1.0  # on the domain classifier, which has more features than it needs
-_CALIBRATION_RIDGE = 0.01  # on the slope of p(right | margin): hardly any
+MOST_LATENTS = 512  # maximum of target latents used
+LEAST_PROPENSITY = 0.05  # bounds the weight of one round
+_RIDGE = 1.0  # on the slope: a few subjects never give certainty
 _INTERCEPT_RIDGE = 1e-3  # keeps Newton's system solvable
 _NEWTON_STEPS = 10
 _LONGEST_STEP = 5.0  # Newton's steps overshoot where classes are separable
@@ -39,93 +32,74 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Held-out source rounds under one encoder: latents (n, d), predictions (n, M), arms and rewards."""
+    """Held-out source rounds under one encoder: predictions (n, M), everything else (n,).
 
-    latents: Doubles
+    `repeats` counts the rounds of the same context: each context counts once.
+    """
+
     predicted: Doubles
     arms: Integers
     rewards: Doubles
+    propensities: Doubles
+    repeats: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often independent members agree on the target, as a share of how often they do on the source."""
+
+    members: int  # with fewer than two there is nothing to compare
+    share: float
+
+    @classmethod
+    def of(cls, source: Integers, target: Integers) -> Self:
+        """From the members' choices (n, T) for held-out source contexts and (m, T) for target contexts."""
+        members = source.shape[1]
+        usual = _pairs_agreeing(source) if members > 1 and len(source) else 0.0
+        return cls(members, min(1.0, _pairs_agreeing(target) / usual) if usual else 1.0)
+
+
+def _pairs_agreeing(choices: Integers) -> float:
+    """The mean share of rows (n, T) in which two members choose the same arm."""
+    pairs = combinations(range(choices.shape[1]), 2)
+    return float(np.mean([(choices[:, one] == choices[:, other]).mean() for one, other in pairs]))
 
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """A fitted model that rates decisions on latents of one encoder.
+    """A fitted model that rates target decisions; `decision` (2,) are intercept and slope of p."""
 
-    `prototypes` (P, d) are the source's, then the target's; `domain` (P + 1,) and `decision` (2,)
-    are logistic weights, the intercept first; `distances` are quantiles of held-out source
-    contexts' similarity to the source prototypes; `overlap` is for the domains as a whole.
-    """
-
-    prototypes: Doubles
-    source_count: int
-    domain: Doubles
     decision: Doubles
-    distances: Doubles
-    overlap: float
+    agreement: float
+    members: int
 
     @classmethod
-    def fitted(
-        cls, fit: Doubles, held_out: HeldOut, target: Doubles, config: BanditConfig
-    ) -> Self | None:
-        """From source latents that trained (n, d), held-out rounds, and target latents (m, d)."""
-        if min(len(held_out.arms), len(target), len(fit)) < LEAST_ROUNDS:
+    def fitted(cls, held_out: HeldOut, agreement: Agreement, config: BanditConfig) -> Self | None:
+        """From held-out source rounds and the members' agreement on the target."""
+        if len(held_out.arms) < LEAST_ROUNDS:
             return None
-        source, target = fit[-MOST_LATENTS:], target[-MOST_LATENTS:]
-        ours, theirs = (prototypes_of(latents, PROTOTYPES) for latents in (source, target))
-        both = np.concatenate([ours, theirs])
-        nearest = (held_out.latents @ ours.T).max(axis=1)
-        domain, accuracy = _domain_classifier(
-            _rbf_features(source, both), _rbf_features(target, both)
-        )
-        return cls(
-            prototypes=both,
-            source_count=len(ours),
-            domain=domain,
-            decision=_calibrated(held_out, config),
-            distances=np.quantile(nearest, np.linspace(0, 1, QUANTILES)),
-            overlap=min(1.0, SLACK * (1.0 - accuracy)),
-        )
+        return cls(_calibrated(held_out, config), agreement.share, agreement.members)
 
     def arrays(self) -> dict[str, Any]:
         """All of it as arrays by name."""
         return {name: np.asarray(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], latent_size: int) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """The inverse of `arrays`; ValueError for arrays that it cannot have written."""
-        count = len(arrays["prototypes"])
-        shapes = {
-            "prototypes": (count, latent_size),
-            "source_count": (),
-            "domain": (count + 1,),
-            "decision": (2,),
-            "distances": (QUANTILES,),
-            "overlap": (),
-        }
+        shapes = {"decision": (2,), "agreement": (), "members": ()}
         if {name: array.shape for name, array in arrays.items()} != shapes:
             raise ValueError("wrong content or shape")
-        kinds = {name: np.int64 if name == "source_count" else np.float64 for name in shapes}
+        kinds = {"decision": np.float64, "agreement": np.float64, "members": np.int64}
         if any(arrays[name].dtype != kind for name, kind in kinds.items()):
             raise ValueError("wrong type")
-        if not 1 <= arrays["source_count"] < count or not 0 <= arrays["overlap"] <= 1:
+        if not 0 <= arrays["agreement"] <= 1 or arrays["members"] < 0:
             raise ValueError("out of range")
-        numbers = {"source_count": int(arrays["source_count"]), "overlap": float(arrays["overlap"])}
-        return cls(**{**arrays, **numbers})
+        return cls(arrays["decision"], float(arrays["agreement"]), int(arrays["members"]))
 
-    def rate(self, latents: Floats, scores: Doubles, widths: Doubles, ridge: float) -> Doubles:
-        """Confidences (n,) of decisions.
-
-        `latents` (n, d) are those of the chosen arms, `scores` (n,) their `decision_scores`.
-        """
-        similarity = latents @ self.prototypes.T.astype(latents.dtype)
-        nearest = similarity[:, : self.source_count].max(axis=1)
-        ranks = np.interp(nearest, self.distances, np.linspace(0, 1, QUANTILES))
-        support = np.minimum(1.0, (ranks + 1.0 / QUANTILES) / TAIL)
-        features = np.exp(_SHARPNESS * (similarity.astype(np.float64) - 1.0))
-        in_source = np.minimum(1.0, 2.0 * _sigmoid(-(self.domain[0] + features @ self.domain[1:])))
-        right = _sigmoid(self.decision[0] + self.decision[1] * scores)
-        known = np.clip(1.0 - ridge * np.square(widths), 0.0, 1.0)
-        return np.asarray(self.overlap * right * np.sqrt(support * in_source) * known)
+    def rate(self, scores: Doubles) -> Doubles:
+        """Confidences (n,) of decisions with these `decision_scores`."""
+        return self.agreement * _sigmoid(self.decision[0] + self.decision[1] * scores)
 
 
 def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = None) -> Doubles:
@@ -142,65 +116,57 @@ def decision_scores(mean: Doubles, is_joint: bool, eligible: Booleans | None = N
     return np.where(np.isfinite(gap), gap, best_two[:, 1])
 
 
-def prototypes_of(latents: Doubles, count: int, rounds: int = _KMEANS_ROUNDS) -> Doubles:
-    """At most `count` unit vectors that represent the latents: farthest first, then k-means."""
-    chosen = [latents[0]]
-    similarity = latents @ latents[0]
-    for _ in range(min(count, len(latents)) - 1):
-        farthest = latents[int(similarity.argmin())]
-        chosen.append(farthest)
-        similarity = np.maximum(similarity, latents @ farthest)
-    centers = np.array(chosen)
-    for _ in range(rounds):
-        nearest = (latents @ centers.T).argmax(axis=1)
-        sums = np.eye(len(centers))[nearest].T @ latents
-        norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        centers = np.where(norms > 0, sums / np.maximum(norms, _TINY), centers)
-    return centers
-
-
-def _rbf_features(latents: Doubles, prototypes: Doubles) -> Doubles:
-    return np.asarray(np.exp(_SHARPNESS * (latents @ prototypes.T - 1.0)))
-
-
-def _domain_classifier(source: Doubles, target: Doubles) -> tuple[Doubles, float]:
-    """Balanced logistic weights (target = 1) on all rows, and the two-fold cross-validated accuracy."""
-    accuracies = []
-    for own, other in ((0, 1), (1, 0)):
-        weights = _balanced_fit(source[own::2], target[own::2])
-        wrong_source = (_logits(source[other::2], weights) > 0).mean()
-        wrong_target = (_logits(target[other::2], weights) <= 0).mean()
-        accuracies.append(1.0 - (wrong_source + wrong_target) / 2)
-    return _balanced_fit(source, target), float(np.mean(accuracies))
-
-
-def _balanced_fit(source: Doubles, target: Doubles) -> Doubles:
-    rows = np.concatenate([source, target])
-    labels = np.repeat([0.0, 1.0], [len(source), len(target)])
-    weights = np.repeat([0.5 / len(source), 0.5 / len(target)], [len(source), len(target)])
-    return logistic_fit(rows, labels, weights * len(rows), _RIDGE)
+def known_propensities(propensities: Doubles, arms: Integers) -> Doubles:
+    """The propensities (n,); how often an arm was chosen without one stands in for an unknown one."""
+    unknown = propensities == UNKNOWN_PROPENSITY
+    if not unknown.any():
+        return propensities
+    counts = np.bincount(arms[unknown])
+    found = propensities.copy()
+    found[unknown] = counts[arms[unknown]] / unknown.sum()
+    return found
 
 
 def _calibrated(held_out: HeldOut, config: BanditConfig) -> Doubles:
-    """Intercept and slope of p(reward | decision score) over rounds whose outcome is known."""
+    """Intercept and slope of p(reward | margin) over rounds that show the best-rated arm's reward."""
     scores = decision_scores(held_out.predicted, config.is_joint)
-    outcomes = held_out.rewards
-    known = np.ones(len(outcomes), dtype=np.bool_)
-    if not config.is_joint:
-        is_greedy = held_out.predicted.argmax(axis=1) == held_out.arms
-        # Rewards are exclusive: if another arm paid 1, the best-rated arm would have paid 0.
-        is_wrong = np.bool_(config.exclusive_rewards) & ~is_greedy & (outcomes == 1.0)
-        known, outcomes = is_greedy | is_wrong, np.where(is_greedy, outcomes, 0.0)
+    outcomes, chance = _outcomes(held_out, config)
+    known = chance > 0
     if known.sum() < LEAST_ROUNDS // 2:
         return np.zeros(2)  # p = ½
+    weights = 1.0 / (chance[known].clip(LEAST_PROPENSITY) * held_out.repeats[known])
+    count = (1.0 / held_out.repeats[known]).sum()
+    weights *= count / weights.sum()
     # Platt's smoothed targets: a few rounds never give certainty.
-    count = known.sum()
     smooth = outcomes[known] * (1 - 2 / (count + 2)) + 1 / (count + 2)
-    fitted = logistic_fit(scores[known][:, None], smooth, np.ones(count), _CALIBRATION_RIDGE)
+    fitted = logistic_fit(scores[known][:, None], smooth, weights, _RIDGE)
     if fitted[1] >= 0:
         return fitted
-    level = float(smooth.mean())  # a negative slope is noise
+    level = float(np.average(smooth, weights=weights))  # a negative slope is noise
     return np.array([np.log(level / (1 - level)), 0.0])
+
+
+def _outcomes(held_out: HeldOut, config: BanditConfig) -> tuple[Doubles, Doubles]:
+    """The reward of the best-rated arm, and the chance that a round shows it; 0 if this one does not.
+
+    If exactly one arm pays, another arm's reward of 1 shows that the best-rated arm would have paid 0. Then
+    a right decision shows with the propensity of its arm, and a wrong one also with that of the paying
+    arm. Only the chosen arm's propensity is known; the other arms share the rest evenly.
+    """
+    rewards, arm_count = held_out.rewards, held_out.predicted.shape[1]
+    if config.is_joint:
+        return rewards, np.ones(len(rewards))
+    chosen = known_propensities(held_out.propensities, held_out.arms)
+    is_greedy = held_out.predicted.argmax(axis=1) == held_out.arms
+    if not config.exclusive_rewards or arm_count < 2:
+        return rewards, np.where(is_greedy, chosen, 0.0)
+    if arm_count == 2:
+        return np.where(is_greedy, rewards, 1.0 - rewards), np.ones(len(rewards))
+    another = (1.0 - chosen) / (arm_count - 1)
+    is_right = is_greedy & (rewards == 1.0)
+    is_wrong = is_greedy != (rewards == 1.0)
+    chance = np.where(is_right, chosen, np.where(is_wrong, chosen + another, 0.0))
+    return is_right.astype(np.float64), chance
 
 
 def logistic_fit(rows: Doubles, labels: Doubles, weights: Doubles, ridge: float) -> Doubles:
@@ -216,10 +182,6 @@ def logistic_fit(rows: Doubles, labels: Doubles, weights: Doubles, ridge: float)
         step = np.linalg.solve(curvature, gradient)
         found = found - step * min(1.0, _LONGEST_STEP / (np.abs(step).max() + _TINY))
     return found
-
-
-def _logits(rows: Doubles, weights: Doubles) -> Doubles:
-    return np.asarray(weights[0] + rows @ weights[1:])
 
 
 def _sigmoid(values: Doubles) -> Doubles:

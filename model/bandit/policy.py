@@ -20,7 +20,6 @@ from model.rounds import (
     Domain,
     Doubles,
     Floats,
-    Integers,
     Keys,
     Scores,
     Selection,
@@ -106,35 +105,26 @@ class Policy:
         return Selection(arms, probabilities, scores)
 
     def select_target(self, contexts: object, eligible: Booleans | None = None) -> TargetSelection:
-        """The best arm for each row of the target, and how far the source supports it.
+        """The best arm for each row of the target, and what it is expected to earn.
 
         Nothing is learned from these decisions, so nothing is explored: ε = 0. Ties are drawn by the
         context, so that equal contexts get equal arms. Without a confidence model the confidence is 0.
         """
         array = self._checked(contexts, eligible)
-        scores, latents = self._scored_with_latents(array, Domain.TARGET)
+        scores = self._scored(array, Domain.TARGET)
         probabilities = mixed_probabilities(scores.ucb, eligible, 0.0, self._tolerance)
         arms = np.asarray(probabilities.argmax(axis=1))
         tied = np.flatnonzero(probabilities[np.arange(len(arms)), arms] < 1.0)
         for row in tied.tolist():
             keys = np.array([bytes_key(array[row].tobytes())], dtype=np.uint64)
             arms[row] = drawn_arms(probabilities[row : row + 1], self._uniforms, keys)[0]
-        confidence = self._rated(arms, scores, latents, eligible)
-        return TargetSelection(arms, probabilities, scores, confidence, tied)
+        return TargetSelection(arms, probabilities, scores, self._rated(scores, eligible), tied)
 
-    def _rated(
-        self, arms: Integers, scores: Scores, latents: Floats, eligible: Booleans | None
-    ) -> Doubles:
-        if self.confidence is None or not len(arms):
-            return np.zeros(len(arms))
-        rows = np.arange(len(arms))
-        if self._is_joint:
-            latents = latents.reshape(*scores.mean.shape, -1)[rows, arms]
-        # The bonus is α·width; with α = 0 the width is unknown and counts as 0.
-        alpha = self.config.alpha
-        widths = scores.bonus[rows, arms].astype(np.float64) / (alpha or np.inf)
-        found = decision_scores(scores.mean.astype(np.float64), self._is_joint, eligible)
-        return self.confidence.rate(latents, found, widths, self.config.ridge)
+    def _rated(self, scores: Scores, eligible: Booleans | None) -> Doubles:
+        if self.confidence is None or not len(scores.mean):
+            return np.zeros(len(scores.mean))
+        mean = scores.mean.astype(np.float64)
+        return self.confidence.rate(decision_scores(mean, self._is_joint, eligible))
 
     def _checked(self, contexts: object, eligible: Booleans | None) -> Floats:
         array = checked_contexts(contexts, self._shape)
@@ -152,20 +142,9 @@ class Policy:
         if not len(contexts):
             return self._empty(contexts)
         if self._on_cpu:
-            return Scores(*self._arithmetic(contexts, domain)[0])
+            return Scores(*self._arithmetic(contexts, domain))
         with torch.inference_mode():
-            scores, _ = self._arithmetic(self._moved(contexts), domain)
-        return Scores(*scores.cpu().numpy())
-
-    def _scored_with_latents(self, contexts: Floats, domain: Domain) -> tuple[Scores, Floats]:
-        if not len(contexts):
-            return self._empty(contexts), np.zeros((0, self._size), dtype=np.float32)
-        if self._on_cpu:
-            scores, latents = self._arithmetic(contexts, domain)
-            return Scores(*scores), latents
-        with torch.inference_mode():
-            scores, latents = self._arithmetic(self._moved(contexts), domain)
-        return Scores(*scores.cpu().numpy()), latents.cpu().numpy()
+            return Scores(*self._arithmetic(self._moved(contexts), domain).cpu().numpy())
 
     def _empty(self, contexts: Floats) -> Scores:
         arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
@@ -176,8 +155,8 @@ class Policy:
         writable = np.require(contexts, requirements=["C", "W"])  # torch warns about others
         return torch.from_numpy(writable).to(self.device)
 
-    def _arithmetic(self, contexts: Any, domain: Domain) -> tuple[Any, Any]:
-        """Scores, each (n, K), and φ, for numpy arrays and torch tensors alike."""
+    def _arithmetic(self, contexts: Any, domain: Domain) -> Any:
+        """Scores, each (n, K), for numpy arrays and torch tensors alike."""
         rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
         latents = self._forward[domain](rows)  # (n or n·K, d)
         scores = self._linear_scores[domain](latents)
@@ -187,7 +166,7 @@ class Policy:
                 scores = tuple(each.reshape(leading) for each in scores)
             else:
                 scores = scores.reshape(3, *leading)
-        return scores, latents
+        return scores
 
 
 def _check_eligible(eligible: Booleans, shape: tuple[int, int]) -> None:

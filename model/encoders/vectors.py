@@ -237,6 +237,7 @@ class Ensemble(ScaledEncoder):
         self.latent_size = config.latent_size
         self._downweights = config.downweight_unseen
         self._aligns_binary = config.align_binary
+        self._weighs_evenly = config.align_binary or not config.is_aligned
         self._slots = SlotKinds(config.slot_kinds)
         # Even members see both domains on one scale, odd ones each domain on its own.
         self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
@@ -259,7 +260,7 @@ class Ensemble(ScaledEncoder):
     @torch.no_grad()
     def recalibrate(self, source: Tensor, target: Tensor) -> None:
         """Set the members' weights by the fraction of used features that are measured."""
-        if len(target) and not self._aligns_binary:
+        if len(target) and not self._weighs_evenly:
             is_measured = ~self._slots.are_binary(torch.cat([source, target]).flatten(1))
             measured = measured_fraction(is_measured, self.common.scale[0] != 0)
             self.weights.copy_(member_weights(self.members, float(measured)))

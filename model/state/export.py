@@ -88,7 +88,7 @@ def _policy(
     load_state(encoder, arrays, _ENCODER)
     frozen = FrozenEncoder.of(encoder, device)
     factors = taken_statistics(config, encoder, arrays).factors()
-    confidence = taken_confidence(arrays, frozen.latent_size)
+    confidence = taken_confidence(arrays)
     if arrays:
         raise SnapshotError(f"unknown content: {sorted(arrays)[0]}")
     return Policy(config, seed, frozen, factors, version, confidence)

@@ -53,8 +53,10 @@ def judging_message(job: JudgingJob) -> Message:
     """All inputs of a judgement."""
     names = asdict(job.version)
     header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
+    header["unpaid_arms"] = job.unpaid_arms
     arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
-    arrays |= {"target": _array(job.target), "theta": job.factors.theta}
+    arrays |= {"source": _array(job.source), "target": _array(job.target)}
+    arrays["theta"] = job.factors.theta
     arrays["judging_theta"] = job.judging_theta
     arrays["inverse_root"] = job.factors.inverse_root
     if job.factors.own_target_theta is not None:
@@ -126,10 +128,12 @@ def _judging_job(message: Message, device: torch.device) -> JudgingJob:
         config=config,
         factors=Factors(arrays["theta"], arrays["inverse_root"], arrays.get("target_theta")),
         judging_theta=arrays["judging_theta"],
-        confidence=taken_confidence(arrays, networks.encoder.latent_size),
+        confidence=taken_confidence(arrays),
         version=PolicyVersion(**header["version"]),
         held_out=_rounds(arrays, device),
+        source=_tensor(arrays["source"], device),
         target=_tensor(arrays["target"], device),
+        unpaid_arms=tuple(header["unpaid_arms"]),
         seed=header["seed"],
     )
 

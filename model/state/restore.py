@@ -46,7 +46,7 @@ def restore(
     learner.statistics = taken_statistics(learner.config, encoder, arrays)
     if learner.held_out is not None:
         learner.held_out = _taken_sums(learner.config, encoder, arrays, "held_out")
-    learner.confidence = taken_confidence(arrays, encoder.latent_size)
+    learner.confidence = taken_confidence(arrays)
     learner.refreeze()
     _load_memory(learner, header, _Loader(learner, arrays, contexts))
     if arrays:
@@ -71,7 +71,7 @@ def restore_policy(content: bytes, device: torch.device | str = "cpu") -> Policy
     encoder = FrozenEncoder.of(networks.served, torch.device(device))
     statistics = taken_statistics(config, networks.encoder, arrays)
     names = PolicyVersion(header.version, header.encoder_version, header.offset)
-    confidence = taken_confidence(arrays, encoder.latent_size)
+    confidence = taken_confidence(arrays)
     return Policy(config, header.seed, encoder, statistics.factors(), names, confidence)
 
 
@@ -158,14 +158,14 @@ def taken_moments(networks: Networks, arrays: Arrays) -> Moments:
     return moments
 
 
-def taken_confidence(arrays: Arrays, latent_size: int) -> Confidence | None:
-    """The confidence model of a snapshot, if it has one."""
+def taken_confidence(arrays: Arrays) -> Confidence | None:
+    """The confidence model of a snapshot, if it has one; that of recipes before the fifth is unknown."""
     found = {name: arrays.pop(name) for name in list(arrays) if name.startswith("confidence.")}
-    if not found:
+    if not found or "confidence.prototypes" in found:
         return None
     try:
         plain = {name.removeprefix("confidence."): array for name, array in found.items()}
-        return Confidence.from_arrays(plain, latent_size)
+        return Confidence.from_arrays(plain)
     except (KeyError, TypeError, ValueError) as error:
         raise SnapshotError(f"confidence: {error}") from error
 

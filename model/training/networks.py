@@ -4,16 +4,17 @@ import copy
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from model.config import BanditConfig
 from model.encoders.base import TINY, Encoder
-from model.encoders.ensemble import MemberLinear, by_member, member_norms
+from model.encoders.ensemble import MemberLinear, aligned_count, by_member, member_norms
 from model.encoders.first_weights import first_weights
 from model.encoders.kinds import build_encoder
-from model.rounds import Domain
+from model.rounds import Domain, Integers
 from model.training.discriminator import Discriminator
 from model.training.target_head import Distilled, HeadOutput, is_distilled
 
@@ -102,6 +103,7 @@ class Networks(nn.Module):
         if self.encoder.is_learned:
             members = self.encoder.members
             self.head = Head(size, config.model_count, config.exclusive_rewards, members)
+            self._independent = members - (aligned_count(members) if config.is_aligned else 0)
             self.discriminator = Discriminator(size, members=members)
         self.distilled = (
             Distilled(size, config.model_count) if is_distilled(self.encoder, config) else None
@@ -138,6 +140,14 @@ class Networks(nn.Module):
         head = self.served_head
         scores = head.logits(latents).mean(dim=1)
         return HeadOutput(latents, head(latents), scores, is_linear=head.members == 1)
+
+    @torch.no_grad()
+    def independent_choices(self, latents: Tensor) -> Integers:
+        """The arms (n, T′) that the members without alignment choose for served latents (n, d)."""
+        if not self.encoder.is_learned:
+            return np.zeros((len(latents), 0), dtype=np.int64)
+        logits = self.served_head.logits(latents)[:, : self._independent]
+        return np.asarray(logits.argmax(dim=2).cpu().numpy())
 
     def _slow_copy(self, is_wanted: bool) -> SlowCopy | None:
         is_possible = self.encoder.is_learned

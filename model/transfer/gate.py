@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.bandit.confidence import LEAST_PROPENSITY, known_propensities
 from model.config import BanditConfig
 from model.memory import RoundBatch
-from model.rounds import UNKNOWN_PROPENSITY, Doubles
-
-_LEAST_PROPENSITY = 0.05  # bounds the weight of one held-out round
+from model.rounds import Doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +90,10 @@ def held_out_rewards(
 
 def _doubly_robust(held_out: RoundBatch, model: Doubles, arms: np.ndarray[Any, Any]) -> float:
     rows = np.arange(len(held_out))
-    weights = (arms == held_out.arms) / _propensities(held_out).clip(_LEAST_PROPENSITY)
+    propensities = known_propensities(held_out.propensities, held_out.arms).clip(LEAST_PROPENSITY)
+    weights = (arms == held_out.arms) / propensities
     correction = weights * (held_out.rewards - model[rows, held_out.arms])
     return float((model[rows, arms] + correction).mean())
-
-
-def _propensities(held_out: RoundBatch) -> Doubles:
-    """The propensities (n,), with a stand-in for those that are unknown."""
-    unknown = held_out.propensities == UNKNOWN_PROPENSITY
-    if not unknown.any():
-        return held_out.propensities
-    counts = np.bincount(held_out.arms[unknown])
-    found = held_out.propensities.copy()
-    found[unknown] = counts[held_out.arms[unknown]] / unknown.sum()
-    return found
 
 
 def is_finite(*tensors: Tensor) -> bool:

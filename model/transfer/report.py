@@ -1,5 +1,6 @@
 """The judgement of one encoder's transfer: diagnostics, label-free signs and a verdict."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +15,20 @@ from model.config import BanditConfig
 from model.encoders.base import FrozenEncoder
 from model.encoders.vectors import CLIP
 from model.memory import RoundBatch
-from model.randomness import derived_seed
+from model.randomness import context_keys, derived_seed, generator
 from model.rounds import Domain, Doubles
 from model.training.networks import Networks
-from model.transfer.diagnostics import TransferReport, domain_accuracy, transfer_report
-from model.transfer.verdict import Signs, TransferVerdict, judged
+from model.transfer.diagnostics import TransferReport, transfer_report
+from model.transfer.verdict import BOUND_MARGIN, Signs, TransferVerdict, judged
 
 LEAST = 32  # minimum of rounds and contexts: half of them fit probes, half judge
 MOST = 512  # maximum of contexts used of each domain
-_LEAST_SCALE = 1e-6  # replaces the spread of constant raw features
+_LEAST_SCALE = 1e-6  # features that vary less over the source say nothing of its contexts
 RAW_SIZE = 128  # raw contexts are projected to this many numbers at most
+MOST_SKILL = 100.0  # of equal rewards above 0
+_NEAR = (
+    0.95  # a context is far if it is farther from the source than this share of the source's own
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,16 @@ class Judgement:
     signs: Signs
     verdict: TransferVerdict
 
+    @property
+    def expected(self) -> dict[str, float]:
+        """The expected reward of the policy on the target, in [0, 1], and its lower bound."""
+        reward = self.signs.expected_reward
+        return {"reward": reward, "lower": max(0.0, reward - BOUND_MARGIN)}
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "encoder_version": self.encoder_version,
+            "expected": self.expected,
             "diagnostics": self.report.as_dict(),
             "signs": self.signs.as_dict(),
             "verdict": self.verdict.as_dict(),
@@ -48,8 +60,9 @@ class Judgement:
 class JudgingJob:
     """All inputs of a judgement. `run` is pure, so it may run in any process.
 
-    `held_out` are source rounds that trained no encoder, `target` are contexts (m, *shape).
-    `judging_theta` (M, d) predicts the held-out rewards; `factors` are served.
+    `held_out` are source rounds that trained no encoder, `source` and `target` are contexts (m, *shape).
+    `judging_theta` (M, d) predicts the held-out rewards; `factors` are served. `unpaid_arms` are names of
+    arms that the source never paid.
     """
 
     networks: Networks
@@ -59,7 +72,9 @@ class JudgingJob:
     confidence: Confidence | None
     version: PolicyVersion
     held_out: RoundBatch
+    source: Tensor
     target: Tensor
+    unpaid_arms: tuple[str, ...]
     seed: int
 
     def run(self) -> Judgement:
@@ -71,29 +86,39 @@ class JudgingJob:
         at_chosen = predicted[np.arange(len(arms)), arms]
         report = transfer_report(source, target, at_chosen, rewards, wanted, self.seed)
         signs = Signs(
-            domain_accuracy=report.domain_accuracy,
-            raw_domain_accuracy=self._raw_accuracy(),
+            expected_reward=self._expected_reward(),
+            far_share=self._far_share(),
             share_distance=_arm_prior_distance(predicted, wanted),
-            mean_confidence=self._mean_confidence(),
-            source_explained=_explained(at_chosen, rewards),
+            source_skill=_skill(*_newest_of_each(self.held_out, at_chosen)),
             target_rank=report.target_rank,
+            independent_members=self.confidence.members if self.confidence else 0,
+            unpaid_arms=len(self.unpaid_arms),
             held_out_rounds=len(arms),
             target_contexts=len(target),
         )
-        return Judgement(self.version.encoder_version, report, signs, judged(signs))
+        verdict = judged(signs, self.unpaid_arms)
+        return Judgement(self.version.encoder_version, report, signs, verdict)
 
-    def _raw_accuracy(self) -> float:
-        """The domain accuracy on raw contexts, standardised by the source."""
-        source, target = self.held_out.contexts.flatten(1), self.target.flatten(1)
+    def _far_share(self) -> float:
+        """The share of target contexts that are unlike any source context, by raw numbers."""
+        source, target = self.source.flatten(1), self.target.flatten(1)
         if source.shape[1] > RAW_SIZE:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
             directions = torch.randn(source.shape[1], RAW_SIZE, generator=rng).to(source.device)
             source, target = source @ directions, target @ directions
-        center, scale = source.mean(dim=0), source.std(dim=0).clamp_min(_LEAST_SCALE)
-        limited = [((some - center) / scale).clamp(-CLIP, CLIP) for some in (source, target)]
-        return domain_accuracy(limited[0], limited[1], self.seed)
+        center, scale = source.mean(dim=0), source.std(dim=0)
+        scale[scale < _LEAST_SCALE] = torch.inf
+        near, far = (((some - center) / scale).clamp(-CLIP, CLIP) for some in (source, target))
+        distinct = torch.unique(near, dim=0)
+        order = torch.from_numpy(generator(self.seed, "far share").permutation(len(distinct)))
+        known, others = distinct[order.to(distinct.device)].tensor_split(2)
+        if not len(others):
+            return 1.0
+        limit = _distances(others, known).quantile(_NEAR)
+        return float((_distances(far, known) > limit).double().mean())
 
-    def _mean_confidence(self) -> float:
+    def _expected_reward(self) -> float:
+        """The mean confidence of the served decisions for the target contexts."""
         contexts = self.target.cpu().numpy()
         if self.config.is_joint:
             contexts = contexts[:, None]
@@ -102,6 +127,11 @@ class JudgingJob:
             self.config, self.seed, encoder, self.factors, self.version, self.confidence
         )
         return float(policy.select_target(contexts).confidence.mean())
+
+
+def _distances(contexts: Tensor, known: Tensor) -> Tensor:
+    """The distance of each context (n, d) to the nearest known one, (n,)."""
+    return torch.cdist(contexts, known).amin(dim=1)
 
 
 def _arm_prior_distance(source: Doubles, target: Doubles) -> float:
@@ -113,7 +143,27 @@ def _arm_prior_distance(source: Doubles, target: Doubles) -> float:
     return float(np.abs(priors[0] - priors[1]).sum() / 2)
 
 
-def _explained(predicted: Doubles, rewards: Doubles) -> float:
-    """1 − squared error of the predictions over that of predicting the mean."""
-    spread = float(((rewards - rewards.mean()) ** 2).sum())
-    return 1.0 - float(((rewards - predicted) ** 2).sum()) / spread if spread > 0 else 1.0
+def _newest_of_each(rounds: RoundBatch, predicted: Doubles) -> tuple[Doubles, Doubles]:
+    """Predicted and observed reward of the newest round of each context: repeats are not independent."""
+    keys = context_keys(rounds.contexts.cpu().numpy())[::-1]
+    newest = len(keys) - 1 - np.unique(keys, return_index=True)[1]
+    return predicted[newest], rounds.rewards[newest]
+
+
+def _skill(predicted: Doubles, rewards: Doubles) -> float:
+    """Standard errors by which the predictions order rewards better than chance: Spearman's ρ·√(n − 1).
+
+    Equal rewards cannot be ordered: if all are above 0 nothing is left to learn, if all are 0 nothing was.
+    """
+    if len(rewards) < 2 or np.ptp(rewards) == 0:
+        return MOST_SKILL if len(rewards) and rewards.min() > 0 else 0.0
+    if np.ptp(predicted) == 0:
+        return 0.0
+    correlation = np.corrcoef(_ranks(predicted), _ranks(rewards))[0, 1]
+    return min(MOST_SKILL, float(correlation) * math.sqrt(len(rewards) - 1))
+
+
+def _ranks(values: Doubles) -> Doubles:
+    """Ranks from 0; ties share their mean."""
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts + 1) / 2)[which])

@@ -1,14 +1,17 @@
 """The verdict on transfer: aligned, weak, or do not trust, with its reasons.
 
-Unlabeled data cannot show that arms were matched correctly: after a large shift, a target with permuted
-classes looks the same. So a large raw shift alone gives `weak`, however well the latents align. A target
-with the source's contexts but other rewards cannot be detected at all.
+It follows the expected reward on the target, and vetoes. Unlabeled data cannot show that arms were matched
+correctly: if most target contexts are unlike any source context, a target with permuted arms looks the
+same. So that alone gives `weak`. A target with the source's contexts but other rewards cannot be detected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
+
+BOUND_MARGIN = 0.25  # the lower bound lies this far below the expected reward
+_MOST_NAMED = 5  # arms in one reason
 
 
 class Word(StrEnum):
@@ -39,14 +42,15 @@ class SignLimit:
         return value < limit if self.is_minimum else value > limit
 
 
-# By the names of `Signs`. Raw contexts above their limit hardly overlap.
+# By the names of `Signs`.
 SIGN_LIMITS: Mapping[str, SignLimit] = {
-    "domain_accuracy": SignLimit(weak=0.7, untrusted=0.9),
-    "raw_domain_accuracy": SignLimit(weak=0.9),
-    "share_distance": SignLimit(weak=0.3, untrusted=0.6),
-    "mean_confidence": SignLimit(weak=0.5, untrusted=0.2, is_minimum=True),
-    "source_explained": SignLimit(weak=0.25, untrusted=0.05, is_minimum=True),
+    "expected_reward": SignLimit(weak=0.7, untrusted=0.3, is_minimum=True),
+    "far_share": SignLimit(weak=0.5),
+    "share_distance": SignLimit(weak=0.3),
+    "source_skill": SignLimit(weak=3.0, untrusted=1.6, is_minimum=True),
     "target_rank": SignLimit(untrusted=1.5, is_minimum=True),
+    "independent_members": SignLimit(weak=2, is_minimum=True),
+    "unpaid_arms": SignLimit(weak=0),
     "held_out_rounds": SignLimit(weak=64, is_minimum=True),
     "target_contexts": SignLimit(weak=64, is_minimum=True),
 }
@@ -56,12 +60,13 @@ SIGN_LIMITS: Mapping[str, SignLimit] = {
 class Signs:
     """The label-free figures that the verdict is based on."""
 
-    domain_accuracy: float
-    raw_domain_accuracy: float
+    expected_reward: float
+    far_share: float
     share_distance: float
-    mean_confidence: float
-    source_explained: float
+    source_skill: float
     target_rank: float
+    independent_members: int
+    unpaid_arms: int
     held_out_rounds: int
     target_contexts: int
 
@@ -80,27 +85,39 @@ class TransferVerdict:
         return {"word": self.word.value, "reasons": list(self.reasons)}
 
 
-def judged(signs: Signs) -> TransferVerdict:
-    """The verdict on these signs: the worst of all of them."""
+def judged(signs: Signs, unpaid_arms: Sequence[str] = ()) -> TransferVerdict:
+    """The verdict on these signs: the worst of all of them. `unpaid_arms` are names for the reasons."""
     words = {name: limit.word(getattr(signs, name)) for name, limit in SIGN_LIMITS.items()}
     worst = max(words.values(), key=list(Word).index)
-    reasons = [_reason(name, signs) for name, word in words.items() if word is not Word.ALIGNED]
-    return TransferVerdict(worst, tuple(dict.fromkeys(reasons)))
+    reasons = _reasons(signs, unpaid_arms)
+    found = [reasons[name] for name, word in words.items() if word is not Word.ALIGNED]
+    return TransferVerdict(worst, tuple(dict.fromkeys(found)))
 
 
-def _reason(name: str, signs: Signs) -> str:
-    """Why a sign speaks against the transfer; both counts have one reason."""
-    counts = f"{signs.held_out_rounds} held-out rounds, {signs.target_contexts} target contexts"
-    reasons = {
-        "domain_accuracy": "a classifier separates the domains' latents in "
-        f"{signs.domain_accuracy:.0%} of cases",
-        "raw_domain_accuracy": "a classifier separates raw contexts in "
-        f"{signs.raw_domain_accuracy:.0%} of cases: the shift is large, and unlabeled data cannot show "
-        "that arms were matched correctly",
+def _reasons(signs: Signs, unpaid_arms: Sequence[str]) -> Mapping[str, str]:
+    """Why each sign may speak against the transfer; both counts have one reason."""
+    counts = (
+        f"too little data: {signs.held_out_rounds} held-out rounds, "
+        f"{signs.target_contexts} target contexts"
+    )
+    return {
+        "expected_reward": f"the expected reward on the target is {signs.expected_reward:.2f}",
+        "far_share": f"{signs.far_share:.0%} of the target contexts are unlike any source context: "
+        "unlabeled data cannot show that arms were matched correctly",
         "share_distance": f"arm priors of the domains differ by {signs.share_distance:.2f}",
-        "mean_confidence": f"mean confidence on the target is {signs.mean_confidence:.2f}",
-        "source_explained": "the source itself is poorly predicted: "
-        f"{max(0.0, signs.source_explained):.0%} explained",
+        "source_skill": "the source itself is hardly learned: its held-out rewards are ordered "
+        f"{signs.source_skill:.1f} standard errors better than by chance",
         "target_rank": f"target latents collapsed: effective rank {signs.target_rank:.2f}",
+        "independent_members": "one model decides alone: no independent members confirm its decisions",
+        "unpaid_arms": f"the source never paid {_named(unpaid_arms)}",
+        "held_out_rounds": counts,
+        "target_contexts": counts,
     }
-    return reasons.get(name, f"too little data: {counts}")
+
+
+def _named(arms: Sequence[str]) -> str:
+    shown = ", ".join(arms[:_MOST_NAMED])
+    more = len(arms) - _MOST_NAMED
+    return (
+        f"arm {shown}" if len(arms) == 1 else f"arms {shown}" + (f" and {more} more" * (more > 0))
+    )

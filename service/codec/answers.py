@@ -360,6 +360,16 @@ class TransferVerdict(Schema):
     reasons: list[str]
 
 
+class ExpectedReward(Schema):
+    """The expected mean reward of the policy on the target, without target rewards, and a lower bound.
+
+    Both lie in [0, 1], as rewards do: for a declared reward range, 0 is its lowest value and 1 its highest.
+    """
+
+    reward: float
+    lower: float
+
+
 class TransferVersion(Schema):
     """The judgement of one encoder version; `gate` is the event that activated it."""
 
@@ -367,6 +377,7 @@ class TransferVersion(Schema):
     offset: int
     at: datetime
     verdict: TransferVerdict
+    expected: ExpectedReward | None
     signs: dict[str, float]
     diagnostics: dict[str, float]
     gate: AuditEntry | None
@@ -388,6 +399,7 @@ class Transfer(Schema):
     phase: Phase
     encoder_version: int
     verdict: TransferVerdict | None
+    expected: ExpectedReward | None
     versions: list[TransferVersion]
     gate: list[AuditEntry]
     target_regret: TargetRegret

@@ -94,8 +94,7 @@ class Publisher:
     async def keep_judgement(self, offset: int, found: Judgement) -> None:
         """Keep the judgement of an encoder's transfer; the next snapshot's note includes it."""
         self.transfer = found.as_dict()
-        figures = found.report.as_dict() | found.signs.as_dict()
-        self._metrics.set_transfer(self._experiment.name, figures, found.verdict.word)
+        self._metrics.set_transfer(self._experiment.name, found)
         await self._stores.transfers.save(
             self._experiment.experiment_id,
             found.encoder_version,

@@ -375,7 +375,7 @@ class TrainingLoop:
 
     async def _begin_judging(self) -> None:
         self._tried_offset = self._learner.offset
-        job = await asyncio.to_thread(self._learner.judging)
+        job = await asyncio.to_thread(self._learner.judging, self._spec.arms)
         if job is None:
             return  # too little data
         found = job

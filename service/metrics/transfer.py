@@ -1,16 +1,15 @@
 """Metrics of transfer to the target, estimated without target rewards."""
 
-from collections.abc import Mapping
-
-from model import Word
+from model import Judgement, Word
 from service.metrics.registered import Registered
 
 TERMS = ("source_regret", "regression_error", "divergence", "predicted_reward")
 SIGNS = (
-    "raw_domain_accuracy",
+    "far_share",
     "share_distance",
-    "mean_confidence",
-    "source_explained",
+    "source_skill",
+    "independent_members",
+    "unpaid_arms",
     "proxy_a_distance",
     "target_entropy",
     "target_density",
@@ -24,6 +23,11 @@ class TransferMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
+        self.expected = self._gauge(
+            "daband_expected_target_reward",
+            "Expected mean reward of the policy on the target in [0, 1], and its lower bound",
+            *("livemostrecent", "experiment", "figure"),
+        )
         self.domain_accuracy = self._gauge(
             "daband_domain_accuracy",
             "Held-out accuracy of a fresh discriminator on latents; 0.5: the domains look alike",
@@ -45,12 +49,15 @@ class TransferMetrics(Registered):
             *("livemostrecent", "experiment", "verdict"),
         )
 
-    def set_transfer(self, experiment: str, figures: Mapping[str, float], verdict: str) -> None:
-        """The transfer of an encoder was judged; `figures` are its signs and diagnostics by name."""
+    def set_transfer(self, experiment: str, found: Judgement) -> None:
+        """The transfer of an encoder was judged."""
+        figures = found.report.as_dict() | found.signs.as_dict()
+        for figure, value in found.expected.items():
+            self._set(self.expected, experiment, value, figure)
         self._set(self.domain_accuracy, experiment, figures["domain_accuracy"])
         for term in TERMS:
             self._set(self.terms, experiment, figures[term], term)
         for sign in SIGNS:
             self._set(self.signs, experiment, figures[sign], sign)
         for word in Word:
-            self._set(self.verdicts, experiment, word == verdict, word.value)
+            self._set(self.verdicts, experiment, word == found.verdict.word, word.value)

@@ -26,16 +26,15 @@ class Sign:
 
 
 SIGNS: Mapping[str, Sign] = {
-    "domain_accuracy": Sign(
-        "Domains separable after encoding",
-        ".0%",
-        "How often a fresh classifier recognises the domain of an encoded context; 50% means that the "
-        "encoder made the domains alike.",
+    "expected_reward": Sign(
+        "Expected reward in the target",
+        ".2f",
+        "The mean confidence of the decisions, from 0 to 1; for exclusive rewards the share of right ones.",
     ),
-    "raw_domain_accuracy": Sign(
-        "Domains separable before encoding",
+    "far_share": Sign(
+        "Target contexts far from the source",
         ".0%",
-        "The same on raw contexts: how large the shift between the domains is.",
+        "How many target contexts are unlike any source context, by their raw numbers.",
     ),
     "share_distance": Sign(
         "Distance of the arm mixes",
@@ -43,21 +42,27 @@ SIGNS: Mapping[str, Sign] = {
         "How far the mix of recommended arms differs between source and target; 0 is the same mix, 1 is "
         "no arm in common.",
     ),
-    "mean_confidence": Sign(
-        "Mean confidence",
-        ".2f",
-        "How far the source supports the decisions for the target, on average, from 0 to 1.",
-    ),
-    "source_explained": Sign(
-        "Source rewards explained",
-        ".0%",
-        "How much of the variation of held-out source rewards the model predicts: what is not learned "
-        "cannot transfer.",
+    "source_skill": Sign(
+        "Skill on the source",
+        ".1f",
+        "How well the model orders held-out source rewards, in standard errors above chance: what is not "
+        "learned cannot transfer.",
     ),
     "target_rank": Sign(
         "Effective rank of the target",
         ".2f",
         "In how many directions encoded target contexts vary; 1 means that all look the same.",
+    ),
+    "independent_members": Sign(
+        "Independent members",
+        ",.0f",
+        "Members of the ensemble that are not aligned. The expected reward falls if they agree less often on "
+        "the target than on the source.",
+    ),
+    "unpaid_arms": Sign(
+        "Arms never paid",
+        ",.0f",
+        "Arms that no source reward above 0 is known of: nothing says when they are best.",
     ),
     "held_out_rounds": Sign(
         "Held-out source rounds",
@@ -89,6 +94,12 @@ DIAGNOSTICS: Mapping[str, tuple[str, bool, str]] = {
         "Predicted reward",
         True,
         "Mean predicted reward of the best arm in the target, above the lowest reward.",
+    ),
+    "domain_accuracy": (
+        "Domain accuracy",
+        False,
+        "How often a fresh classifier recognises the domain of an encoded context; 0.5 is by chance. Half of "
+        "an ensemble is not aligned on purpose, so it may be high where decisions are right.",
     ),
     "proxy_a_distance": (
         "Proxy A-distance",
@@ -153,6 +164,7 @@ def signs_table(signs: Mapping[str, Any]) -> Table:
             sign.meaning,
         )
         for name, sign in SIGNS.items()
+        if name in signs  # earlier builds had others
     ]
     return Table(("figure", "value", "light", "threshold", "meaning"), rows, {1}, {4})
 

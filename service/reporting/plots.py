@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from model import SIGN_LIMITS, Domain, Doubles, LatentMap
 from service.pages.plot_style import COLOURS, DASHES, MARKERS, SERIES, legend_above, threshold
 from service.records import RewardRange
-from service.reporting.figures import DIAGNOSTICS, SIGNS, UNIT, spread
+from service.reporting.figures import DIAGNOSTICS, UNIT, spread
 
 DOMAIN_COLOURS = {Domain.SOURCE: COLOURS["source"], Domain.TARGET: COLOURS["target"]}
 MOST_ARMS = 8  # maximum of arms in a plot
@@ -50,12 +50,13 @@ def learning_curve(rewards: Mapping[Domain, Doubles], unit: RewardRange = UNIT) 
     return draw
 
 
-def signs_by_version(versions: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Draw:
-    """Signs between 0 and 1 of each judged encoder version, with the thresholds of the first."""
-    limit = SIGN_LIMITS[names[0]]
+def expected_by_version(versions: Sequence[Mapping[str, Any]]) -> Draw:
+    """The expected reward of each judged encoder version and its lower bound, with the thresholds."""
+    limit = SIGN_LIMITS["expected_reward"]
 
     def draw(axes: Axes) -> None:
-        _draw_by_version(axes, versions, "signs", {name: SIGNS[name].title for name in names})
+        titles = {"reward": "expected reward", "lower": "lower bound"}
+        _draw_by_version(axes, versions, "expected", titles)
         axes.set(ylim=(0.0, 1.05))
         if limit.weak is not None:
             threshold(axes, limit.weak, "caution", "caution")

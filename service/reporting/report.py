@@ -7,7 +7,6 @@ from typing import Any
 
 from model import Domain, Doubles, LatentMap, Learner, latent_map
 from service.experiment_spec import ExperimentSpec
-from service.pages.lights import Light
 from service.pages.plot_style import HEIGHT, svg
 from service.pages.rendering import Headline, Plot, Table, Tile, rendered
 from service.records import RewardRange
@@ -101,16 +100,8 @@ def _answer(facts: ReportFacts) -> Headline:
 
 def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
     counts = facts.state["counts"]
-    found = []
-    if figures is not None:
-        found.append(_expected(figures, counts["source_rewards"], _answer(facts).light))
-    if "mean_confidence" in facts.signs:
-        value = facts.signs["mean_confidence"]
-        light = light_of("mean_confidence", value)
-        meaning = f"How far the source supports the arms; {limits_text('mean_confidence')}."
-        found.append(Tile("Mean confidence", f"{value:.2f}", meaning, light))
     return [
-        *found,
+        _expected(facts, figures),
         Tile("Source rewards", f"{counts['source_rewards']:,}", "What was learned from."),
         Tile("Target contexts", f"{counts['target_contexts']:,}", _target_rewards(counts)),
     ]
@@ -121,14 +112,17 @@ def _target_rewards(counts: Mapping[str, int]) -> str:
     return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."
 
 
-def _expected(figures: ArmFigures, rewards: int, light: Light) -> Tile:
-    """The prediction; it is worth what the verdict says."""
-    title = "Expected reward in the target"
-    if not figures.contexts or not rewards:
-        return Tile(title, "–", "Known once there are source rewards and target contexts.")
-    past = number(figures.mean_earned)
-    meaning = f"Predicted for the recommended arms, not measured. Past source rounds earned {past}."
-    return Tile(title, number(figures.mean_predicted), meaning, light)
+def _expected(facts: ReportFacts, figures: ArmFigures | None) -> Tile:
+    """The estimate with its bound."""
+    title, found = "Expected reward in the target", facts.transfer["expected"]
+    if found is None:
+        return Tile(title, "–", "Known once an encoder's transfer has been judged.")
+    reward, lower = (number(facts.unit.in_unit(found[each])) for each in ("reward", "lower"))
+    past = "" if figures is None else f" Past source rounds earned {number(figures.mean_earned)}."
+    meaning = (
+        f"At least {lower}, unless the mix of best arms changes. Estimated, not measured.{past}"
+    )
+    return Tile(title, reward, meaning, light_of("expected_reward", found["reward"]))
 
 
 def _arms(facts: ReportFacts, figures: ArmFigures | None, found: LatentMap) -> dict[str, Any]:
@@ -174,16 +168,16 @@ def _judged_text(facts: ReportFacts) -> str:
 
 
 def _sign_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:
-    versions, signs = facts.versions, facts.signs
-    accuracy, confidence = "domain_accuracy", "mean_confidence"
+    found_at = [each for each in facts.versions if each["expected"]]
+    name, expected = "expected_reward", facts.transfer["expected"]
     return [
         _plot(
-            "accuracy",
-            "Are the domains alike?",
-            "How often a classifier recognises the domain of a context, by encoder version; 0.5 is by chance. "
-            f"After encoding: {limits_text(accuracy)}.",
-            versions and plots.signs_by_version(versions, (accuracy, "raw_domain_accuracy")),
-            signs and light_of(accuracy, signs[accuracy]),
+            "expected",
+            "What will it earn?",
+            "Expected reward in the target and its lower bound, by encoder version: "
+            f"{limits_text(name)}, on a scale from 0 to 1.",
+            found_at and plots.expected_by_version(found_at),
+            expected and light_of(name, expected["reward"]),
         ),
         _plot(
             "domains",
@@ -191,13 +185,6 @@ def _sign_plots(facts: ReportFacts, found: LatentMap) -> list[Plot]:
             "Each point is an encoded context. Clouds that lie over each other are aligned. "
             f"{found.explained:.0%} of the variance is in these two directions.",
             _has_points(found) and plots.domain_map(found),
-        ),
-        _plot(
-            "confidence",
-            "Is the policy sure?",
-            f"Mean transfer confidence on the target, by encoder version: {limits_text(confidence)}.",
-            versions and plots.signs_by_version(versions, (confidence,)),
-            signs and light_of(confidence, signs[confidence]),
         ),
     ]
 

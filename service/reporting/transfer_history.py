@@ -4,7 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from service.records import (
@@ -69,6 +69,7 @@ def versions(
             "offset": record.offset,
             "at": record.created_at,
             "verdict": record.judgement["verdict"],
+            "expected": record.judgement.get("expected"),
             "signs": record.judgement["signs"],
             "diagnostics": record.judgement["diagnostics"],
             "gate": _gate_of(record, lifecycle),
@@ -83,13 +84,14 @@ def _gate_of(record: TransferRecord, lifecycle: Sequence[StoredEvent]) -> dict[s
 
 
 def as_csv(found: Sequence[dict[str, Any]]) -> str:
-    """One row per judged encoder version; reasons are joined by semicolons."""
+    """One row per judged encoder version; reasons are joined by semicolons. Earlier builds had other signs."""
     stream = io.StringIO()
-    rows = [_row(each) for each in found]
-    columns = list(rows[0]) if rows else ["encoder_version", "offset", "at", "verdict", "reasons"]
+    rows = [_row(each) for each in reversed(found)]
+    first = ("encoder_version", "offset", "at", "verdict", "reasons")
+    columns = list(dict.fromkeys(chain(first, *rows)))
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(reversed(rows))
     return stream.getvalue()
 
 
@@ -108,6 +110,7 @@ def _row(version: dict[str, Any]) -> dict[str, Any]:
         "at": version["at"].isoformat(),
         "verdict": version["verdict"]["word"],
         "reasons": "; ".join(version["verdict"]["reasons"]),
+        "expected_lower": (version["expected"] or {}).get("lower"),
         **version["signs"],
         **version["diagnostics"],
         **dict(zip(GATE_COLUMNS, figures, strict=True)),

@@ -45,7 +45,7 @@ class Format(StrEnum):
 async def show_transfer(
     experiment: ExperimentDep, services: ServicesDep, format: Format = Format.JSON
 ) -> Response:
-    """Diagnostics, label-free signs, verdicts and gate results, by encoder version."""
+    """The expected target reward, verdicts, label-free signs and gate results, by encoder version."""
     found = await transfer_answer(services, experiment)
     if format is Format.JSON:
         return json_answer(found)
@@ -98,6 +98,7 @@ async def transfer_answer(services: Services, experiment: Experiment) -> dict[st
         "phase": experiment.phase.value,
         "encoder_version": newest[0].encoder_version if newest else 0,
         "verdict": judged[-1]["verdict"] if judged else None,
+        "expected": judged[-1]["expected"] if judged else None,
         "versions": judged,
         "gate": gate_entries(lifecycle),
         "target_regret": target_regret(lifecycle, rewards),

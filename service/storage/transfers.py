@@ -86,7 +86,7 @@ class Transfers:
 
 
 def _read(judgement: str) -> dict[str, Any]:
-    """A stored judgement; earlier builds called its diagnostics a bound, and added up some of them."""
+    """A stored judgement; earlier builds called its diagnostics a bound, and expected no reward."""
     found: dict[str, Any] = json.loads(judgement)
     if "bound" in found:
         found["diagnostics"] = found.pop("bound")

@@ -33,8 +33,7 @@ SOURCE, TARGET = COLOURS["source"], COLOURS["target"]
 INKS: dict[str, list[Any]] = {
     "learning": [SOURCE, TARGET],
     "diagnostics": SERIES[:4],
-    "accuracy": [*SERIES[:2], COLOURS["caution"], COLOURS["bad"]],
-    "confidence": [SERIES[0], COLOURS["caution"], COLOURS["bad"]],
+    "expected": [*SERIES[:2], COLOURS["caution"], COLOURS["bad"]],
     "domains": [SOURCE, TARGET],
     "arms": SERIES[:1],
     "shares": [SOURCE, TARGET],

@@ -18,16 +18,12 @@ class Fitted:
     """What was decided for the target."""
 
     arms: Counter[str] = field(default_factory=Counter)
-    predicted_sum: float = 0.0
-    confidence_sum: float = 0.0
 
     def add(self, answer: TargetAnswer) -> None:
         """Count some decisions."""
         table = answer.table()
         counts = np.bincount(table["arm"], minlength=len(answer.spec.arms)).tolist()
         self.arms.update(dict(zip(answer.spec.arms, counts, strict=True)))
-        self.predicted_sum += float(table["mean"].sum())
-        self.confidence_sum += float(table["transfer_confidence"].sum())
 
     @property
     def rows(self) -> int:
@@ -40,6 +36,15 @@ def summary(
     """Lines for a terminal."""
     lines = _lines(wanted, tables, found, state, transfer)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _expected(unit: RewardRange, transfer: Transfer) -> Iterator[str]:
+    if transfer.expected is None:
+        yield "expected  unknown: the transfer was not judged"
+        return
+    reward, lower = map(unit.in_unit, (transfer.expected.reward, transfer.expected.lower))
+    yield f"expected  a mean reward of {reward:.4g} on the target, at least {lower:.4g}"
+    yield "          no target reward was seen: this is an estimate, not a measurement"
 
 
 def _lines(
@@ -56,13 +61,7 @@ def _lines(
     yield f"decided   {found.rows} rows of {wanted.names[1]}: {arms}"
     yield f"verdict   {word}"
     yield from (f"          {each}" for each in (verdict.reasons if verdict else ()))
-    unit = RewardRange(*(tables.reward_range or (0.0, 1.0)))
-    predicted = unit.in_unit(found.predicted_sum / max(1, found.rows))
-    yield (
-        f"expected  the model predicts a mean reward of {predicted:.4g}; past rounds earned "
-        f"{tables.rounds.mean:.4g}"
-    )
-    yield "          no target reward was seen: this is a prediction, not a measurement"
-    yield f"confident {found.confidence_sum / max(1, found.rows):.2f} on average, from 0 to 1"
+    yield from _expected(RewardRange(*(tables.reward_range or (0.0, 1.0))), transfer)
+    yield f"          past rounds earned {tables.rounds.mean:.4g}"
     step = next_step(word, state.encoder_version, int(state.noted.get("episode", 0)))
     yield f"next      {step}"

@@ -97,7 +97,7 @@ def test_every_row_gets_an_arm_and_a_person_an_answer(first: tuple[Path, str]):
         assert float(each["expected_reward"]) == pytest.approx(
             20 + 60 * float(each["mean"]), abs=1e-5
         )
-    for words_ in ("verdict ", "expected ", "next ", "prediction, not a measurement"):
+    for words_ in ("verdict ", "expected ", "next ", "an estimate, not a measurement"):
         assert words_ in said
     assert "rewards lie between 20 and 80" in said
     assert "column empty has no value and is left out" in said

@@ -132,7 +132,9 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
 
 
 # What another build took the methods for.
-OTHER_RECIPE = Recipe(0, SYSTEMS, {"daband": {"view_dropout": 0.25, "alpha": 0.3}}, on_images={})
+OTHER_RECIPE = Recipe(
+    RECIPE.version + 1, SYSTEMS, {"daband": {"view_dropout": 0.25, "alpha": 0.3}}, on_images={}
+)
 
 
 async def create_by(api: Api, recipe: Recipe) -> None:
@@ -160,7 +162,7 @@ async def test_another_recipe_leaves_a_running_experiment_as_it_is(url, caplog):
     async with running_api(url, **TRAINING) as api:
         assert await is_replayed(api)
         await play(api, EPISODE, start=100)
-        assert (await idle_state(api, 2 * EPISODE + 3))["recipe"] == 0
+        assert (await idle_state(api, 2 * EPISODE + 3))["recipe"] == OTHER_RECIPE.version
         assert await is_replayed(api)
         experiment = await api.services.experiments.get("doses")
         newest = await api.services.snapshots.latest(experiment.experiment_id)
@@ -185,7 +187,7 @@ async def change_stored(api: Api, recipe: int, **values: Any) -> None:
     [
         (0, {"old_trick": True}, "this feature was removed: old_trick"),
         (RECIPE.version, {"view_dropout": 0.25}, "was learned under another configuration"),
-        (0, {}, f"was learned by recipe {RECIPE.version}"),
+        (RECIPE.version + 1, {}, f"was learned by recipe {RECIPE.version}"),
     ],
 )
 async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
@@ -216,7 +218,7 @@ async def test_a_log_is_folded_again_once_behind_what_serves_and_says_so(
         (stated,) = await refolds(api)
         experiment = await api.services.experiments.get("doses")
         shown = (await api.http.get("/experiments/doses/audit")).json()["entries"]
-    assert reason in stated["reasons"][0]
+    assert reason in stated["reasons"][-1]
     assert stated["config"] == json.loads(experiment.config or "")
     assert (stated["recipe_before"], stated["recipe"]) == (recipe, experiment.recipe)
     assert ("old_trick" in values) is (experiment.recipe != recipe)

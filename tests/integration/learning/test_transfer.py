@@ -95,7 +95,12 @@ async def test_without_any_target_context_there_is_nothing_to_say_and_no_error(u
 
 SHOWN = (
     *("daband_loss", "daband_gate_verdicts_total", "daband_episode_seconds_count"),
-    *("daband_domain_accuracy", "daband_diagnostic_term", "daband_transfer_sign"),
+    *(
+        "daband_expected_target_reward",
+        "daband_domain_accuracy",
+        "daband_diagnostic_term",
+        "daband_transfer_sign",
+    ),
     *("daband_transfer_verdict", "daband_condition_number", "daband_snapshot_bytes"),
     *("daband_trainer_lag_events", "daband_policy_lag_events"),
 )
@@ -115,7 +120,10 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
         assert {"source_regret", "regression_error", "divergence", "predicted_reward"} <= set(
             last["diagnostics"]
         )
-        assert {"domain_accuracy", "raw_domain_accuracy", "mean_confidence"} <= set(last["signs"])
+        assert {"expected_reward", "far_share", "source_skill"} <= set(last["signs"])
+        assert found["expected"] == last["expected"]
+        assert last["expected"]["reward"] == last["signs"]["expected_reward"]
+        assert 0 <= last["expected"]["lower"] <= last["expected"]["reward"] <= 1
         assert last["gate"]["what"] == "encoder_activated"
         assert last["gate"]["details"]["verdict"]["is_accepted"]
         assert [each["what"] for each in found["gate"]].count("encoder_activated") >= 1
@@ -125,7 +133,8 @@ async def test_every_judged_version_has_terms_signs_verdict_and_gate(url):
             )
         )
         assert len(rows) == len(found["versions"])
-        assert float(rows[-1]["domain_accuracy"]) == last["signs"]["domain_accuracy"]
+        assert float(rows[-1]["far_share"]) == last["signs"]["far_share"]
+        assert float(rows[-1]["expected_lower"]) == last["expected"]["lower"]
         assert float(rows[-1]["divergence"]) == last["diagnostics"]["divergence"]
         assert rows[-1]["gate"] == "encoder_activated"
         metrics = (await api.http.get("/metrics")).text

@@ -220,10 +220,12 @@ def test_a_field_that_came_later_has_its_default():
         ),
     ],
 )
-def test_what_recipe_2_no_longer_does_is_lost_where_it_mattered(method, shape, changes, lost):
+def test_what_a_recipe_no_longer_does_is_lost_where_it_mattered(method, shape, changes, lost):
     values = json.loads(RECIPE.config(method, arm_count=2, context_shape=shape).to_json())
-    assert carried_over(StoredConfig(1, {**values, **changes})).lost == lost
-    assert carried_over(StoredConfig(2, values)).lost == ()
+    since_5 = ("transfer confidence by latents",)
+    assert carried_over(StoredConfig(1, {**values, **changes})).lost == (*lost, *since_5)
+    assert carried_over(StoredConfig(4, values)).lost == since_5
+    assert carried_over(StoredConfig(5, values)).lost == ()
 
 
 def test_a_snapshot_is_read_without_what_is_retired_and_with_all_else():

@@ -16,6 +16,7 @@ RECIPES = {
     2: "9dd1a536788ee8f384dcd4fcdba450797045973236670bc3eee151a98f2b99ff",
     3: "39078f930b80d3d3615f041ce4c727227e9b580ac9310b08ad0db4f39918b881",
     4: "7f81808038b7ecba57121c1776503f906dcc20be4ea19e941ce9f911e2a0d095",
+    5: "d4bce5c4effc3317ec3f8470ed34a88a7664a464489ca616371f69decd81ef84",
 }
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
@@ -69,18 +70,26 @@ def test_system_has_the_encoder_of_its_name(name, vectors, images):
         assert type(learner.networks.encoder) is kind
 
 
-@pytest.mark.parametrize("name", ["daband", "daband-plus"])
-def test_adaptive_systems_have_all_terms_of_the_paper(name):
-    config = system_config(name, arm_count=2, context_shape=(4,))
+@pytest.mark.parametrize("shape", [(4,), (3, 8, 8)])
+def test_daband_has_all_terms_of_the_paper(shape):
+    config = system_config("daband", arm_count=2, context_shape=shape)
     assert min(config.regression_weight, config.prediction_weight, config.divergence_weight) > 0
 
 
-def test_only_the_improved_system_has_a_teacher():
-    weights = {
-        name: system_config(name, arm_count=2, context_shape=(4,)).consistency_weight
+def test_only_the_improved_system_has_a_teacher_and_only_on_images():
+    configs = {
+        (name, shape): system_config(name, arm_count=2, context_shape=shape)
         for name in SYSTEMS
+        for shape in ((4,), (3, 8, 8))
     }
-    assert [name for name, weight in weights.items() if weight > 0] == ["daband-plus"]
+    taught = [key for key, config in configs.items() if config.consistency_weight > 0]
+    assert taught == [("daband-plus", (3, 8, 8))]
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 8, 8)])
+def test_the_improved_system_has_no_adversary(shape):
+    config = system_config("daband-plus", arm_count=2, context_shape=shape)
+    assert max(config.regression_weight, config.prediction_weight, config.divergence_weight) == 0
 
 
 @pytest.mark.parametrize("name", ["linucb", "linucb-p", "nlinucb", "nlinucb-p"])

@@ -31,7 +31,12 @@ def test_the_configuration_is_the_methods_with_what_was_declared():
 
 
 # A build that took the method for something else.
-OTHER = Recipe(2, SYSTEMS, on_vectors={"daband": {"alpha": 0.3, "gate_rank": 2.0}}, on_images={})
+OTHER = Recipe(
+    RECIPE.version + 1,
+    SYSTEMS,
+    on_vectors={"daband": {"alpha": 0.3, "gate_rank": 2.0}},
+    on_images={},
+)
 
 
 def kept(spec: ExperimentSpec) -> ExperimentSpec:

@@ -18,7 +18,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.transfer.diagnostics import TransferReport
-from model.transfer.verdict import Signs, Word
+from model.transfer.report import Judgement
+from model.transfer.verdict import Signs, TransferVerdict, Word
 from service.metrics import Metrics
 from service.metrics.experiment_labels import FILE_NAME, MAX_EXPERIMENTS, OTHER, ExperimentLabels
 from service.metrics.processes import forget_process
@@ -27,12 +28,14 @@ MANY = 10_000
 # Every one of these takes its values from a closed set.
 LABELS = {
     *("route", "method", "status", "slug", "task", "kind", "operation"),
-    *("experiment", "domain", "outcome", "verdict", "term", "sign"),
+    *("experiment", "domain", "outcome", "verdict", "term", "sign", "figure"),
 }
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
-FIGURES = (
-    TransferReport(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0).as_dict()
-    | Signs(0.6, 0.61, 0.62, 0.63, 0.64, 1.0, 64, 64).as_dict()
+JUDGED = Judgement(
+    encoder_version=1,
+    report=TransferReport(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    signs=Signs(0.6, 0.61, 0.62, 0.63, 1.0, 8, 0, 64, 64),
+    verdict=TransferVerdict(Word.WEAK, ()),
 )
 # What is recorded of an experiment, by the method that records it.
 RECORDED: dict[str, Callable[[Metrics, str], None]] = {
@@ -52,7 +55,7 @@ RECORDED: dict[str, Callable[[Metrics, str], None]] = {
     "observe_episode": lambda metrics, name: metrics.observe_episode(
         name, 2.0, {"reward": 0.25, "divergence": 0.7}, is_accepted=False
     ),
-    "set_transfer": lambda metrics, name: metrics.set_transfer(name, FIGURES, Word.WEAK),
+    "set_transfer": lambda metrics, name: metrics.set_transfer(name, JUDGED),
 }
 EXPECTED = """
 daband_decisions_total{domain="source",experiment="doses"} 1.0
@@ -80,7 +83,9 @@ daband_gate_verdicts_total{experiment="doses",verdict="refused"} 1.0
 daband_domain_accuracy{experiment="doses"} 0.6
 daband_diagnostic_term{experiment="doses",term="divergence"} 0.3
 daband_diagnostic_term{experiment="doses",term="source_regret"} 0.1
-daband_transfer_sign{experiment="doses",sign="mean_confidence"} 0.63
+daband_transfer_sign{experiment="doses",sign="source_skill"} 0.63
+daband_expected_target_reward{experiment="doses",figure="reward"} 0.6
+daband_expected_target_reward{experiment="doses",figure="lower"} 0.35
 daband_transfer_verdict{experiment="doses",verdict="weak"} 1.0
 daband_transfer_verdict{experiment="doses",verdict="aligned"} 0.0
 """
@@ -217,14 +222,15 @@ def test_two_apps_in_a_process_do_not_share_numbers():
 
 def test_all_figures_of_a_judgement_are_shown():
     metrics = Metrics()
-    metrics.set_transfer("doses", FIGURES, Word.ALIGNED)
+    metrics.set_transfer("doses", JUDGED)
     shown = {
         sample.labels.get("term") or sample.labels.get("sign")
         for family in families(metrics)
         for sample in family.samples
     }
-    not_signs = {"held_out_rounds", "target_contexts", "domain_accuracy"}
-    assert shown - {None} == set(FIGURES) - not_signs
+    not_signs = {"held_out_rounds", "target_contexts", "domain_accuracy", "expected_reward"}
+    figures = JUDGED.signs.as_dict() | JUDGED.report.as_dict()
+    assert shown - {None} == set(figures) - not_signs
 
 
 @pytest.fixture

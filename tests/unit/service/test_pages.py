@@ -18,7 +18,13 @@ from service.records import RewardRange
 from service.reporting import plots
 from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
 from service.reporting.arms import ArmFigures, arms_lead, arms_table
-from service.reporting.figures import SIGNS, diagnostics_table, limits_text, signs_table
+from service.reporting.figures import (
+    DIAGNOSTICS,
+    SIGNS,
+    diagnostics_table,
+    limits_text,
+    signs_table,
+)
 
 STYLE = (files("service.pages") / "templates" / "palette.css").read_text()
 LIGHT, DARK = (dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", part)) for part in STYLE.split("@media screen", 1))  # fmt: skip
@@ -27,7 +33,12 @@ PERCENT = RewardRange(-50.0, 150.0)
 
 def version(number: int, value: float = 0.6) -> dict[str, Any]:
     terms = dict.fromkeys(plots.TERMS, value)
-    return {"encoder_version": number, "signs": dict.fromkeys(SIGNS, value), "diagnostics": terms}
+    return {
+        "encoder_version": number,
+        "expected": {"reward": value, "lower": value - 0.2},
+        "signs": dict.fromkeys(SIGNS, value),
+        "diagnostics": terms,
+    }
 
 
 def part(macro: str, value: Any) -> str:
@@ -80,7 +91,7 @@ def test_versions_are_whole_numbers_and_thresholds_are_drawn(count: int):
     versions = [version(number) for number in range(1, count + 1)]
     with plot_style():
         axes = Figure().subplots()
-        plots.signs_by_version(versions, ("domain_accuracy", "raw_domain_accuracy"))(axes)
+        plots.expected_by_version(versions)(axes)
     ticks = [tick for tick in axes.get_xticks() if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
     assert ticks
     assert all(tick == round(tick) for tick in ticks)
@@ -121,11 +132,11 @@ def test_every_sign_has_a_threshold_a_meaning_and_a_light():
     table = signs_table({**dict.fromkeys(SIGNS, 0.75), "held_out_rounds": 78, "target_contexts": 9})
     lights = [row[2] for row in table.rows]
     assert lights == [
-        *(Light.CAUTION, Light.GOOD, Light.BAD, Light.GOOD, Light.GOOD),
-        *(Light.BAD, Light.GOOD, Light.CAUTION),
+        *(Light.GOOD, Light.CAUTION, Light.CAUTION, Light.BAD, Light.BAD),
+        *(Light.CAUTION, Light.CAUTION, Light.GOOD, Light.CAUTION),
     ]
-    assert limits_text("domain_accuracy") == "good up to 70%, bad above 90%"
-    assert limits_text("mean_confidence") == "good from 0.50, bad below 0.20"
+    assert limits_text("far_share") == "good up to 50%"
+    assert limits_text("expected_reward") == "good from 0.70, bad below 0.30"
     assert limits_text("target_rank") == "bad below 1.50"
     assert limits_text("held_out_rounds") == "good from 64"
 
@@ -139,8 +150,8 @@ def test_every_verdict_has_a_light_a_meaning_and_a_next_step():
 
 
 def test_rewards_are_in_the_unit_of_the_outcomes():
-    terms = {**dict.fromkeys(plots.TERMS, 0.25), "proxy_a_distance": 0.25, "target_entropy": 0.25}
-    table = diagnostics_table({**terms, "target_density": 0.25, "source_rank": 0.25}, PERCENT)
+    terms = dict.fromkeys(DIAGNOSTICS, 0.25)
+    table = diagnostics_table(terms, PERCENT)
     shown = {row[0]: row[1] for row in table.rows}
     assert shown["Regression error"] == "50"
     assert shown["Proxy A-distance"] == "0.25"

@@ -1,4 +1,4 @@
-"""Transfer confidence: what each sign does to it, and that it is the same wherever it is computed."""
+"""Transfer confidence: calibration on held-out source rounds, agreement of members, one meaning everywhere."""
 
 import dataclasses
 from typing import Any
@@ -7,118 +7,143 @@ import numpy as np
 import pytest
 
 from model.bandit.confidence import (
-    QUANTILES,
+    Agreement,
     Confidence,
     HeldOut,
     decision_scores,
+    known_propensities,
     logistic_fit,
-    prototypes_of,
 )
 from model.learner import Learner
-from model.rounds import Doubles
+from model.rounds import UNKNOWN_PROPENSITY, Doubles
 from tests.support.builders import make_rounds, small_config, teach
 
-RNG = np.random.default_rng(5)
-CENTERS = np.eye(3, 6)
+ALONE = Agreement(0, 1.0)
+EXCLUSIVE = small_config(exclusive_rewards=True)
 
 
-START = RNG.bit_generator.state
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
 
 
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    RNG.bit_generator.state = START
+def sigmoid(values: Doubles) -> Doubles:
+    return np.asarray(1 / (1 + np.exp(-values)))
 
 
-def unit(rows: Doubles) -> Doubles:
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+def logged(rng: np.random.Generator, count: int, epsilon: float) -> tuple[HeldOut, Doubles]:
+    """Rounds of an ε-greedy policy, and how often its best-rated arm is right at their margins.
+
+    Exactly one of three arms pays; the wider the margin, the more often it is the best-rated one.
+    """
+    predicted = rng.random((count, 3))
+    right = sigmoid(4 * decision_scores(predicted, is_joint=False) - 1)
+    greedy = predicted.argmax(axis=1)
+    others = (greedy + rng.integers(1, 3, count)) % 3
+    paying = np.where(rng.random(count) < right, greedy, others)
+    arms = np.where(rng.random(count) < epsilon, rng.integers(3, size=count), greedy)
+    chance = np.where(arms == greedy, 1 - epsilon * 2 / 3, epsilon / 3)
+    rewards = (arms == paying).astype(float)
+    return HeldOut(predicted, arms, rewards, chance, np.ones(count, dtype=np.int64)), right
 
 
-def around(centers: Doubles, count: int) -> tuple[Doubles, Any]:
-    """Latents near the centers, and which."""
-    classes = RNG.integers(len(centers), size=count)
-    return unit(centers[classes] + 0.1 * RNG.standard_normal((count, 6))), classes
-
-
-def fitted(target_centers: Doubles = CENTERS, **changes: Any) -> Confidence:
-    """On a source whose best arm is the nearest center."""
-    source, _ = around(CENTERS, 300)
-    latents, classes = around(CENTERS, 200)
-    predicted = latents @ CENTERS.T
-    arms = np.where(RNG.random(200) < 0.9, predicted.argmax(1), RNG.integers(3, size=200))
-    held = HeldOut(latents, predicted, arms, (arms == classes).astype(float))
-    held = dataclasses.replace(held, **changes)
-    target, _ = around(target_centers, 300)
-    found = Confidence.fitted(source, held, target, small_config(exclusive_rewards=True))
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_it_is_calibrated_whatever_was_explored(
+    rng: np.random.Generator, epsilon: float, is_exclusive: bool
+):
+    held_out, right = logged(rng, 8000, epsilon)
+    config = small_config(exclusive_rewards=is_exclusive)
+    found = Confidence.fitted(held_out, ALONE, config)
     assert found is not None
-    return found
+    margins = decision_scores(held_out.predicted, is_joint=False)
+    rated = found.rate(margins)
+    for part in (margins < 0.2, (margins >= 0.2) & (margins < 0.4), margins >= 0.4):
+        assert abs(rated[part].mean() - right[part].mean()) < 0.04
 
 
-def rate(found: Confidence, latents: Doubles, score: float = 0.8, width: float = 0.1) -> Doubles:
-    count = len(latents)
-    return found.rate(latents.astype(np.float32), np.full(count, score), np.full(count, width), 1.0)
+def test_a_context_counts_once_however_often_it_was_played(rng: np.random.Generator):
+    held_out, _ = logged(rng, 400, 0.2)
+    again = np.repeat(np.arange(400), np.where(np.arange(400) < 40, 20, 1))
+    repeats = np.where(again < 40, 20, 1)
+    rows = {
+        field.name: getattr(held_out, field.name)[again] for field in dataclasses.fields(HeldOut)
+    }
+    repeated = HeldOut(**{**rows, "repeats": repeats})
+    once, often = (Confidence.fitted(each, ALONE, EXCLUSIVE) for each in (held_out, repeated))
+    assert once is not None
+    assert often is not None
+    np.testing.assert_allclose(often.decision, once.decision, atol=1e-9)
 
 
-def test_a_supported_context_with_a_clear_margin_is_trusted():
-    found = fitted()
-    assert found.overlap == 1.0
-    assert rate(found, CENTERS).min() > 0.8
+def test_too_few_rounds_give_none(rng: np.random.Generator):
+    assert Confidence.fitted(logged(rng, 31, 0.1)[0], ALONE, EXCLUSIVE) is None
 
 
-def test_each_sign_lowers_it():
-    found = fitted()
-    far = unit(np.ones((1, 6)) * [-1, -1, -1, 1, 1, 1])
-    base = rate(found, CENTERS[:1])
-    assert rate(found, CENTERS[:1], score=0.0) < base
-    assert rate(found, CENTERS[:1], width=0.7) < 0.6 * base
-    assert rate(found, far) < 0.7 * base
-    apart = fitted(-CENTERS)
-    assert apart.overlap < 0.1
-    assert rate(apart, CENTERS).max() < 0.1
-
-
-def test_contexts_of_the_target_alone_have_low_odds():
-    found = fitted(np.concatenate([CENTERS, -CENTERS[:1]]))
-    assert 0.2 < found.overlap < 1.0
-    assert rate(found, -CENTERS[:1])[0] < 0.3 * rate(found, CENTERS[1:2])[0]
-
-
-def test_it_stays_between_0_and_1():
-    latents = unit(RNG.standard_normal((500, 6)))
-    for score, width in ((-1e9, 0.0), (1e9, 0.0), (0.5, 1.0), (0.5, 1e9)):
-        found = rate(fitted(), latents, score, width)
-        assert found.min() >= 0.0
-        assert found.max() <= 1.0
-
-
-def test_it_is_calibrated_on_the_source():
-    latents, _ = around(CENTERS, 4000)
-    predicted = latents @ CENTERS.T
-    # The margin says how likely the best-rated arm is right, and it is wrong that often.
-    margins = decision_scores(predicted, is_joint=False)
-    right = RNG.random(4000) < 1 / (1 + np.exp(1 - 3 * margins))
-    held = HeldOut(latents, predicted, predicted.argmax(1), right.astype(float))
-    source, target = around(CENTERS, 500)[0], around(CENTERS, 500)[0]
-    found = Confidence.fitted(source, held, target, small_config())
+def test_without_known_outcomes_it_says_one_half(rng: np.random.Generator):
+    held_out, _ = logged(rng, 100, 0.1)
+    others = (held_out.predicted.argmax(axis=1) + 1) % 3
+    unseen = dataclasses.replace(held_out, arms=others, rewards=np.zeros(100))
+    found = Confidence.fitted(unseen, ALONE, small_config())
     assert found is not None
-    output = 1 / (1 + np.exp(-(found.decision[0] + found.decision[1] * margins)))
-    assert abs(output.mean() - right.mean()) < 0.02
-    low, high = margins < np.median(margins), margins >= np.median(margins)
-    for part in (low, high):
-        assert abs(output[part].mean() - right[part].mean()) < 0.05
-
-
-def test_too_little_data_gives_none():
-    latents, arms = around(CENTERS, 31)
-    held = HeldOut(latents, latents @ CENTERS.T, arms, np.ones(31))
-    assert Confidence.fitted(latents, held, latents, small_config()) is None
-
-
-def test_without_known_outcomes_it_says_one_half():
-    found = fitted(
-        arms=np.full(200, 0), predicted=np.tile([0.0, 1.0, 0.5], (200, 1)), rewards=np.zeros(200)
-    )
     assert found.decision.tolist() == [0.0, 0.0]
+
+
+def test_a_margin_that_speaks_against_itself_is_noise(rng: np.random.Generator):
+    held_out, _ = logged(rng, 500, 0.0)
+    margins = decision_scores(held_out.predicted, is_joint=False)
+    against = dataclasses.replace(held_out, rewards=(margins < np.median(margins)).astype(float))
+    found = Confidence.fitted(against, ALONE, small_config())
+    assert found is not None
+    assert found.decision[1] == 0
+    assert found.rate(np.zeros(1))[0] == pytest.approx(0.5, abs=0.01)
+
+
+def test_with_two_arms_each_round_shows_both(rng: np.random.Generator):
+    predicted = np.tile([1.0, 0.0], (200, 1))
+    arms = rng.integers(2, size=200)
+    rewards = (arms == 0).astype(float)  # the first arm always pays
+    held_out = HeldOut(predicted, arms, rewards, np.full(200, 0.5), np.ones(200, dtype=np.int64))
+    found = Confidence.fitted(held_out, ALONE, EXCLUSIVE)
+    assert found is not None
+    assert found.rate(np.ones(1))[0] > 0.95
+
+
+def test_agreement_is_that_of_pairs_on_the_target_as_a_share_of_the_source():
+    source = np.array([[0, 0, 0], [1, 1, 2]])  # 3 of 3 pairs, 1 of 3
+    target = np.array([[0, 0, 1], [1, 1, 2]])  # 1 of 3 pairs, twice
+    assert Agreement.of(source, target).share == pytest.approx(0.5)
+    assert Agreement.of(target, source) == Agreement(3, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "members"),
+    [(np.zeros((5, 0), int), 0), (np.zeros((5, 1), int), 1), (np.array([[0, 1]]), 2)],
+    ids=["no members", "one member", "members that never agree"],
+)
+def test_without_a_comparison_the_agreement_counts_as_1(source: Any, members: int):
+    assert Agreement.of(source, source) == Agreement(members, 1.0)
+
+
+def test_disagreement_lowers_every_confidence_alike(rng: np.random.Generator):
+    held_out, _ = logged(rng, 500, 0.1)
+    alone, doubted = (
+        Confidence.fitted(held_out, agreement, EXCLUSIVE)
+        for agreement in (ALONE, Agreement(8, 0.5))
+    )
+    assert alone is not None
+    assert doubted is not None
+    margins = np.array([-1e9, 0.0, 0.3, 1e9])
+    np.testing.assert_allclose(doubted.rate(margins), alone.rate(margins) / 2)
+    assert alone.rate(margins).min() >= 0
+    assert alone.rate(margins).max() <= 1
+
+
+def test_an_unknown_propensity_is_how_often_its_arm_was_chosen():
+    arms = np.array([0, 0, 1, 2])
+    propensities = np.array([UNKNOWN_PROPENSITY, UNKNOWN_PROPENSITY, UNKNOWN_PROPENSITY, 0.3])
+    found = known_propensities(propensities, arms)
+    assert found == pytest.approx([2 / 3, 2 / 3, 1 / 3, 0.3])
 
 
 def test_margins_are_over_eligible_arms():
@@ -130,43 +155,37 @@ def test_margins_are_over_eligible_arms():
     assert decision_scores(mean[:, :1], False) == pytest.approx([0.9])
 
 
-def test_prototypes_cover_what_there_is():
-    latents, _ = around(CENTERS, 200)
-    found = prototypes_of(latents, 8)
-    assert found.shape == (8, 6)
-    assert (latents @ found.T).max(axis=1).min() > 0.8
-    assert prototypes_of(latents[:2], 8).shape == (2, 6)
-
-
-def test_logistic_fit_finds_the_weights():
-    rows = RNG.standard_normal((20_000, 2))
-    labels = (RNG.random(20_000) < 1 / (1 + np.exp(-(0.5 + rows @ [1.0, -2.0])))).astype(float)
+def test_logistic_fit_finds_the_weights(rng: np.random.Generator):
+    rows = rng.standard_normal((20_000, 2))
+    labels = (rng.random(20_000) < 1 / (1 + np.exp(-(0.5 + rows @ [1.0, -2.0])))).astype(float)
     assert logistic_fit(rows, labels, np.ones(20_000), 1e-3) == pytest.approx([0.5, 1, -2], abs=0.1)
 
 
+def made() -> Confidence:
+    return Confidence(np.array([0.5, 2.0]), 0.8, 8)
+
+
 def test_arrays_bring_it_back():
-    found = fitted()
-    again = Confidence.from_arrays(found.arrays(), 6)
-    assert np.array_equal(rate(found, CENTERS), rate(again, CENTERS))
+    again = Confidence.from_arrays(made().arrays())
+    assert again.rate(np.ones(1)) == made().rate(np.ones(1))
+    assert (again.agreement, again.members) == (0.8, 8)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("prototypes", np.zeros((64, 5))),
-        ("domain", np.zeros(3)),
         ("decision", np.zeros(3)),
-        ("distances", np.zeros(QUANTILES + 1)),
-        ("distances", np.zeros(QUANTILES, dtype=np.float32)),
-        ("overlap", np.array(1.5)),
-        ("source_count", np.array(64)),
-        ("source_count", np.array(3.0)),
+        ("decision", np.zeros(2, dtype=np.float32)),
+        ("agreement", np.array(1.5)),
+        ("agreement", np.array([0.5])),
+        ("members", np.array(-1)),
+        ("members", np.array(3.0)),
         ("other", np.zeros(1)),
     ],
 )
 def test_other_arrays_are_refused(name: str, value: Any):
     with pytest.raises(ValueError, match=r"wrong|range"):
-        Confidence.from_arrays({**fitted().arrays(), name: value}, 6)
+        Confidence.from_arrays({**made().arrays(), name: value})
 
 
 def test_a_learner_without_target_contexts_has_none():

@@ -116,7 +116,7 @@ def test_an_encoder_is_judged_as_it_serves(good_learner: Learner):
     assert job is not None
     contexts = job.target.numpy()
     served = good_learner.policy().select_target(contexts).confidence.mean()
-    assert job.run().signs.mean_confidence == float(served)
+    assert job.run().signs.expected_reward == float(served)
 
 
 def test_the_message_copies_no_contexts(good_job: TrainingJob):

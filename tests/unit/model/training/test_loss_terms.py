@@ -25,15 +25,17 @@ BY_THE_HOST = {
     "rand",
     "randn",
 }
+TEACHER = {"consistency_weight": 2.0}
 CONFIGS: dict[str, dict[str, Any]] = {
-    "mlp": {"context_shape": (5,), "encoder": "mlp", "tower_count": 1},
+    "mlp": {**TEACHER, "context_shape": (5,), "encoder": "mlp", "tower_count": 1},
     "committee": {
+        **TEACHER,
         "context_shape": (5,),
         "encoder": "committee",
         "tower_count": 4,
         "latent_size": 16,
     },
-    "conv": {"context_shape": (3, 8, 8)},
+    "conv": {**TEACHER, "context_shape": (3, 8, 8)},
 }
 
 
@@ -70,7 +72,7 @@ def inputs_for(config: BanditConfig) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("values", CONFIGS.values(), ids=CONFIGS)
 def test_a_step_can_be_recorded(values: dict[str, Any]):
-    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **values)
+    config = system_config("daband", arm_count=3, exclusive_rewards=True, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
     with Recorded() as recorded:
@@ -83,7 +85,7 @@ def test_a_step_can_be_recorded(values: dict[str, Any]):
 def test_divergence_is_a_mean_over_all_members_of_which_the_aligned_ones_count(
     kind: str, share: float
 ):
-    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **CONFIGS[kind])
+    config = system_config("daband", arm_count=3, exclusive_rewards=True, **CONFIGS[kind])
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     for parameter in networks.discriminator.parameters():
         torch.nn.init.zeros_(parameter)  # it cannot tell the domains apart
@@ -93,7 +95,7 @@ def test_divergence_is_a_mean_over_all_members_of_which_the_aligned_ones_count(
 
 @pytest.mark.parametrize("values", CONFIGS.values(), ids=CONFIGS)
 def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any]):
-    config = system_config("daband-plus", arm_count=3, exclusive_rewards=True, **values)
+    config = system_config("daband", arm_count=3, exclusive_rewards=True, **values)
     config = config.changed(confidence_floor=0.0)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
@@ -125,7 +127,7 @@ def test_the_terms_are_those_of_each_domain_by_itself(values: dict[str, Any]):
 
 def test_with_contexts_by_arm_each_aligned_member_follows_its_own_copy():
     values = {**CONFIGS["committee"], "context_kind": "per_arm"}
-    config = system_config("daband-plus", arm_count=3, **values)
+    config = system_config("daband", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     inputs = inputs_for(config)
     found = loss_terms(networks, inputs, config)["consistency"]
@@ -139,7 +141,7 @@ def test_with_contexts_by_arm_each_aligned_member_follows_its_own_copy():
 @pytest.mark.parametrize("context_kind", ["shared", "per_arm"])
 def test_the_teacher_has_no_say_in_members_that_are_not_aligned(context_kind: str):
     values = {**CONFIGS["committee"], "context_kind": context_kind, "confidence_floor": 0.0}
-    config = system_config("daband-plus", arm_count=3, **values)
+    config = system_config("daband", arm_count=3, **values)
     networks = Networks.initial(config, 0, torch.device("cpu")).train()
     loss_terms(networks, inputs_for(config), config)["consistency"].backward()
     last = list(networks.encoder.parameters())[-1].grad

@@ -217,10 +217,13 @@ def best_arms(learner: Learner, contexts: Tensor, domain: Domain, factors: Facto
 
 
 def test_the_target_is_trusted_by_its_theta(judged: Learner):
-    assert judged._to_judge is not None
-    held_out = judged._to_judge[1]
-    expected = held_out.latents @ judged.statistics.factors().target_theta.T
-    np.testing.assert_array_equal(held_out.predicted, expected)
+    assert judged._to_calibrate is not None
+    held_out, _ = judged._to_calibrate
+    rounds = judged.window.batch()
+    chosen = torch.from_numpy(np.flatnonzero(rounds.is_held_out))
+    latents = judged.networks.encode(rounds.contexts[chosen], Domain.SOURCE).double().numpy()
+    expected = latents @ judged.statistics.factors().target_theta.T
+    np.testing.assert_allclose(held_out.predicted, expected, atol=1e-6)
 
 
 def test_the_target_is_judged_by_its_theta(judged: Learner):

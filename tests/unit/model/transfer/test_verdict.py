@@ -8,12 +8,13 @@ import pytest
 from model.transfer.verdict import Signs, Word, judged
 
 GOOD = Signs(
-    domain_accuracy=0.52,
-    raw_domain_accuracy=0.55,
+    expected_reward=0.9,
+    far_share=0.1,
     share_distance=0.05,
-    mean_confidence=0.9,
-    source_explained=0.8,
+    source_skill=8.0,
     target_rank=5.0,
+    independent_members=8,
+    unpaid_arms=0,
     held_out_rounds=200,
     target_contexts=500,
 )
@@ -28,22 +29,21 @@ def test_good_signs_are_aligned_without_reasons():
 @pytest.mark.parametrize(
     ("sign", "word", "reason"),
     [
-        ({"domain_accuracy": 0.75}, Word.WEAK, "latents"),
-        ({"domain_accuracy": 0.95}, Word.DO_NOT_TRUST, "latents"),
-        ({"raw_domain_accuracy": 0.95}, Word.WEAK, "raw contexts"),
+        ({"expected_reward": 0.5}, Word.WEAK, "expected reward on the target is 0.50"),
+        ({"expected_reward": 0.2}, Word.DO_NOT_TRUST, "expected reward"),
+        ({"far_share": 0.6}, Word.WEAK, "60% of the target contexts are unlike"),
         ({"share_distance": 0.4}, Word.WEAK, "arm priors"),
-        ({"share_distance": 0.7}, Word.DO_NOT_TRUST, "arm priors"),
-        ({"mean_confidence": 0.4}, Word.WEAK, "confidence"),
-        ({"mean_confidence": 0.1}, Word.DO_NOT_TRUST, "confidence"),
-        ({"source_explained": 0.2}, Word.WEAK, "source itself"),
-        ({"source_explained": -3.0}, Word.DO_NOT_TRUST, "0% explained"),
+        ({"source_skill": 2.0}, Word.WEAK, "2.0 standard errors"),
+        ({"source_skill": -0.3}, Word.DO_NOT_TRUST, "hardly learned"),
+        ({"independent_members": 1}, Word.WEAK, "one model decides alone"),
+        ({"unpaid_arms": 2}, Word.WEAK, "never paid arms low, high"),
         ({"target_rank": 1.1}, Word.DO_NOT_TRUST, "collapsed"),
         ({"held_out_rounds": 40}, Word.WEAK, "too little data"),
         ({"target_contexts": 40}, Word.WEAK, "too little data"),
     ],
 )
 def test_each_sign_counts(sign: dict[str, Any], word: Word, reason: str):
-    found = judged(replace(GOOD, **sign))
+    found = judged(replace(GOOD, **sign), ["low", "high"])
     assert found.word is word
     assert len(found.reasons) == 1
     assert reason in found.reasons[0]
@@ -53,4 +53,11 @@ def test_the_worst_sign_decides_in_any_order():
     both = judged(replace(GOOD, target_rank=1.0, held_out_rounds=1))
     assert both.word is Word.DO_NOT_TRUST
     assert len(both.reasons) == 2
-    assert judged(replace(GOOD, domain_accuracy=0.95, target_contexts=1)).word is Word.DO_NOT_TRUST
+    assert judged(replace(GOOD, source_skill=0.0, target_contexts=1)).word is Word.DO_NOT_TRUST
+
+
+def test_a_reason_names_a_few_arms():
+    one = judged(replace(GOOD, unpaid_arms=1), ["low"])
+    assert one.reasons == ("the source never paid arm low",)
+    many = judged(replace(GOOD, unpaid_arms=7), list("abcdefg"))
+    assert many.reasons == ("the source never paid arms a, b, c, d, e and 2 more",)
