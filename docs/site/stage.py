@@ -24,7 +24,7 @@ CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 LISTED = ("docs/decisions", "docs/history")
 CONTENTS = {
     "Start": ["quickstart", "tutorial", "concepts", "alternatives", "faq", "glossary"],
-    "Use": ["api", "client", "protocols", "images", "cells", "evaluation"],
+    "Use": ["console", "api", "client", "protocols", "images", "cells", "evaluation"],
     "Operate": ["operations", "security", "load", "performance"],
     "Method": ["algorithm", "results", "results/ledger", "data"],
     "Develop": ["architecture", "testing"],

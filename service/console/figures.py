@@ -11,7 +11,7 @@ from service.pages.lights import Light
 from service.pages.rendering import Headline, Tile
 from service.records import Experiment, RewardRange
 from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
-from service.reporting.figures import UNIT, light_of, limits_text, number
+from service.reporting.figures import UNIT, light_of, number
 from service.routes.browsing.learning import learning_answer
 from service.routes.experiments import state_answer
 from service.routes.transfer import transfer_answer
@@ -73,13 +73,11 @@ class Facts:
 
     @property
     def expected(self) -> Mapping[str, float] | None:
-        """The expected reward in the target, if the service estimates it, in its unit."""
-        found = self.transfer.get("expected")
+        """The expected reward in the target and its lower bound, in its unit."""
+        found = self.transfer["expected"]
         if found is None:
             return None
-        return {
-            name: self.unit.in_unit(value) for name, value in found.items() if _is_number(value)
-        }
+        return {name: self.unit.in_unit(value) for name, value in found.items()}
 
 
 def joined(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -107,10 +105,6 @@ def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     return {**before, **means, "offset": after["offset"], "rewards": rewards}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 async def facts_of(services: Services, experiment: Experiment, points: int = POINTS) -> Facts:
     """The facts of an experiment."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
@@ -135,8 +129,7 @@ def tiles(facts: Facts) -> list[Tile]:
     """The figures that stand out."""
     counts, state = facts.state["counts"], facts.state
     return [
-        *_expected(facts),
-        *_confidence(facts),
+        _expected(facts),
         Tile(
             "Source reward",
             number(facts.present_reward),
@@ -151,23 +144,13 @@ def tiles(facts: Facts) -> list[Tile]:
     ]
 
 
-def _expected(facts: Facts) -> list[Tile]:
-    found = facts.expected
-    if found is None or "reward" not in found:
-        return []
-    lower = f"at least {number(found['lower'])}; " if "lower" in found else ""
-    meaning = f"{lower}estimated without target rewards.".capitalize()
-    return [Tile("Expected in the target", number(found["reward"]), meaning, facts.light)]
-
-
-def _confidence(facts: Facts) -> list[Tile]:
-    versions = facts.transfer["versions"]
-    if not versions:
-        return []
-    value = versions[-1]["signs"]["mean_confidence"]
-    meaning = f"How far the source supports the arms; {limits_text('mean_confidence')}."
-    light = light_of("mean_confidence", value)
-    return [Tile("Mean confidence", f"{value:.2f}", meaning, light)]
+def _expected(facts: Facts) -> Tile:
+    found, title = facts.expected, "Expected in the target"
+    if found is None:
+        return Tile(title, "–", "Known once an encoder's transfer has been judged.")
+    meaning = f"At least {number(found['lower'])}. Estimated without target rewards."
+    light = light_of("expected_reward", facts.transfer["expected"]["reward"])
+    return Tile(title, number(found["reward"]), meaning, light)
 
 
 def _target(counts: Mapping[str, int]) -> str:

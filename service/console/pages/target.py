@@ -133,7 +133,7 @@ def _row(decision: dict[str, Any]) -> AnswerRow:
         decision["mean"],
         decision["bonus"],
         confidence,
-        light_of("mean_confidence", confidence),
+        light_of("expected_reward", confidence),
         decision["abstained"],
         ranked[:MOST_ARMS],
     )

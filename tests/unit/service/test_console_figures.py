@@ -45,24 +45,27 @@ def facts(**transfer: Any) -> Facts:
         EXPERIMENT,
         ExperimentSpec.from_json("doses", json.dumps({**DOSES, "reward_range": [0, 120]})),
         {**state, "training": training},
-        {"verdict": None, "versions": [], "gate": GATE, **transfer},
+        {"verdict": None, "expected": None, "versions": [], "gate": GATE, **transfer},
         {"points": points, "arms": arms, "best_reward": 1.0},
     )
 
 
-@pytest.mark.parametrize("transfer", [{}, {"expected": None}])
-def test_without_an_expected_value_nothing_is_said_of_it(transfer: dict[str, Any]):
-    found = facts(**transfer)
+def test_before_a_judgement_nothing_is_expected():
+    found = facts()
     assert found.expected is None
-    assert "Expected in the target" not in [tile.title for tile in tiles(found)]
+    tile = tiles(found)[0]
+    assert (tile.title, tile.value) == ("Expected in the target", "–")
 
 
-def test_the_expected_value_is_in_the_unit_with_its_lower_bound():
+def test_the_expected_value_is_in_the_unit_with_its_lower_bound_and_a_light():
     found = facts(expected={"reward": 0.5, "lower": 0.25})
     assert found.expected == {"reward": 60.0, "lower": 30.0}
     tile = tiles(found)[0]
     assert (tile.title, tile.value) == ("Expected in the target", "60")
-    assert tile.meaning == "At least 30; estimated without target rewards."
+    assert (tile.meaning, tile.light) == (
+        "At least 30. Estimated without target rewards.",
+        Light.CAUTION,
+    )
 
 
 def test_the_curve_and_the_present_reward_are_in_the_unit():
