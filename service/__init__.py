@@ -8,3 +8,5 @@ import os
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 for _variable in THREAD_VARIABLES:
     os.environ.setdefault(_variable, "1")
+
+DEFAULT_METHOD = "daband-plus"  # of an experiment that names none

@@ -26,6 +26,7 @@ from model import (
     carried_over,
     estimated,
 )
+from service import DEFAULT_METHOD
 from service.auth.tenants import public_name
 from service.columns.rows import RowPlan
 from service.columns.schema import TableSchema
@@ -104,7 +105,7 @@ class ExperimentSpec:
     arms: tuple[str, ...]
     context_kind: ContextKind
     context_shape: tuple[int, ...]
-    method: str = "daband"
+    method: str = DEFAULT_METHOD
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     fallback_arm: str | None = None

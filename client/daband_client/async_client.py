@@ -83,7 +83,7 @@ class AsyncClient:
         arms: Sequence[str],
         context: Mapping[str, Any],
         *,
-        method: str = "daband",
+        method: str = "daband-plus",
         seed: int = 0,
         config: Mapping[str, Any] | None = None,
         fallback_arm: str | None = None,

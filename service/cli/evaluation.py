@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from service import DEFAULT_METHOD
 from service.cli.options import (
     Categorical,
     Counts,
@@ -111,7 +112,7 @@ def export_log(
 def import_log(
     experiment: str,
     file: Annotated[Path, typer.Argument(help="…jsonl, …parquet, …dsjson or …csv, also .gz")],
-    method: str = "daband",
+    method: str = DEFAULT_METHOD,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     log_format: Format = None,

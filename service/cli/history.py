@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from model import ContextKind
+from service import DEFAULT_METHOD
 from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.local import run
@@ -38,7 +39,7 @@ class TableImport:
     csv: CsvOptions = field(default_factory=CsvOptions)
     reward_range: RewardRange | None = None
     types: ColumnTypes = field(default_factory=ColumnTypes)
-    method: str = "daband"
+    method: str = DEFAULT_METHOD
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     cells: CellOptions = field(default_factory=CellOptions)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
+from service import DEFAULT_METHOD
 from service.cli.options import (
     By,
     Categorical,
@@ -85,7 +86,7 @@ def create_experiment(
     resize: Annotated[
         bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
     ] = False,
-    method: str = "daband",
+    method: str = DEFAULT_METHOD,
     seed: int = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     url: Url = None,
@@ -306,7 +307,7 @@ def export(
 def demo(
     rounds: Annotated[int, typer.Option(min=1, help="rounds to play")] = 768,
     seed: Annotated[int, typer.Option(min=0, help="seed of world and learner")] = 1,
-    method: Annotated[str, typer.Option(help="the method")] = "daband",
+    method: Annotated[str, typer.Option(help="the method")] = DEFAULT_METHOD,
     plot: Annotated[Path, typer.Option(help="the image file to write")] = Path(
         "build/serve-demo.png"
     ),

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from service import DEFAULT_METHOD
 from service.columns.resolving import MAX_SAMPLE
 from service.columns.schema import DeclaredColumn
 from service.errors import InvalidRequest, UnsupportedMediaType
@@ -141,7 +142,7 @@ class ExperimentBody(Struct, forbid_unknown_fields=True, kw_only=True):
     name: str
     arms: list[str] = []
     context: ContextBody
-    method: str = "daband"
+    method: str = DEFAULT_METHOD
     seed: int = 0
     config: dict[str, Any] = {}
     fallback_arm: Identifier | None = None

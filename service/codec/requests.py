@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field
 
 from model import SYSTEMS, BanditConfig
+from service import DEFAULT_METHOD
 from service.columns.resolving import MAX_SAMPLE
 from service.columns.schema import MAX_COLUMNS
 from service.experiment_spec import CONFIG_FIELDS
@@ -135,7 +136,7 @@ class ExperimentRequest(Request):
         name="doses",
         arms=["low", "mid", "high"],
         context={"kind": "shared", "shape": [4]},
-        method="daband",
+        method=DEFAULT_METHOD,
         seed=7,
         config={"episode_length": 64},
         fallback_arm="low",
@@ -146,7 +147,7 @@ class ExperimentRequest(Request):
         default=[], examples=[["low", "mid", "high"]]
     )
     context: ContextRequest
-    method: Method = "daband"
+    method: Method = DEFAULT_METHOD
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     config: dict[str, Any] = Field(
         default={},

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from service import DEFAULT_METHOD
 from service.cli.options import (
     Categorical,
     Counts,
@@ -40,7 +41,7 @@ def fit(
     policy: Annotated[
         Path | None, typer.Option(help="policy file to write, for `daband score`")
     ] = None,
-    method: str = "daband",
+    method: str = DEFAULT_METHOD,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",
     time: Time = None,

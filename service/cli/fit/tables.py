@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from model import Floats
+from service import DEFAULT_METHOD
 from service.columns.schema import TableError, TableSchema
 from service.columns.seen import ColumnTypes
 from service.formats.cells.genes import CellOptions
@@ -44,7 +45,7 @@ class FitTables:
     keep: tuple[str, ...] = ()
     reward_range: tuple[float, float] | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
-    method: str = "daband"
+    method: str = DEFAULT_METHOD
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     cells: CellOptions = field(default_factory=CellOptions)

@@ -209,7 +209,7 @@ BAD_SURVEYS: list[tuple[tuple[str, ...], str]] = [
     (("a,b\n1,2\n", "a\n1\n"), "Column `b` is in 0.csv, but not in 1.csv"),
     (("a\n1\n", "a,b\n1,2\n"), "Column `b` is in 1.csv, but not in 0.csv"),
     (("a\n1\n", "a\nx\n"), "Column `a` holds categorical and numeric values"),
-    (("a\n\n",), "no column left"),
+    (("a\n\n",), "has no rows"),
     (("id\n1\n",), "no column left"),
     (("a\n" + "".join(f"x{n}\n" for n in range(1001)),), "more than 1000 levels"),
     (("a\n" + "x" * 200 + "\n",), "Column `a`: A level has 1 to 128 characters"),
