@@ -26,7 +26,7 @@ DECLARED: dict[str, Any] = {
     "name": "doses",
     "arms": ["low"],
     "context": {"kind": "shared", "shape": [2]},
-    "method": "daband",
+    "method": "daband-plus",
     "seed": 0,
     "config": {},
 }

@@ -54,7 +54,7 @@ async def test_experiments_are_listed_the_oldest_first(api: Api):
 async def test_defaults_are_filled_in(api: Api):
     small = {"name": "small", "arms": ["a"], "context": {"kind": "shared", "shape": [2]}}
     body = (await api.http.post("/experiments", json=small)).json()
-    assert (body["method"], body["seed"], body["declared"]["config"]) == ("daband", 0, {})
+    assert (body["method"], body["seed"], body["declared"]["config"]) == ("daband-plus", 0, {})
 
 
 async def test_a_name_is_taken_once(api: Api):

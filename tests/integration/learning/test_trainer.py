@@ -133,7 +133,7 @@ async def test_damaged_newest_snapshot_is_passed_over(url):
 
 # What another build took the methods for.
 OTHER_RECIPE = Recipe(
-    RECIPE.version + 1, SYSTEMS, {"daband": {"view_dropout": 0.25, "alpha": 0.3}}, on_images={}
+    RECIPE.version + 1, SYSTEMS, {"daband-plus": {"view_dropout": 0.25, "alpha": 0.3}}, on_images={}
 )
 
 
@@ -169,7 +169,7 @@ async def test_another_recipe_leaves_a_running_experiment_as_it_is(url, caplog):
         assert newest is not None
         config = restore_policy(newest.blob).config
         assert config == ExperimentSpec.of(experiment).bandit_config()
-        assert config.view_dropout == 0.25 != RECIPE.on_vectors["daband"]["view_dropout"]
+        assert config.view_dropout == 0.25 != RECIPE.on_vectors["daband-plus"]["view_dropout"]
         assert await refolds(api) == []
     assert "folding_again" not in {getattr(line, "action", "") for line in caplog.records}
 

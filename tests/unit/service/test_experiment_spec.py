@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from model.config import RECIPE, SYSTEMS, ContextKind, Recipe, StoredConfig
+from service import DEFAULT_METHOD
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, is_name
 from service.limits import BudgetLimits
@@ -27,14 +28,14 @@ def test_a_declaration_survives_the_database():
 def test_the_configuration_is_the_methods_with_what_was_declared():
     config = DOSES.bandit_config()
     assert (config.arm_count, config.context_shape, config.alpha) == (2, (4,), 0.5)
-    assert config.divergence_weight == 1.0  # daband's own
+    assert config.view_dropout == 0.5  # the method's own
 
 
 # A build that took the method for something else.
 OTHER = Recipe(
     RECIPE.version + 1,
     SYSTEMS,
-    on_vectors={"daband": {"alpha": 0.3, "gate_rank": 2.0}},
+    on_vectors={DEFAULT_METHOD: {"alpha": 0.3, "gate_rank": 2.0}},
     on_images={},
 )
 
@@ -60,7 +61,7 @@ def test_the_configuration_in_force_outlives_its_recipe(recipe: Recipe):
 
 def test_other_values_are_put_to_what_is_in_force_and_another_method_is_todays():
     spec = kept(DOSES.resolved(OTHER))
-    changed = spec.changed("daband", {"epsilon": 0.5})
+    changed = spec.changed(DEFAULT_METHOD, {"epsilon": 0.5})
     changed.check()
     config = changed.bandit_config()
     assert (config.alpha, config.gate_rank, config.epsilon) == (0.5, 2.0, 0.5)
@@ -69,7 +70,7 @@ def test_other_values_are_put_to_what_is_in_force_and_another_method_is_todays()
         "nlinucb", arm_count=2, context_shape=(4,), alpha=0.5, epsilon=0.5
     )
     with pytest.raises(InvalidRequest):
-        spec.changed("daband", {"nonsense": 1}).check()
+        spec.changed(DEFAULT_METHOD, {"nonsense": 1}).check()
 
 
 def test_a_declared_field_that_is_gone_does_not_keep_others_from_being_evaluated():
