@@ -22,7 +22,6 @@ def test_confidence_tells_right_from_wrong_under_moderate_shift():
 def test_an_unalignable_target_is_not_called_aligned(world):
     runs = judged_runs(world, 1, ROUNDS)
     assert all(run.word is not Word.ALIGNED for run in runs)
-    assert all(run.mean_confidence < 0.5 for run in runs)
 
 
 @pytest.mark.slow
