@@ -409,7 +409,7 @@ export interface paths {
         };
         /**
          * Show Transfer
-         * @description Diagnostics, label-free signs, verdicts and gate results, by encoder version.
+         * @description The expected target reward, verdicts, label-free signs and gate results, by encoder version.
          */
         get: operations["show_transfer_experiments__name__transfer_get"];
         put?: never;
@@ -452,6 +452,71 @@ export interface paths {
          * @description The transfer report as one self-contained page: verdict, plots and figures.
          */
         get: operations["show_report_experiments__name__report_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/experiments/{name}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Log
+         * @description Decisions with their rewards, the newest first.
+         *
+         *     A page looks at 5,000 events at most: with filters it may have fewer entries than `limit`, or none, while
+         *     `next_before` leads to further ones.
+         */
+        get: operations["show_log_experiments__name__log_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/experiments/{name}/learning": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Learning
+         * @description Mean reward and regret along the log, and what each arm earned.
+         *
+         *     The log is cut into blocks of equal length. At most 200 events of a block are read.
+         */
+        get: operations["show_learning_experiments__name__learning_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/experiments/{name}/latents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Latents
+         * @description Encoded contexts of both domains in the two directions of most variance; costs as much as a report.
+         */
+        get: operations["show_latents_experiments__name__latents_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -880,6 +945,20 @@ export interface components {
             entries: components["schemas"]["Act"][];
         };
         /**
+         * ArmRecord
+         * @description How often an arm was chosen, and what it earned; `mean` is null without a reward.
+         */
+        ArmRecord: {
+            /** Arm */
+            arm: string;
+            /** Decisions */
+            decisions: number;
+            /** Rewards */
+            rewards: number;
+            /** Mean */
+            mean: number | null;
+        };
+        /**
          * AuditEntry
          * @description An entry of an experiment's audit trail; `details` are the event's payload.
          *
@@ -1124,6 +1203,18 @@ export interface components {
             evaluations: components["schemas"]["EvaluationJob"][];
         };
         /**
+         * ExpectedReward
+         * @description The expected mean reward of the policy on the target, without target rewards, and a lower bound.
+         *
+         *     Both lie in [0, 1], as rewards do: for a declared reward range, 0 is its lowest value and 1 its highest.
+         */
+        ExpectedReward: {
+            /** Reward */
+            reward: number;
+            /** Lower */
+            lower: number;
+        };
+        /**
          * Experiment
          * @description An experiment with its phase, its status and the configuration in force.
          */
@@ -1289,6 +1380,156 @@ export interface components {
         InferenceError: {
             /** Error */
             error: string;
+        };
+        /**
+         * LatentPoint
+         * @description An encoded context in two directions, and the arm that is rated best for it.
+         */
+        LatentPoint: {
+            /**
+             * Domain
+             * @enum {string}
+             */
+            domain: "source" | "target";
+            /** X */
+            x: number;
+            /** Y */
+            y: number;
+            /** Arm */
+            arm: string | null;
+        };
+        /**
+         * Latents
+         * @description Encoded contexts of both domains; `explained` is the share of their variance that is shown.
+         */
+        Latents: {
+            /** Experiment */
+            experiment: string;
+            /** Policy Version */
+            policy_version: number;
+            /** Encoder Version */
+            encoder_version: number;
+            /** Explained */
+            explained: number;
+            /** Points */
+            points: components["schemas"]["LatentPoint"][];
+        };
+        /**
+         * Learning
+         * @description Rewards along the log. Of a long log each block is a sample: `is_complete` is false.
+         */
+        Learning: {
+            /** Experiment */
+            experiment: string;
+            /**
+             * Domain
+             * @enum {string}
+             */
+            domain: "source" | "target";
+            /** Last Offset */
+            last_offset: number;
+            /** Is Complete */
+            is_complete: boolean;
+            /**
+             * Best Reward
+             * @description 1 where exactly one arm pays; null if unknown
+             */
+            best_reward: number | null;
+            /** Points */
+            points: components["schemas"]["LearningPoint"][];
+            /** Arms */
+            arms: components["schemas"]["ArmRecord"][];
+        };
+        /**
+         * LearningPoint
+         * @description The rewards in a block of the log, after one offset and up to another.
+         */
+        LearningPoint: {
+            /** After */
+            after: number;
+            /** Offset */
+            offset: number;
+            /** Rewards */
+            rewards: number;
+            /** Mean */
+            mean: number;
+            /**
+             * Regret
+             * @description the best reward less the mean, where it is known
+             */
+            regret: number | null;
+        };
+        /**
+         * LogPage
+         * @description Decisions, the newest first; `next_before` is the `before` of the next page, null at the end.
+         */
+        LogPage: {
+            /** Experiment */
+            experiment: string;
+            /** Last Offset */
+            last_offset: number;
+            /** Entries */
+            entries: components["schemas"]["LoggedDecision"][];
+            /** Next Before */
+            next_before: number | null;
+        };
+        /**
+         * LoggedDecision
+         * @description A decision of the log with the probability and the scores of its arm.
+         */
+        LoggedDecision: {
+            /** Decision Id */
+            decision_id: string;
+            /** Offset */
+            offset: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Request Id */
+            request_id: string | null;
+            /**
+             * Domain
+             * @enum {string}
+             */
+            domain: "source" | "target";
+            /** Arm */
+            arm: string;
+            /**
+             * Propensity
+             * @description null in imported history that does not know it
+             */
+            propensity: number | null;
+            /** Mean */
+            mean: number | null;
+            /** Bonus */
+            bonus: number | null;
+            /** Policy Version */
+            policy_version: number | null;
+            /** Encoder Version */
+            encoder_version: number;
+            /**
+             * Row Id
+             * @description the id of an imported row
+             */
+            row_id: string | null;
+            reward: components["schemas"]["LoggedReward"] | null;
+        };
+        /**
+         * LoggedReward
+         * @description The reward of a decision, with its place in the log.
+         */
+        LoggedReward: {
+            /** Reward */
+            reward: number;
+            /** Offset */
+            offset: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
         };
         /**
          * ModelMetadata
@@ -1783,6 +2024,7 @@ export interface components {
             /** Encoder Version */
             encoder_version: number;
             verdict: components["schemas"]["TransferVerdict"] | null;
+            expected: components["schemas"]["ExpectedReward"] | null;
             /** Versions */
             versions: components["schemas"]["TransferVersion"][];
             /** Gate */
@@ -1817,6 +2059,7 @@ export interface components {
              */
             at: string;
             verdict: components["schemas"]["TransferVerdict"];
+            expected: components["schemas"]["ExpectedReward"] | null;
             /** Signs */
             signs: {
                 [key: string]: number;
@@ -2041,7 +2284,7 @@ export interface components {
          *         ]
          *       },
          *       "fallback_arm": "low",
-         *       "method": "daband",
+         *       "method": "daband-plus",
          *       "name": "doses",
          *       "seed": 7
          *     }
@@ -2065,7 +2308,7 @@ export interface components {
             context: components["schemas"]["ContextRequest"];
             /**
              * Method
-             * @default daband
+             * @default daband-plus
              * @enum {string}
              */
             method?: "linucb" | "linucb-p" | "nlinucb" | "nlinucb-p" | "daband" | "daband-plus";
@@ -2265,6 +2508,17 @@ export interface components {
              * @default 1
              */
             best_reward?: number;
+            /**
+             * By
+             * @description who did it
+             * @default null
+             */
+            by?: string | null;
+            /**
+             * Reason
+             * @default null
+             */
+            reason?: string | null;
         };
         /**
          * RequestedOutput
@@ -3513,7 +3767,7 @@ export interface operations {
                  *         ]
                  *       },
                  *       "fallback_arm": "low",
-                 *       "method": "daband",
+                 *       "method": "daband-plus",
                  *       "name": "doses",
                  *       "seed": 7
                  *     }
@@ -5317,6 +5571,275 @@ export interface operations {
                 };
                 content: {
                     "text/html": unknown;
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_log_experiments__name__log_get: {
+        parameters: {
+            query?: {
+                /** @description an offset; without it the newest */
+                before?: number | null;
+                limit?: number;
+                domain?: ("source" | "target") | null;
+                arm?: string | null;
+                rewarded?: boolean | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_learning_experiments__name__learning_get: {
+        parameters: {
+            query?: {
+                domain?: components["schemas"]["Domain"];
+                /** @description how many blocks the log is cut into */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Learning"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_latents_experiments__name__latents_get: {
+        parameters: {
+            query?: {
+                /** @description contexts of each domain */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Latents"];
                 };
             };
             /** @description The key is missing or invalid */
