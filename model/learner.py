@@ -363,10 +363,11 @@ class Learner:
         )
 
     def _unpaid_arms(self, rounds: RoundBatch) -> list[int]:
-        """The arms that no remembered round paid."""
+        """The arms that no remembered source round paid."""
         if self.config.is_joint:
             return []
-        paid = np.bincount(rounds.arms, rounds.rewards, minlength=self.config.arm_count)
+        known = rounds.rows(~rounds.is_target)
+        paid = np.bincount(known.arms, known.rewards, minlength=self.config.arm_count)
         return [int(arm) for arm in np.flatnonzero(paid == 0)]
 
     def transfer(self) -> TransferReport | None:

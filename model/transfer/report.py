@@ -24,7 +24,7 @@ from model.transfer.verdict import BOUND_MARGIN, Signs, TransferVerdict, judged
 LEAST = 32  # minimum of rounds and contexts: half of them fit probes, half judge
 MOST = 512  # maximum of contexts used of each domain
 _LEAST_SCALE = 1e-6  # features that vary less over the source say nothing of its contexts
-RAW_SIZE = 128  # raw contexts are projected to this many numbers at most
+RAW_SIZE = 128  # scaled raw contexts are projected to this many numbers at most
 MOST_SKILL = 100.0  # of equal rewards above 0
 _NEAR = (
     0.95  # a context is far if it is farther from the source than this share of the source's own
@@ -102,13 +102,13 @@ class JudgingJob:
     def _far_share(self) -> float:
         """The share of target contexts that are unlike any source context, by raw numbers."""
         source, target = self.source.flatten(1), self.target.flatten(1)
-        if source.shape[1] > RAW_SIZE:
-            rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
-            directions = torch.randn(source.shape[1], RAW_SIZE, generator=rng).to(source.device)
-            source, target = source @ directions, target @ directions
         center, scale = source.mean(dim=0), source.std(dim=0)
         scale[scale < _LEAST_SCALE] = torch.inf
         near, far = (((some - center) / scale).clamp(-CLIP, CLIP) for some in (source, target))
+        if near.shape[1] > RAW_SIZE:
+            rng = torch.Generator().manual_seed(derived_seed(self.seed, "raw projection"))
+            directions = torch.randn(near.shape[1], RAW_SIZE, generator=rng).to(near.device)
+            near, far = near @ directions, far @ directions
         distinct = torch.unique(near, dim=0)
         order = torch.from_numpy(generator(self.seed, "far share").permutation(len(distinct)))
         known, others = distinct[order.to(distinct.device)].tensor_split(2)

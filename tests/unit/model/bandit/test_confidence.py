@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from model.bandit.confidence import (
+    LEAST_ROUNDS,
     Agreement,
     Confidence,
     HeldOut,
@@ -15,7 +16,7 @@ from model.bandit.confidence import (
     logistic_fit,
 )
 from model.learner import Learner
-from model.rounds import UNKNOWN_PROPENSITY, Doubles
+from model.rounds import UNKNOWN_PROPENSITY, Domain, Doubles
 from tests.support.builders import make_rounds, small_config, teach
 
 ALONE = Agreement(0, 1.0)
@@ -197,6 +198,15 @@ def test_a_learner_without_target_contexts_has_none():
     assert learner.confidence is None
     selection = learner.policy().select_target(make_contexts(learner, 5))
     assert selection.confidence.tolist() == [0.0] * 5
+
+
+def test_a_learner_that_holds_no_rounds_out_has_none():
+    config = small_config(holdout_share=0.0, rebuild_window=200, reservoir_size=200)
+    learner = Learner(config, seed=1)
+    teach(learner, make_rounds(config, 96))
+    assert len(learner.contexts[Domain.TARGET].references) >= LEAST_ROUNDS
+    assert learner.encoder_version > 0
+    assert learner.confidence is None
 
 
 def make_contexts(learner: Learner, count: int) -> Any:

@@ -135,6 +135,19 @@ def test_a_feature_that_is_left_out_is_neither_measured_nor_a_yes_or_no():
     torch.testing.assert_close(encoder.weights, member_weights(4, 0.75))
 
 
+def test_members_weigh_the_same_where_none_is_aligned():
+    encoder, source, target = (
+        ensemble(divergence_weight=0.0),
+        torch.randn(100, 5),
+        torch.randn(100, 5),
+    )
+    source[:, 1:] = (source[:, 1:] > 0).float()
+    target[:, 1:] = (target[:, 1:] > 0.5).float()
+    encoder.prepare(source, target, source)
+    encoder.recalibrate(source, target)
+    assert torch.equal(encoder.weights, torch.ones(4))
+
+
 def test_weights_scale_the_parts_and_not_what_the_heads_see():
     encoder, contexts = ensemble().eval(), torch.randn(7, 5)
     before = encoder(contexts, Domain.SOURCE)

@@ -1,7 +1,9 @@
 from typing import Any
 
+import pytest
 import torch
 
+from model.config import system_config
 from model.rounds import Domain
 from model.training.networks import Head, Networks
 from tests.support.builders import small_config
@@ -109,3 +111,17 @@ def test_encoding_in_chunks_covers_every_row(monkeypatch):
         monkeypatch.setattr(f"model.training.networks.{name}", value)
     torch.testing.assert_close(networks().encode(contexts, Domain.SOURCE), whole)
     assert networks().encode(contexts[:0], Domain.SOURCE).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("method", "members"), [("daband", 4), ("daband-plus", 8), ("nlinucb", 1), ("linucb", 0)]
+)
+def test_members_that_were_not_aligned_choose_independently(method: str, members: int):
+    config = system_config(method, arm_count=3, context_shape=(5,), exclusive_rewards=True)
+    made, contexts = Networks.initial(config, 3, CPU), torch.randn(20, 5)
+    latents = made.encode(contexts, Domain.TARGET)
+    found = made.independent_choices(latents)
+    assert found.shape == (20, members)
+    if members:
+        first = made.served_head.logits(latents)[:, :members].argmax(dim=2)
+        assert found.tolist() == first.tolist()

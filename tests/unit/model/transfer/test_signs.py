@@ -8,7 +8,7 @@ import torch
 
 from model.learner import Learner
 from model.rounds import Doubles
-from model.transfer.report import MOST_SKILL, JudgingJob, _skill
+from model.transfer.report import MOST_SKILL, RAW_SIZE, JudgingJob, _skill
 from tests.support.builders import make_rounds, small_config, teach
 
 COUNT = 400
@@ -26,16 +26,16 @@ def job() -> JudgingJob:
 
 def far_share(job: JudgingJob, source: Doubles, target: Doubles) -> float:
     known, asked = (torch.from_numpy(each.astype(np.float32)) for each in (source, target))
-    return replace(job, source=known, target=asked).run().signs.far_share
+    return replace(job, source=known, target=asked)._far_share()
 
 
 def drawn(seed: int, shape: tuple[int, ...]) -> Doubles:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-@pytest.fixture
-def size(job: JudgingJob) -> int:
-    return int(job.target.shape[1])
+@pytest.fixture(params=["as they are", "projected"])
+def size(request: pytest.FixtureRequest, job: JudgingJob) -> int:
+    return int(job.target.shape[1]) if request.param == "as they are" else 2 * RAW_SIZE
 
 
 def test_contexts_of_the_same_kind_are_near(job: JudgingJob, size: int):
