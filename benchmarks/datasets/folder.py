@@ -29,6 +29,8 @@ CHECKSUMS = {
     "gdsc/IC50_v17.csv.gz": "db719ed21ab8725611b9c2ff74dfc0063ff657bc4758ccc97489a047ec46f9d7",
     "gdsc/genomic_features_v17.csv.gz": "1bc36a0d332b2d3d7acc14960a4c053a5b5415f78d063d488ad4808b72d4a93b",
     "office_caltech10/surf.npz": "d809b3d3aa5b4572ffaf4e1eb7bbd1ad4264130ff09fbbfcd142a5ec68ad0efc",
+    "students/student-mat.csv": "e47f9ee225e1ee6e69b7564e6dac7123e80b8486677fe111f351964cef5dec80",
+    "students/student-por.csv": "a7594a11d7771c0efe1a740824e0e833da9c4cad07c39a9766a874575563fb3f",
     "warfarin/iwpc_6256.csv.gz": "3d8d83f4ab139493267151ab0e7982241bf0a61126c910a52fc8f9268d83cba7",
 }
 

@@ -1,4 +1,4 @@
-"""Reads picture files; the only module that needs Pillow."""
+"""Reads picture files, by Pillow."""
 
 from pathlib import Path
 

@@ -1,36 +1,68 @@
 """Every task by name."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 
 from benchmarks.datasets import (
-    digit,
     gdsc,
     office_caltech,
     pancreas,
     picture_folders,
     simulated,
+    students,
     warfarin,
 )
+from benchmarks.datasets.digits import changed, mnist
 from benchmarks.datasets.folder import DataFolder, default_root
 from benchmarks.datasets.packed import packed_names, read_packed
 from benchmarks.datasets.task import TransferTask
 
 Loader = Callable[[str, DataFolder], TransferTask]
+
+
+def _load_rendered(name: str, folder: DataFolder) -> TransferTask:
+    # Draws with Pillow, which machines that read packs alone need not have.
+    from benchmarks.datasets.digits.rendered import load_rendered  # noqa: PLC0415
+
+    return load_rendered(name, folder)
+
+
 _VECTORS: dict[str, Loader] = {
     **dict.fromkeys(office_caltech.NAMES, office_caltech.load_office_caltech),
     **dict.fromkeys(pancreas.NAMES, pancreas.load_pancreas),
     **dict.fromkeys(warfarin.NAMES, warfarin.load_warfarin),
     **dict.fromkeys(gdsc.NAMES, gdsc.load_gdsc),
+    **dict.fromkeys(students.NAMES, students.load_students),
 }
-_LOADERS: dict[str, Loader] = {
-    **dict.fromkeys(digit.NAMES, digit.load_digit),
+_IMAGES: dict[str, Loader] = {
+    **dict.fromkeys(mnist.NAMES, mnist.load_digit),
+    **dict.fromkeys(changed.NAMES, changed.load_changed),
+    "rendered-digits": _load_rendered,
     **dict.fromkeys(picture_folders.NAMES, picture_folders.load_pictures),
-    **_VECTORS,
 }
-VECTORS = tuple(_VECTORS)
-# What negative transfer is measured on.
-PAIRS = (*VECTORS, *simulated.NAMES)
+_LOADERS: dict[str, Loader] = {**_IMAGES, **_VECTORS}
+VECTORS, IMAGES = tuple(_VECTORS), tuple(_IMAGES)
+# What negative transfer is measured on. The students came later and only report.
+PAIRS = (*(name for name in VECTORS if name not in students.NAMES), *simulated.NAMES)
+# The data sets that recipes are chosen on, beside simulated worlds with even seeds (docs/results/ledger.md).
+_CHOOSING = ("office-caltech", "gdsc", "rendered-digits", *changed.NAMES)
+
+
+class Part(StrEnum):
+    """Whether a task takes part in choosing recipes, or only reports them."""
+
+    CHOOSE = "choose"
+    REPORT = "report"
+
+
+def part_of(name: str) -> Part:
+    """The part of the data that a task belongs to."""
+    if name in simulated.NAMES:
+        is_choosing = int(name.rpartition("-")[2]) % 2 == 0
+    else:
+        is_choosing = name.partition(":")[0] in _CHOOSING
+    return Part.CHOOSE if is_choosing else Part.REPORT
 
 
 def names() -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.datasets.folder import DataFolder, default_root
-from benchmarks.fit.students import PAIRS as STUDENT_PAIRS, students
+from benchmarks.datasets.students import NAMES as STUDENT_PAIRS
+from benchmarks.fit.students import students
 from benchmarks.fit.task import FitTask, Row
 from benchmarks.fit.warfarin import warfarin
 from service.cli.fit.run import Outputs, fitted

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.datasets import digit
-from benchmarks.datasets.digit import load_digit
+from benchmarks.datasets.digits import mnist as digit
+from benchmarks.datasets.digits.mnist import load_digit
 from benchmarks.datasets.folder import ChecksumError, DataFolder, MissingDataError
 from benchmarks.datasets.task import one_hot
 
@@ -82,6 +82,18 @@ def test_compact_files_make_the_task(folder):
         "context_shape": (3, 28, 28),
         "exclusive_rewards": True,
     }
+
+
+def test_the_reverse_plays_on_the_other_domain(folder):
+    write_compact_mnist(folder)
+    write_compact_mnist_m(folder)
+    there, back = load_digit("digit", folder), load_digit("digit-back", folder)
+    assert there.source_test_contexts is not None
+    assert back.source_test_rewards is not None
+    assert back.source_contexts.tobytes() == there.target_contexts.tobytes()
+    assert back.source_test_rewards.tobytes() == there.test_rewards.tobytes()
+    assert back.target_rewards.tobytes() == there.source_rewards.tobytes()
+    assert back.test_contexts.tobytes() == there.source_test_contexts.tobytes()
 
 
 def test_published_files_make_the_same_task(folder, tmp_path_factory):

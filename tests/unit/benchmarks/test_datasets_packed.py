@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.datasets import office_caltech, pack, registry
+from benchmarks.datasets import gdsc, office_caltech, pack, registry, simulated
 from benchmarks.datasets.folder import MissingDataError
 from benchmarks.datasets.packed import packed_names, read_packed, write_pack
 from benchmarks.datasets.task import TransferTask, one_hot
@@ -97,11 +97,21 @@ def test_pairs_are_known_and_complete():
     assert len(set(registry.names())) == len(registry.names())
 
 
+def test_what_chooses_and_what_reports_are_told_apart():
+    chosen = {name for name in registry.names() if registry.part_of(name) is registry.Part.CHOOSE}
+    assert chosen == {
+        *office_caltech.NAMES,
+        *gdsc.NAMES,
+        *("rendered-digits", "mnist-blur", "mnist-inverted", "mnist-noise"),
+        *(name for name in simulated.NAMES if name.endswith("-0")),
+    }
+
+
 def test_the_command_packs_what_load_finds(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(pack, "load", lambda name, root: make_task(name, CONTEXTS["grey"]))
     pack.main([str(tmp_path / "new" / "packed.npz"), "vectors", "digit"])
     assert packed_names(tmp_path / "new" / "packed.npz") == (*registry.VECTORS, "digit")
-    assert "39 tasks" in capsys.readouterr().out
+    assert "42 tasks" in capsys.readouterr().out
 
 
 def test_packs_are_read_with_numpy_alone(tmp_path):

@@ -1,9 +1,9 @@
-"""DIGIT: MNIST to MNIST-M, as the paper's zero-shot table has it.
+"""DIGIT: MNIST to MNIST-M, as the paper's zero-shot table has it, and MNIST-M to MNIST.
 
-Source: the first 30,000 training pictures of MNIST, tested on its 10,000 test pictures. Target:
-19,200 training pictures of MNIST-M, tested on its 9,001 test pictures; of the official 32 × 32
-pictures the centre 28 × 28. Each set is read from its compact files or from the published ones.
-The published MNIST-M has more than 19,200 training pictures: every third or so is taken.
+The first 30,000 training pictures of MNIST, tested on its 10,000 test pictures; 19,200 training
+pictures of MNIST-M, tested on its 9,001 test pictures; of the official 32 × 32 pictures the centre
+28 × 28. Each set is read from its compact files or from the published ones. The published MNIST-M
+has more than 19,200 training pictures: every third or so is taken.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from benchmarks.datasets.folder import ChecksumError, DataFolder, read_npz
 from benchmarks.datasets.pictures import open_picture
 from benchmarks.datasets.task import Bytes, TransferTask, one_hot
 
-NAMES = ("digit",)
+NAMES = ("digit", "digit-back")
 MNIST = "digit/mnist.npz"
 MNIST_M = ("digit/mnistm_train.webp", "digit/mnistm_test.webp", "digit/mnistm_labels.npz")
 PUBLISHED_MNIST_M = "digit/mnist_m"
@@ -35,28 +35,36 @@ MNIST_M_ORIGIN = (
     "mnist_m_train_labels.txt and mnist_m_test_labels.txt, unpacked from mnist_m.tar.gz."
 )
 Labelled = tuple[Bytes, Bytes]
+Split = tuple[Labelled, Labelled]  # for training, for testing
 
 
 def load_digit(name: str, folder: DataFolder) -> TransferTask:
-    """Pictures as bytes: MNIST (n, 28, 28), MNIST-M (n, 28, 28, 3)."""
-    source, source_test = _mnist(folder)
-    target, test = _mnist_m(folder, source[1])
+    """Pictures as bytes: MNIST (n, 28, 28), MNIST-M (n, 28, 28, 3); `digit-back` is the reverse."""
+    grey = mnist(folder)
+    colour = _mnist_m(folder, grey[0][1])
+    source, target = (colour, grey) if name == "digit-back" else (grey, colour)
+    return digits_task(name, source, target)
+
+
+def digits_task(name: str, source: Split, target: Split) -> TransferTask:
+    """Ten digits, from one domain's training and test pictures to another's."""
     return TransferTask(
         name=name,
         arms=tuple(str(digit) for digit in range(10)),
         exclusive_rewards=True,
-        source_contexts=source[0],
-        source_rewards=one_hot(source[1], 10),
-        target_contexts=target[0],
-        target_rewards=one_hot(target[1], 10),
-        test_contexts=test[0],
-        test_rewards=one_hot(test[1], 10),
-        source_test_contexts=source_test[0],
-        source_test_rewards=one_hot(source_test[1], 10),
+        source_contexts=source[0][0],
+        source_rewards=one_hot(source[0][1], 10),
+        target_contexts=target[0][0],
+        target_rewards=one_hot(target[0][1], 10),
+        test_contexts=target[1][0],
+        test_rewards=one_hot(target[1][1], 10),
+        source_test_contexts=source[1][0],
+        source_test_rewards=one_hot(source[1][1], 10),
     )
 
 
-def _mnist(folder: DataFolder) -> tuple[Labelled, Labelled]:
+def mnist(folder: DataFolder) -> Split:
+    """MNIST's pictures (n, 28, 28) and labels, for training and for testing."""
     if not (folder.root / MNIST).is_file() and any(folder.root.glob("digit/*-ubyte.gz")):
         train, test = (
             (
@@ -79,7 +87,7 @@ def read_idx(path: Path) -> Bytes:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * len(sizes)).reshape(sizes).copy()
 
 
-def _mnist_m(folder: DataFolder, mnist_labels: Bytes) -> tuple[Labelled, Labelled]:
+def _mnist_m(folder: DataFolder, mnist_labels: Bytes) -> Split:
     if (folder.root / PUBLISHED_MNIST_M).is_dir() and not (folder.root / MNIST_M[0]).is_file():
         return _published_mnist_m(folder, mnist_labels)
     train, test, labels = (folder.file(name, MNIST_M_ORIGIN) for name in MNIST_M)
@@ -99,7 +107,7 @@ def read_mosaic(path: Path, count: int) -> Bytes:
     return np.ascontiguousarray(tiles.reshape(-1, SIDE, SIDE, 3)[:count])
 
 
-def _published_mnist_m(folder: DataFolder, mnist_labels: Bytes) -> tuple[Labelled, Labelled]:
+def _published_mnist_m(folder: DataFolder, mnist_labels: Bytes) -> Split:
     listed = {split: _listed(folder, split) for split in ("train", "test")}
     _check_numbering(folder, listed["train"], mnist_labels)
     count = len(listed["train"])
