@@ -42,9 +42,9 @@ _IMAGES: dict[str, Loader] = {
     **dict.fromkeys(picture_folders.NAMES, picture_folders.load_pictures),
 }
 _LOADERS: dict[str, Loader] = {**_IMAGES, **_VECTORS}
-VECTORS, IMAGES = tuple(_VECTORS), tuple(_IMAGES)
+VECTORS, IMAGES, STUDENTS = tuple(_VECTORS), tuple(_IMAGES), students.NAMES
 # What negative transfer is measured on. The students came later and only report.
-PAIRS = (*(name for name in VECTORS if name not in students.NAMES), *simulated.NAMES)
+PAIRS = (*(name for name in VECTORS if name not in STUDENTS), *simulated.NAMES)
 # The data sets that recipes are chosen on, beside simulated worlds with even seeds (docs/results/ledger.md).
 _CHOOSING = ("office-caltech", "gdsc", "rendered-digits", *changed.NAMES)
 

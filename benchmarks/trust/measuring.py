@@ -1,5 +1,7 @@
 """One run: what was expected of the target without its rewards, and what they say."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,6 +18,15 @@ from benchmarks.trust.variants import altered
 from model.bandit.confidence import decision_scores
 from model.config import RECIPE
 
+Key = tuple[str, str, str, int, int, int]
+_KEY = ("dataset", "variant", "method", "seed", "rounds", "recipe")
+
+
+def key_of(record: Mapping[str, Any]) -> Key:
+    """What a finished run is known by."""
+    dataset, variant, method, seed, rounds, recipe = (record[name] for name in _KEY)
+    return (dataset, variant, method, seed, rounds, recipe)
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -28,6 +39,11 @@ class Job:
     device: str
     data: str | None
     rounds: int = 0
+
+    def key(self) -> Key:
+        """What its record is known by."""
+        rounds = self.rounds or default_rounds(self.dataset)
+        return (self.dataset, self.variant, self.method, self.seed, rounds, RECIPE.version)
 
     def run(self) -> dict[str, Any]:
         """Play, judge without target rewards, then compare with them."""
@@ -48,7 +64,12 @@ class Job:
             "is_exclusive": task.exclusive_rewards,
             "earned": float(earned.mean()),
             "best": float(rewards.max(axis=1).mean()),
-            "auc": area(selection.confidence, is_right),
-            "margin_auc": area(margins, is_right),
+            "auc": _known(area(selection.confidence, is_right)),
+            "margin_auc": _known(area(margins, is_right)),
             "judgement": None if judging is None else judging.run().as_dict(),
         }
+
+
+def _known(value: float) -> float | None:
+    """None where all decisions are right, or none: there is nothing to order."""
+    return None if math.isnan(value) else value

@@ -12,7 +12,7 @@ Record = Mapping[str, Any]
 WELL_DECIDED = 0.9  # no target decided as well as this should be called untrusted
 TITLES = (
     *("variant", "method", "data", "runs", "earned", "expected", "mean absolute error", "Spearman"),
-    *("bound holds", "bound below", "AUC", "aligned", "weak", "do not trust"),
+    *("bound holds", "bound below", "AUC", "AUC of the margin", "aligned", "weak", "do not trust"),
 )
 
 
@@ -33,8 +33,9 @@ def findings(records: Sequence[Record]) -> Iterator[str]:
     well = [r["earned"] / r["best"] >= WELL_DECIDED for r in records]
     missed = sum(good and word == Word.DO_NOT_TRUST for good, word in zip(well, words, strict=True))
     yield f"{missed} of {sum(well)} targets decided ≥ {WELL_DECIDED} right are called untrusted"
-    noise = [w for r, w in zip(records, words, strict=True) if r["variant"] == "noise"]
-    yield f"{noise.count(Word.ALIGNED)} of {len(noise)} noise targets are called aligned"
+    for variant in ("noise", "permuted"):
+        found = [w for r, w in zip(records, words, strict=True) if r["variant"] == variant]
+        yield f"{found.count(Word.ALIGNED)} of {len(found)} {variant} targets are called aligned"
     absent = [r["judgement"]["verdict"]["reasons"] for r in records if r["variant"] == "new arm"]
     named = sum(any("never paid" in reason for reason in reasons) for reasons in absent)
     yield f"{named} of {len(absent)} absent arms are named in the reasons"
@@ -62,9 +63,15 @@ def _cells(records: Sequence[Record]) -> list[str]:
         f"{spearman(expected, earned):.2f}" if len(records) > 2 else "–",
         f"{(earned >= lower).mean():.0%}",
         f"{(earned - lower).mean():.3f}",
-        f"{np.nanmean([r['auc'] for r in records]):.3f}",
+        _mean_of(records, "auc"),
+        _mean_of(records, "margin_auc"),
         *(str(words.count(word)) for word in Word),
     ]
+
+
+def _mean_of(records: Sequence[Record], name: str) -> str:
+    known = [r[name] for r in records if r[name] is not None]
+    return f"{np.mean(known):.3f}" if known else "–"
 
 
 def spearman(one: Doubles, other: Doubles) -> float:

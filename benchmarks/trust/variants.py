@@ -36,6 +36,18 @@ def without_an_arm(task: TransferTask, rng: np.random.Generator) -> TransferTask
     return _rows(task, source=np.flatnonzero(task.source_rewards.argmax(axis=1) != absent))
 
 
+def with_permuted_arms(task: TransferTask, rng: np.random.Generator) -> TransferTask:
+    """Each arm pays on the target what another one should: what the source teaches is wrong there."""
+    order = rng.permutation(len(task.arms))
+    other = np.empty_like(order)
+    other[order] = np.roll(order, 1)
+    return replace(
+        task,
+        target_rewards=task.target_rewards[:, other],
+        test_rewards=task.test_rewards[:, other],
+    )
+
+
 def with_shifted_arms(
     task: TransferTask, rng: np.random.Generator, *, is_target: bool
 ) -> TransferTask:
@@ -54,6 +66,7 @@ def with_shifted_arms(
 VARIANTS: dict[str, Alter] = {
     "plain": unchanged,
     "noise": with_noise,
+    "permuted": with_permuted_arms,
     "new arm": without_an_arm,
     "target 90 %": partial(with_shifted_arms, is_target=True),
     "source 90 %": partial(with_shifted_arms, is_target=False),
