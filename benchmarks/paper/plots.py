@@ -17,6 +17,7 @@ COLOURS = {
     "linucb-p": "#8a8f98",
     "nlinucb": "#d08c3f",
     "nlinucb-p": "#a8662a",
+    "nlinucb + ensemble": "#6b8f3c",
     "daband": OURS,
     "daband-plus": "#0a3d62",
     SCRATCH.name: "#b03a2e",

@@ -16,6 +16,7 @@ from benchmarks.paper.tables import file_name, pairs_part, table_parts
 from docs.marked import with_part
 
 PAIRS_FILE = "pairs"
+YARDSTICK_FILE = "yardstick"  # written by benchmarks/paper/yardstick.py, without a table of its own
 _START = "# Results\n"
 
 
@@ -49,7 +50,11 @@ def filled(page: str, folder: Path) -> str:
 
 
 def _summaries(folder: Path) -> list[tuple[str, Summary]]:
-    return [(path.stem, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    return [
+        (path.stem, json.loads(path.read_text()))
+        for path in sorted(folder.glob("*.json"))
+        if path.stem != YARDSTICK_FILE
+    ]
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

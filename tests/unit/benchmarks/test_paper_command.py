@@ -23,8 +23,8 @@ def plan_of(*arguments: str) -> Plan:
 
 def test_the_papers_budget_on_digit():
     plan = plan_of("--dataset", "digit")
-    # Six methods, seven columns of the ablation beside daband, and one from scratch; five seeds.
-    assert len(plan.jobs) == 5 * (6 + 7 + 1)
+    # Seven methods, seven columns of the ablation beside daband, and one from scratch; five seeds.
+    assert len(plan.jobs) == 5 * (7 + 7 + 1)
     by_method = {job.method: job for job in plan.jobs}
     assert (by_method["daband"].rounds, by_method["daband"].continued_rounds) == (19_200, 1_920)
     assert (by_method["w/o D"].rounds, by_method["w/o D"].continued_rounds) == (19_200, 0)
