@@ -42,7 +42,9 @@ class Settings(BaseSettings):
     )
     data_dir: Path = Field(Path("data"), description="folder of the embedded database")
     database_url: SecretStr | None = Field(
-        None, description="sqlite:///… or postgresql://…; empty: SQLite in the data folder"
+        None,
+        description="sqlite:///… or postgresql://…, also through PgBouncer or with several hosts "
+        "(postgresql://user@h1:5432,h2:5432/name); empty: SQLite in the data folder",
     )
     redis_url: SecretStr | None = Field(
         None, description="redis://…; empty: a bus inside the process"

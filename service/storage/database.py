@@ -15,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.errors import StorageUnavailable
 from service.storage.drivers.driver_errors import DRIVER_ERRORS, is_transient, translate
-from service.storage.drivers.engines import DatabaseOptions, connect_sqlite, create_engine
+from service.storage.drivers.engines import connect_sqlite, create_engine
+from service.storage.drivers.options import DatabaseOptions
 from service.storage.drivers.sqlite_thread import SqliteThread
 from service.storage.drivers.write_check import (
     WriteCheck,

@@ -1,7 +1,7 @@
 """Storage and the app on real databases; the same tests run on SQLite and on Postgres."""
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +13,47 @@ from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
 from tests.support.api import DOSES, OFFERS, Api, running_api
+from tests.support.machines.pgbouncer import PgBouncer
+from tests.support.processes.servers import running_server
 from tests.support.storage import (
     PATIENT,
     PATIENT_COMMIT,
     Backend,
+    PooledDatabases,
     PostgresDatabases,
     running,
     sqlite_url,
 )
 
+POOLED = pytest.param("pooled_databases", marks=pytest.mark.slow, id="pgbouncer")
 
-@pytest.fixture(params=["sqlite", "postgres"])
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite_template", id="sqlite"),
+        pytest.param("postgres_databases", id="postgres"),
+        POOLED,
+    ]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """The contract holds for both."""
-    names = {"sqlite": "sqlite_template", "postgres": "postgres_databases"}
-    found: Backend = request.getfixturevalue(names[request.param])
+    """The contract holds for each of them."""
+    found: Backend = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def pooled_databases(
+    postgres_admin_url: str, postgres_databases: PostgresDatabases
+) -> Iterator[PooledDatabases]:
+    """Postgres through PgBouncer in transaction pooling."""
+    with running_server(PgBouncer(postgres_admin_url)) as pooler:
+        yield PooledDatabases(postgres_databases, pooler)
 
 
 @pytest.fixture
 async def database_url(backend: Backend, tmp_path: Path) -> AsyncIterator[str]:
     """A migrated, empty database of each kind."""
-    if isinstance(backend, PostgresDatabases):
+    if isinstance(backend, PostgresDatabases | PooledDatabases):
         async with backend.lent() as url:
             yield url
     else:

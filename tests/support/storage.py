@@ -17,6 +17,7 @@ from service.storage.drivers import migrate
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.log import EventLog
 from service.storage.tables import snapshots
+from tests.support.machines.pgbouncer import PgBouncer
 from tests.support.waiting import PATIENCE_SECONDS
 
 PATIENT = DatabaseOptions(
@@ -187,8 +188,26 @@ async def flip_a_bit(
     await database.write(flip)
 
 
+class PooledDatabases:
+    """The same databases through a connection pooler."""
+
+    def __init__(self, databases: PostgresDatabases, pooler: PgBouncer) -> None:
+        self._databases = databases
+        self._pooler = pooler
+
+    @asynccontextmanager
+    async def fresh(self, *, is_migrated: bool = True) -> AsyncIterator[str]:
+        async with self._databases.fresh(is_migrated=is_migrated) as url:
+            yield self._pooler.before(url)
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[str]:
+        async with self._databases.lent() as url:
+            yield self._pooler.before(url)
+
+
 # Where a test's databases come from: a file to copy, or a server to clone them on.
-Backend = Path | PostgresDatabases
+Backend = Path | PostgresDatabases | PooledDatabases
 
 
 def sqlite_url(path: Path) -> str:

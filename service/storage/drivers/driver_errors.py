@@ -8,6 +8,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, TimeoutError a
 from service.errors import InvalidRequest, ServiceError, StorageUnavailable
 
 SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
+READ_ONLY = "25006"  # of a server that replays another one's log
 DATA_EXCEPTION_CLASS = "22"
 
 # Errors of appends, which bypass SQLAlchemy: refusals, closed connections, and a killed server.

@@ -45,9 +45,10 @@ def lock_migrations(connection: sa.Connection) -> None:
     transactions would queue behind it. SQLite has one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
+        timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
         connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-        connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{timeout}'")
 
 
 class NewerSchemaError(Exception):

@@ -11,7 +11,8 @@ import asyncpg
 
 from service.ops.failpoints import Failpoint, reach
 from service.records import Appended, EventKind, NewEvent, Status, StoredEvent, utc_now
-from service.storage.database import Database
+from service.storage.database import Database, DatabaseOptions
+from service.storage.drivers.postgres import set_limits
 from service.storage.events.append_inputs import Lookups, locked, lookups
 from service.storage.events.append_plan import AppendCall, AppendPlan, Outcome, numbered
 from service.storage.events.rows import event_values, fetch_by_keys, in_log_order, stored_event
@@ -106,7 +107,8 @@ class PostgresEvents:
 
     async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
         """For each call what the log holds now, or why it was refused."""
-        outcomes = await self._database.write_by_driver(partial(_append, calls))
+        append = partial(_append, calls, self._database.options)
+        outcomes = await self._database.write_by_driver(append)
         reach(Failpoint.AFTER_COMMIT)
         return outcomes
 
@@ -119,9 +121,11 @@ class PostgresEvents:
         )
 
 
-async def _append(calls: Sequence[AppendCall], driver: asyncpg.Connection) -> list[Outcome]:
+async def _append(
+    calls: Sequence[AppendCall], options: DatabaseOptions, driver: asyncpg.Connection
+) -> list[Outcome]:
     outcomes = await _append_new(calls, driver) if fit_one_statement(calls) else None
-    return await _append_planned(calls, driver) if outcomes is None else outcomes
+    return await _append_planned(calls, options, driver) if outcomes is None else outcomes
 
 
 def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
@@ -156,10 +160,12 @@ async def _append_new(
     return [[next(appended) for _ in call.events] for call in calls]
 
 
-async def _append_planned(calls: Sequence[AppendCall], driver: asyncpg.Connection) -> list[Outcome]:
+async def _append_planned(
+    calls: Sequence[AppendCall], options: DatabaseOptions, driver: asyncpg.Connection
+) -> list[Outcome]:
     """Lock the experiments, look up what the calls may repeat, and write by the plan's rules."""
     wanted = lookups(calls)
-    async with transaction(driver):
+    async with transaction(driver, options):
         experiments, now = locked(await driver.fetch(LOCK, wanted.experiment_ids))
         plan = AppendPlan(experiments, await _related(driver, wanted), now or utc_now())
         outcomes = plan.outcomes(calls)
@@ -171,9 +177,9 @@ async def _append_planned(calls: Sequence[AppendCall], driver: asyncpg.Connectio
 
 
 @asynccontextmanager
-async def transaction(driver: asyncpg.Connection) -> AsyncIterator[None]:
+async def transaction(driver: asyncpg.Connection, options: DatabaseOptions) -> AsyncIterator[None]:
     """A transaction that ends with the block; a connection under which it fails is not used again."""
-    await driver.execute(BEGIN)
+    await driver.execute(f"{BEGIN}; {set_limits(options)}")
     yield
     await driver.execute("COMMIT")
 

@@ -19,7 +19,7 @@ from service.storage.database import Database
 from service.storage.drivers import migrate
 from service.storage.experiments import Experiments
 from tests.support.processes.service import ROOT, clean_environment
-from tests.support.storage import PATIENT, Backend, PostgresDatabases, sqlite_url
+from tests.support.storage import PATIENT, Backend, PooledDatabases, PostgresDatabases, sqlite_url
 from tests.support.waiting import eventually
 
 WAITING = """
@@ -31,7 +31,7 @@ WAITING = """
 
 @pytest.fixture
 async def empty_url(backend: Backend, tmp_path: Path) -> AsyncIterator[str]:
-    if isinstance(backend, PostgresDatabases):
+    if isinstance(backend, PostgresDatabases | PooledDatabases):
         async with backend.fresh(is_migrated=False) as url:
             yield url
     else:

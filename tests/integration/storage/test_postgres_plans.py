@@ -54,7 +54,7 @@ async def test_a_short_log_is_searched_by_index(short_log: str, name: str):
     engine = create_async_engine(short_log.replace("postgresql:", "postgresql+asyncpg:"))
     async with engine.connect() as lent:
         driver = (await lent.get_raw_connection()).driver_connection
-        async with transaction(driver):
+        async with transaction(driver, PATIENT):
             within = await plan(driver, SEARCHES[name])
         outside = await plan(driver, SEARCHES[name])
     await engine.dispose()
@@ -67,7 +67,7 @@ async def test_appends_may_keep_their_one_plan(short_log: str):
     database = await Database.open(short_log, PATIENT)
 
     async def mode(driver: asyncpg.Connection) -> str:
-        async with transaction(driver):
+        async with transaction(driver, PATIENT):
             return str(await driver.fetchval("SHOW plan_cache_mode"))
 
     assert await database.write_by_driver(mode) == "auto"

@@ -1,13 +1,11 @@
 """A real nginx with the shipped configuration, on a folder and ports of its own."""
 
 import shutil
-import socket
-from functools import cache
 from pathlib import Path
 
 import psutil
 
-from tests.support.processes.servers import Server, free_port, install_package
+from tests.support.processes.servers import Server, answers, free_port, program
 
 SHIPPED = Path(__file__).parents[3] / "deploy" / "nginx"
 # What the container gives it and a test cannot: names, ports, devices, the one /tmp.
@@ -52,14 +50,10 @@ class Nginx(Server):
 
     def command(self) -> list[str]:
         configuration = str(self.folder / "conf" / "nginx.conf")
-        return [nginx_binary(), "-c", configuration, "-g", "daemon off;"]
+        return [program("nginx", "nginx-light"), "-c", configuration, "-g", "daemon off;"]
 
     def is_answering(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return answers(self.port)
 
     def _adapt(self) -> None:
         main = self.folder / "conf" / "nginx.conf"
@@ -75,17 +69,6 @@ class Nginx(Server):
             adapted = _replaced(listener.read_text(), LISTEN, f"listen 127.0.0.1:{self.port};")
             adapted = adapted.replace("listen 8443", f"listen 127.0.0.1:{self.tls_port}")
             listener.write_text(adapted.replace("/run/secrets/", f"{self.folder}/"))
-
-
-@cache
-def nginx_binary() -> str:
-    """The path of `nginx`; it is installed where that is allowed."""
-    for attempt in range(2):
-        if found := shutil.which("nginx", path="/usr/sbin:/usr/local/bin:/usr/bin"):
-            return found
-        if not attempt:
-            install_package("nginx-light")
-    raise AssertionError("there is no nginx: install the package nginx-light")
 
 
 def _replaced(text: str, words: str, others: str) -> str:

@@ -56,7 +56,7 @@ class Server(ABC):
         self.folder = Path(tempfile.mkdtemp(prefix=f"daband-{name}-", dir=parent))
         self._log_path = self.folder / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
-        _give_to_child_user(self.folder)
+        give_to_child_user(self.folder)
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -144,11 +144,19 @@ class PostgresServer(Server):
         self._settings = {**POSTGRES_SETTINGS, **settings}
         self._bin = postgres_binaries()
         self._data = self.folder / "data"
+        self._make_data()
+
+    def _make_data(self) -> None:
         options = ("--no-sync", "--username=postgres", "--auth=trust", "--encoding=UTF8")
-        initdb = [str(self._bin / "initdb"), "-D", str(self._data), "--no-locale", *options]
-        made = _spawn(initdb, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        output, _ = made.communicate(timeout=PATIENCE_SECONDS)
-        assert made.returncode == 0, output.decode()
+        self._run("initdb", "-D", str(self._data), "--no-locale", *options)
+
+    def _run(self, name: str, *options: str) -> None:
+        """Run one of Postgres's programs to its end."""
+        done = _spawn(
+            [str(self._bin / name), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        output, _ = done.communicate(timeout=PATIENCE_SECONDS)
+        assert done.returncode == 0, output.decode()
 
     def url(self, database: str = "postgres") -> str:
         """Where a client finds a database of this server."""
@@ -167,11 +175,12 @@ class PostgresServer(Server):
 
 
 class RedisServer(Server):
-    """A Redis with an append-only file."""
+    """A Redis with an append-only file; a copy of the one at another port, if that is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, copied_port: int | None = None) -> None:
         super().__init__("redis")
         self._binary = redis_binary()
+        self._copying = ["--replicaof", "127.0.0.1", str(copied_port)] if copied_port else []
 
     @property
     def url(self) -> str:
@@ -180,7 +189,7 @@ class RedisServer(Server):
 
     def command(self) -> list[str]:
         place = ["--dir", str(self.folder), "--port", str(self.port), "--bind", "127.0.0.1"]
-        return [self._binary, *place, "--save", "", "--appendonly", "yes"]
+        return [self._binary, *place, "--save", "", "--appendonly", "yes", *self._copying]
 
     def is_answering(self) -> bool:
         try:
@@ -265,6 +274,27 @@ def install_package(package: str) -> None:
         subprocess.run(["apt-get", *step], env=environment, check=False)
 
 
+@cache
+def program(name: str, package: str | None = None) -> str:
+    """The path of a program; its package is installed where that is allowed."""
+    package = package or name
+    for attempt in range(2):
+        if found := shutil.which(name, path="/usr/sbin:/usr/local/bin:/usr/bin"):
+            return found
+        if not attempt:
+            install_package(package)
+    raise AssertionError(f"there is no {name}: install the package {package}")
+
+
+def answers(port: int) -> bool:
+    """Whether something listens at a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def free_port() -> int:
     """A free port, which no connection takes before its server does: systems give those others."""
     return next(port for port in _ports if _is_free(port))
@@ -285,7 +315,7 @@ def _child_user() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _give_to_child_user(folder: Path) -> None:
+def give_to_child_user(folder: Path) -> None:
     user = _child_user()
     if user:
         os.chown(folder, user["user"], user["group"])

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.errors import StorageUnavailable
 from service.storage.database import Database
-from service.storage.drivers.engines import DatabaseOptions
+from service.storage.drivers.options import DatabaseOptions
 from tests.support.virtual_time import run_virtually
 
 POOL_SIZE = 2

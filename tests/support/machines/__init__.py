@@ -1,0 +1,1 @@
+"""What stands between and beside several machines: poolers, balancers, standbys."""
