@@ -47,7 +47,9 @@ class Settings(BaseSettings):
         "(postgresql://user@h1:5432,h2:5432/name); empty: SQLite in the data folder",
     )
     redis_url: SecretStr | None = Field(
-        None, description="redis://…; empty: a bus inside the process"
+        None,
+        description="redis://…, or redis+sentinel://host:port,host:port/service/database; "
+        "empty: a bus inside the process",
     )
     device: str = Field(
         "cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="where encoders run: cpu, cuda, cuda:1"

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from service.bus.messages import CachedSnapshot, Listener, Listeners, Topic, decode, encode
+from service.bus.redis_client import close, redis_client
 from service.records import Experiment
 
 __all__ = ["CachedSnapshot", "InProcessBus", "Listener", "RedisBus", "SnapshotBus", "Topic"]
@@ -122,7 +120,7 @@ class RedisBus:
     ) -> None:
         self._options = options or RedisOptions()
         self._on_failure = on_failure
-        self._redis = _client(url, self._options.timeout_seconds)
+        self._redis = redis_client(url, self._options.timeout_seconds)
         self._listeners = Listeners()
         self._resume_at = 0.0
         self._wakes = Listener()
@@ -177,7 +175,7 @@ class RedisBus:
             tasks.create_task(self._send_wakes(), name="bus-send")
 
     async def close(self) -> None:
-        await self._redis.aclose()
+        await close(self._redis)
 
     async def _guarded(
         self, operation: str, command: Callable[[], Awaitable[T]], size_bytes: int = 0
@@ -245,14 +243,3 @@ class RedisBus:
 
     def _channel(self, topic: Topic) -> str:
         return f"{self._options.prefix}:{topic.value}"
-
-
-def _client(url: str, timeout_seconds: float) -> Redis:
-    return Redis.from_url(
-        url,
-        protocol=2,
-        socket_connect_timeout=timeout_seconds,
-        # The bus has its own timeouts and retries.
-        socket_timeout=None,
-        retry=Retry(NoBackoff(), 0),
-    )
