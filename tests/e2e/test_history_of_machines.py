@@ -1,4 +1,4 @@
-"""The history through what stands between machines: a pooler, standbys that are promoted."""
+"""The history through what stands between machines: a pooler, a balancer, standbys that are promoted."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,7 @@ from redis import Redis
 from service.bus.messages import HEADER
 from tests.e2e.conftest import Adopt
 from tests.support.http.clients import client_of
-from tests.support.machines.cluster import Cluster, Victim, survive
+from tests.support.machines.cluster import BalancedCluster, Cluster, Victim, survive
 from tests.support.machines.pgbouncer import PgBouncer
 from tests.support.machines.sentinel import watched_redis
 from tests.support.machines.standby import Promotion, Standby
@@ -128,8 +128,22 @@ async def snapshots_flow(redis: Redis, cluster: Cluster) -> None:
 
     def do_flow() -> bool:
         listening = dict(redis.pubsub_numsub("daband:snapshot"))
-        values = [redis.get(key) for key in redis.scan_iter("daband:snapshot:*")]
-        versions = [HEADER.unpack_from(value)[1] for value in values if value]
+        values = map(redis.get, redis.scan_iter("daband:snapshot:*"))
+        versions = [HEADER.unpack_from(each)[1] for each in values if isinstance(each, bytes)]
         return versions == [newest] and listening == {b"daband:snapshot": len(cluster.processes)}
 
     await eventually(do_flow, *cluster.processes)
+
+
+async def test_history_survives_kills_behind_a_balancer(
+    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer, own_redis: RedisServer
+):
+    url = own_postgres.url()
+    cluster = BalancedCluster(folder, url, own_redis.url, own_postgres, own_redis)
+    try:
+        await started(cluster, adopt)
+        cluster.balancer.start()
+        blows = cluster.victims(len(cluster.targets))
+        await survive(cluster, blows, url, OFFERED_ROUNDS, BETWEEN_ROUNDS)
+    finally:
+        cluster.balancer.remove()

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import psutil
 
 from service.records import EventKind
+from tests.support.machines.haproxy import HAProxy
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import (
     EVENTS_A_ROUND,
@@ -178,3 +179,18 @@ async def survive(
     assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
     assert (await state(cluster.urls[-1]))["encoder_version"] > 0
     return seconds
+
+
+class BalancedCluster(Cluster):
+    """Two groups of two serving processes behind haproxy, and two trainers."""
+
+    def _processes(self) -> tuple[list[Server], list[Daband], list[Victim]]:
+        servers = [self.server("--workers", "2") for _ in range(2)]
+        trainers = [self.trainer() for _ in range(2)]
+        self.balancer = HAProxy([server.port for server in servers])
+        parts: list[Victim] = [Worker(servers[0]), Parent(servers[1]), self.balancer]
+        return servers, trainers, [*servers, *trainers, *parts]
+
+    @property
+    def urls(self) -> list[str]:
+        return [self.balancer.url]
