@@ -80,6 +80,11 @@ class ServiceProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def stop(self) -> None:
+        """End it in order."""
+        self.signal(signal.SIGTERM)
+        assert self.wait() == 0, self.stderr
+
     def wait(self) -> int:
         """The exit code."""
         assert self._process is not None
