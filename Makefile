@@ -14,7 +14,7 @@ ifeq ($(TORCH),cpu)
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: help setup serve test test-all check docs site dashboards demo bench loadtest paper paper-quick audit licences release-check client-js clean
+.PHONY: help setup serve test test-all check docs site dashboards kubernetes demo bench loadtest paper paper-quick audit licences release-check client-js clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,9 @@ site: $(STAMP)  ## build the documentation's site into build/site; a warning fai
 
 dashboards: $(STAMP)  ## write Grafana's dashboards from monitoring/*.py
 	$(BIN)/python -m monitoring.dashboards
+
+kubernetes: $(STAMP)  ## write the Kubernetes manifests from deploy/kubernetes/*.py
+	$(BIN)/python -m deploy.kubernetes.write $(ARGS)
 
 demo: $(RUNTIME)  ## train daband and nlinucb on the simulated world, plot the learning curves
 	$(BIN)/python -m benchmarks.demo $(ARGS)

@@ -24,6 +24,7 @@ from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import EXPERIMENT, NAME
 from tests.support.processes.prometheus import PrometheusServer
 from tests.support.processes.servers import free_port, running_server
+from tests.support.processes.service import ServiceProcess
 from tests.support.storage import PostgresDatabases
 from tests.support.waiting import eventually
 from tests.unit.project.test_monitoring import plain
@@ -190,9 +191,9 @@ def _play(url: str, stopped: threading.Event) -> None:
 async def test_every_dashboard_query_and_recording_rule_returns_data(watched: Watched):
     queries = [plain(each) for board in BOARDS for panel in board.panels for each in panel.queries]
     missing = [*queries, *recordings()]
-    trainer = f"127.0.0.1:{watched.trainer_port}"
-    targets = {"api": f"127.0.0.1:{watched.server.port}", "trainer": trainer}
-    with running_server(PrometheusServer(targets)) as prometheus, demo(watched.server.url):
+    with running_server(PrometheusServer()) as prometheus, demo(watched.server.url):
+        prometheus.find("api", f"127.0.0.1:{watched.server.port}")
+        prometheus.find("trainer", f"127.0.0.1:{watched.trainer_port}")
 
         async def is_all_there() -> bool:
             while missing and len(await asyncio.to_thread(prometheus.values, missing[-1])):
@@ -204,3 +205,28 @@ async def test_every_dashboard_query_and_recording_rule_returns_data(watched: Wa
         except AssertionError as error:
             raise AssertionError(f"no data: {missing[-1]}") from error
         assert prometheus.values("sum(up)") == [2.0]
+
+
+@pytest.mark.slow
+async def test_prometheus_finds_a_replica_that_comes_and_forgets_one_that_goes(tmp_path: Path):
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(_replica(tmp_path / name)) for name in ("one", "two")]
+        prometheus = stack.enter_context(running_server(PrometheusServer()))
+        for found in (addresses, addresses[:1], addresses):
+            prometheus.find("api", *found)
+
+            async def are_up(count: float = len(found)) -> bool:
+                ups = await asyncio.to_thread(prometheus.values, 'sum(up{job="api"})')
+                starts = await asyncio.to_thread(
+                    prometheus.values, "count(daband_process_starts_total)"
+                )
+                return ups == starts == [count]
+
+            await eventually(are_up)
+
+
+@contextmanager
+def _replica(folder: Path) -> Iterator[str]:
+    folder.mkdir()
+    with ServiceProcess(folder, "--no-trainer") as service:
+        yield f"127.0.0.1:{service.port}"

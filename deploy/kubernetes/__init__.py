@@ -1,0 +1,1 @@
+"""The service on Kubernetes: manifests made by Python."""
