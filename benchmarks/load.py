@@ -1,7 +1,8 @@
 """A cheap closed-loop load generator: each of some connections asks, waits for the answer, asks again.
 
 One process, one thread, plain sockets: `python -m benchmarks.load PORT FILE` prints JSON. The file holds
-requests as `packed` writes them; with several, each is sent once and the load ends with the last.
+requests as `packed` writes them; with several, each is sent once and the load ends with the last, unless
+`--again` sends them over and over.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import repeat
+from itertools import cycle
 from pathlib import Path
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -25,6 +26,7 @@ class Load:
     """What came of it; `statuses` counts the answers by status."""
 
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     statuses: dict[str, int] = field(default_factory=dict)
     latencies_ms: list[float] = field(default_factory=list)
 
@@ -80,15 +82,14 @@ def _size(received: bytes) -> int:
     return end + 4 + (int(found[1]) if found else 0)
 
 
-def loaded(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Load:
+def loaded(port: int, source: Iterator[bytes], connections: int, seconds: float) -> Load:
     """Send requests for `seconds`, and at least until the first answer; later answers do not count."""
     load = Load()
-    source = repeat(requests[0]) if len(requests) == 1 else iter(requests)
     callers = {each.fileno(): each for each in (_Connection(port) for _ in range(connections))}
     poller = select.epoll()
     for number in callers:
         poller.register(number, select.EPOLLIN)
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     end = started + seconds
     busy = sum(_asked(caller, source) for caller in callers.values())
     while busy and (time.perf_counter() < end or not load.statuses):
@@ -99,7 +100,7 @@ def loaded(port: int, requests: Sequence[bytes], connections: int, seconds: floa
                 load.statuses[name] = load.statuses.get(name, 0) + 1
                 load.latencies_ms.append(caller.waited_ms())
                 busy -= not _asked(caller, source)
-    load.seconds = time.perf_counter() - started
+    load.seconds, load.cpu_seconds = time.perf_counter() - started, time.process_time() - used
     return load
 
 
@@ -108,6 +109,12 @@ def _asked(caller: _Connection, source: Iterator[bytes]) -> bool:
     if request is not None:
         caller.ask(request)
     return request is not None
+
+
+def command(port: int, path: Path, connections: int, seconds: float) -> list[str]:
+    """The command line of a load with the requests of a file."""
+    options = ["--connections", str(connections), "--seconds", str(seconds)]
+    return [sys.executable, "-m", "benchmarks.load", str(port), str(path), *options]
 
 
 def packed(requests: Sequence[bytes]) -> bytes:
@@ -143,9 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("requests", type=Path)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--again", action="store_true", help="send the requests over and over")
     options = parser.parse_args(arguments)
     requests = unpacked(options.requests.read_bytes())
-    load = loaded(options.port, requests, options.connections, options.seconds)
+    source = cycle(requests) if options.again or len(requests) == 1 else iter(requests)
+    load = loaded(options.port, source, options.connections, options.seconds)
     json.dump(asdict(load), sys.stdout)
 
 

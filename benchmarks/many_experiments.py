@@ -22,10 +22,10 @@ from typing import Any
 
 import httpx
 import numpy as np
-import psutil
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from benchmarks.serving_servers import cpu_seconds
 from loadtest.service_under_test import migrated, trainer_process
 from service.records import Phase, Status, uuid7
 from service.storage.database import Database
@@ -62,14 +62,6 @@ class Machine:
     service: list[int]
     database: list[int]
     restart: Callable[[], float]
-
-    def cpu_seconds(self, roots: list[int]) -> float:
-        """What processes and their children have used so far."""
-        total = 0.0
-        for root in roots:
-            family = [psutil.Process(root), *psutil.Process(root).children(recursive=True)]
-            total += sum(sum(each.cpu_times()[:2]) for each in family)
-        return total
 
 
 @contextmanager
@@ -223,10 +215,10 @@ def idle_cpu(machine: Machine) -> str:
     """What the processes use while nothing happens."""
     time.sleep(5.0)  # what was decided last is folded
     roots = (machine.service, machine.database)
-    before = [machine.cpu_seconds(each) for each in roots]
+    before = [cpu_seconds(*each) for each in roots]
     time.sleep(IDLE_SECONDS)
     shares = [
-        100 * (machine.cpu_seconds(each) - earlier) / IDLE_SECONDS
+        100 * (cpu_seconds(*each) - earlier) / IDLE_SECONDS
         for each, earlier in zip(roots, before, strict=True)
     ]
     return f"CPU while idle: service {shares[0]:.1f} %, database {shares[1]:.1f} % of a core"

@@ -10,7 +10,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks.load import http_request, packed
+from benchmarks.load import command, http_request, packed
 from benchmarks.serving_servers import OTHER_CORE, Server, echo, postgres, service
 
 ARMS, SIZE, ROUNDS, CALLERS = 10, 32, 256, 64
@@ -171,7 +170,7 @@ def _cases(folder: Path, has_postgres: bool) -> Iterator[list[Case]]:
         embedded = stack.enter_context(service(folder / "sqlite"))
         cases += _service_cases(embedded, "sqlite")
         if has_postgres:
-            url = stack.enter_context(postgres())
+            url = stack.enter_context(postgres()).url()
             served = stack.enter_context(service(folder / "postgres", DATABASE_URL=url))
             cases += _service_cases(served, "postgres")
         yield cases
@@ -200,10 +199,10 @@ def _service_cases(server: Server, database: str) -> list[Case]:
     ]
 
 
-def declare(server: Server, durability: str) -> None:
-    """Create an experiment that is named by its durability."""
+def declare(server: Server, durability: str, name: str | None = None) -> None:
+    """Create an experiment; without a name it is named by its durability."""
     body = {
-        "name": durability,
+        "name": name or durability,
         "arms": [f"arm-{number}" for number in range(ARMS)],
         "context": {"kind": "shared", "shape": [SIZE]},
         "method": "linucb",
@@ -250,10 +249,9 @@ def rewards(server: Server, count: int, a_request: int) -> list[bytes]:
 
 
 def _load(port: int, path: Path, callers: int, seconds: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.load", str(port), str(path)]
-    options = ["--connections", str(callers), "--seconds", str(seconds)]
     pinned = ["taskset", "-c", str(OTHER_CORE)] if (os.cpu_count() or 1) > 1 else []
-    done = subprocess.run([*pinned, *command, *options], check=True, capture_output=True)  # noqa: S603
+    whole = [*pinned, *command(port, path, callers, seconds)]
+    done = subprocess.run(whole, check=True, capture_output=True)  # noqa: S603
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

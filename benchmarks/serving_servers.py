@@ -33,9 +33,14 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """What it and its children have used so far."""
-        process = psutil.Process(self.process_id)
-        family = [process, *process.children(recursive=True)]
-        return sum(sum(each.cpu_times()[:2]) for each in family)
+        return cpu_seconds(self.process_id)
+
+
+def cpu_seconds(*process_ids: int) -> float:
+    """What processes and their children have used so far."""
+    processes = [psutil.Process(each) for each in process_ids]
+    family = [*processes, *(child for each in processes for child in each.children(recursive=True))]
+    return sum(sum(each.cpu_times()[:2]) for each in family)
 
 
 def pin(process_id: int, core: int) -> None:
@@ -65,15 +70,15 @@ def echo(kind: str) -> Iterator[Server]:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """The URL of a Postgres of our own, with the service's schema."""
-    server = PostgresServer(**DURABLE_SETTINGS)
+def postgres(**settings: str) -> Iterator[PostgresServer]:
+    """A Postgres of our own, with the service's schema."""
+    server = PostgresServer(**DURABLE_SETTINGS, **settings)
     try:
         server.start()
         migration = [sys.executable, "-m", "service.cli", "migrate"]
         environment = clean_environment({"DABAND_DATABASE_URL": server.url()})
         subprocess.run(migration, env=environment, check=True, capture_output=True)  # noqa: S603
-        yield server.url()
+        yield server
     finally:
         server.remove()
 

@@ -25,7 +25,7 @@ LISTED = ("docs/decisions", "docs/history")
 CONTENTS = {
     "Start": ["quickstart", "tutorial", "concepts", "alternatives", "faq", "glossary"],
     "Use": ["console", "api", "client", "protocols", "images", "cells", "evaluation"],
-    "Operate": ["operations", "security", "load", "performance"],
+    "Operate": ["operations", "scaling", "security", "load", "performance"],
     "Method": ["algorithm", "results", "results/ledger", "data"],
     "Develop": ["architecture", "testing"],
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import serving, serving_devices, sqlite_select
+from benchmarks import serving, serving_devices, serving_workers, sqlite_select
 from benchmarks.serving_servers import Server
 from tests.support.processes.service import ROOT
 
@@ -83,3 +83,33 @@ def test_two_builds_are_set_beside_each_other():
     names = [f"{kind}, callers: {callers}" for callers in (1, 64) for kind in kinds]
     assert [name for name, *_ in rows] == names
     assert all(here > 0 and there > 0 for _, here, there, _ in rows)
+
+
+@pytest.mark.parametrize(
+    ("service", "postgres", "load", "binds"),
+    [
+        (1.9, 3.0, 2.4, "the machine's cores"),
+        (1.9, 0.5, 1.0, "the serving processes"),
+        (1.9, 0.5, 1.9, "the load generators"),
+        (0.9, 0.5, 0.4, "Postgres: Lock:tuple (80%)"),
+    ],
+)
+def test_what_binds_is_what_there_is_no_more_of(
+    service: float, postgres: float, load: float, binds: str
+):
+    waits = {"Lock:tuple": 0.8, serving_workers.WORKING: 0.2}
+    row = serving_workers.Row(2, 1, 1000.0, 9.0, service, postgres, load, waits)
+    assert row.binds(generators=2, cores=8) == binds
+    assert row.micros(postgres) == pytest.approx(1000 * postgres)
+
+
+@pytest.mark.slow
+def test_processes_and_experiments_are_set_beside_each_other(tmp_path: Path):
+    path = tmp_path / "figures.json"
+    sizes = ["--processes", "2", "--experiments", "1", "3"]
+    serving_workers.main([*sizes, "--seconds", "0.5", "--json", str(path)])
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["processes"], row["experiments"]) for row in rows] == [(2, 1), (2, 3)]
+    for row in rows:
+        assert min(row[name] for name in ("decisions_per_second", "service", "postgres")) > 0
+        assert sum(row["waits"].values()) == pytest.approx(1)
