@@ -32,6 +32,7 @@ def main(url: str, experiment: str) -> None:
         "experiment": place,
         "target": f"{place}/target",
         "log": f"{place}/log?rewarded=true",
+        "evaluation": f"{place}/evaluations",
         "system": f"{url}/console/system",
     }
     with sync_playwright() as play:
@@ -53,6 +54,9 @@ def taken(browser: Browser, address: str, path: Path, width: int, scheme: str) -
         page.get_by_label("Rows as JSON or CSV").fill(ROWS)
         page.get_by_role("button", name="Decide").click()
         page.locator(".answers").wait_for()
+    if address.endswith("/evaluations"):
+        page.locator(".list a").first.click()
+        page.locator("#plot-values").wait_for()
     for late in page.locator(".latents").all():
         late.scroll_into_view_if_needed()
         page.locator("svg.scatter").first.wait_for()

@@ -38,6 +38,12 @@ class ServiceError(Exception):
         """The class's docstring: what this problem means."""
         return inspect.cleandoc(cls.__doc__ or cls.title)
 
+    @property
+    def explanation(self) -> str:
+        """What is wrong at which place of the request; without places the detail."""
+        places = self.members.get("errors", [])
+        return "; ".join(f"{each['pointer']} {each['detail']}" for each in places) or self.detail
+
     @classmethod
     def problem_type(cls) -> str:
         """The path under which the problem is explained."""

@@ -534,7 +534,7 @@ export interface paths {
         };
         /**
          * List Evaluations
-         * @description The newest evaluations first, without their results.
+         * @description The newest evaluations first, without their results; those of one experiment, or all.
          */
         get: operations["list_evaluations_evaluations_get"];
         put?: never;
@@ -5911,6 +5911,8 @@ export interface operations {
         parameters: {
             query?: {
                 limit?: number;
+                /** @description an experiment; without it all */
+                experiment?: string | null;
             };
             header?: never;
             path?: never;
@@ -5938,6 +5940,15 @@ export interface operations {
             };
             /** @description The key does not allow this, or target rewards are closed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

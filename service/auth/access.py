@@ -95,6 +95,11 @@ ROUTES: Mapping[str, Methods] = {
     "/console/experiments/{name}/report": {"GET": Access.ANY_KEY},
     "/console/experiments/{name}/target": {"GET": Access.TARGET, "POST": Access.TARGET},
     "/console/experiments/{name}/log": {"GET": Access.ADMIN},
+    "/console/experiments/{name}/evaluations": {"GET": Access.ADMIN, "POST": Access.ADMIN},
+    "/console/experiments/{name}/evaluations/{evaluation_id}": {"GET": Access.ADMIN},
+    "/console/experiments/{name}/evaluations/{evaluation_id}/live": {"GET": Access.ADMIN},
+    "/console/experiments/{name}/evaluations/{evaluation_id}/report": {"GET": Access.ADMIN},
+    "/console/experiments/{name}/evaluations/{evaluation_id}/cancel": {"POST": Access.ADMIN},
     "/console/experiments/{name}/act": {"POST": Access.ADMIN},
 }
 

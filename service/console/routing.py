@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse
 from service.auth.access import CONSOLE
 from service.auth.sessions import Sessions
 from service.console import login, static_files
-from service.console.pages import acts, experiment, experiments, log, system, target
+from service.console.pages import acts, evaluations, experiment, experiments, log, system, target
 from service.errors import OriginRefused
 from service.http.cors import is_foreign
 from service.routes import json_answer
@@ -44,5 +44,15 @@ def add_console(app: FastAPI, sessions: Sessions | None, facts: system.SystemFac
     app.state.sessions = sessions
     app.state.system_facts = facts
     app.include_router(home)
-    for each in (static_files, login, experiments, experiment, acts, target, log, system):
+    for each in (
+        static_files,
+        login,
+        experiments,
+        experiment,
+        acts,
+        target,
+        log,
+        evaluations,
+        system,
+    ):
         app.include_router(each.router, dependencies=[Depends(_from_own_pages)])

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 
-from service.errors import InvalidRequest, ServiceError, StorageUnavailable
+from service.errors import ServiceError, StorageUnavailable
 from service.evaluating.request import stored_request
 from service.evaluating.running import EvaluationStores, ExperimentEvaluation
 from service.records import Evaluation, uuid7
@@ -123,12 +123,8 @@ def _first(group: BaseExceptionGroup) -> BaseException:
 
 
 def _explained(error: BaseException) -> str:
-    if isinstance(error, InvalidRequest):
-        places = error.members.get("errors", [])
-        return "; ".join(f"{each['pointer']} {each['detail']}" for each in places) or error.detail
-    is_known = isinstance(error, ServiceError | ValueError)
-    return (
-        str(error)
-        if is_known
-        else "Internal error; the service's log has details under the evaluation's id."
-    )
+    if isinstance(error, ServiceError):
+        return error.explanation
+    if isinstance(error, ValueError):
+        return str(error)
+    return "Internal error; the service's log has details under the evaluation's id."

@@ -12,13 +12,22 @@ from service.errors import EvaluationUnfinished, InvalidRequest, refuse
 from service.evaluating.request import EvaluationRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
-from service.records import Evaluation, check_identifier, utc_now
-from service.routes import CallerDep, ServicesDep, body_of, html_answer, json_answer
+from service.records import Evaluation, Experiment, check_identifier, utc_now
+from service.routes import (
+    CallerDep,
+    ServicesDep,
+    body_of,
+    experiment_of,
+    html_answer,
+    json_answer,
+)
 from service.routes.documentation import body, problems
+from service.services import Services
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
+Name = Annotated[str | None, Query(description="an experiment; without it all")]
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -35,23 +44,33 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
 async def create_evaluation(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Queue an offline evaluation of candidates on an experiment's log."""
     wanted = await body_of(request, EvaluationRequest)
+    experiment = await services.experiments.get(caller.tenant_scope.full_name(wanted.experiment))
+    return json_answer(_answer(await queued(services, experiment, wanted)), 202)
+
+
+async def queued(
+    services: Services, experiment: Experiment, wanted: EvaluationRequest
+) -> Evaluation:
+    """The job of a request, after all checks that need no log."""
     wanted.check()
     if wanted.request_id is not None:
         check_identifier(wanted.request_id, "#/request_id")
-    experiment = await services.experiments.get(caller.tenant_scope.full_name(wanted.experiment))
     _check_candidates(wanted, ExperimentSpec.of(experiment), services.limits)
     job, _ = await services.evaluations.create(
         experiment.experiment_id, wanted.to_json(), wanted.request_id
     )
-    return json_answer(_answer(job), 202)
+    return job
 
 
-@router.get("", response_model=answers.EvaluationList, responses=problems())
+@router.get("", response_model=answers.EvaluationList, responses=problems(404))
 async def list_evaluations(
-    services: ServicesDep, caller: CallerDep, limit: Limit = 100
+    services: ServicesDep, caller: CallerDep, limit: Limit = 100, experiment: Name = None
 ) -> Response:
-    """The newest evaluations first, without their results."""
-    found = await services.evaluations.list(limit, caller.tenant_scope)
+    """The newest evaluations first, without their results; those of one experiment, or all."""
+    scope = caller.tenant_scope
+    known = await experiment_of(experiment, services, caller) if experiment else None
+    only = known.experiment_id if known else None
+    found = await services.evaluations.list(limit, scope, only)
     return json_answer({"evaluations": [_answer(each) for each in found]})
 
 

@@ -65,8 +65,10 @@ class Evaluations:
             lambda connection: _get(connection, evaluation_id, tenant_scope), RESULT_TIMEOUT_SECONDS
         )
 
-    async def list(self, limit: int, tenant_scope: TenantScope) -> list[Evaluation]:
-        """The newest evaluations of a tenant scope, without their results."""
+    async def list(
+        self, limit: int, tenant_scope: TenantScope, experiment_id: str | None = None
+    ) -> list[Evaluation]:
+        """The newest evaluations of a tenant scope, or of an experiment in it, without their results."""
         columns = [*COLUMNS[:-1], sa.null().label("result")]
         query = (
             sa.select(*columns)
@@ -74,6 +76,8 @@ class Evaluations:
             .order_by(evaluations.c.created_at.desc(), evaluations.c.evaluation_id.desc())
             .limit(limit)
         )
+        if experiment_id is not None:
+            query = query.where(evaluations.c.experiment_id == experiment_id)
         rows = await self._database.read(lambda connection: connection.execute(query))
         return [_evaluation(row) for row in rows]
 

@@ -140,10 +140,7 @@ def _row(decision: dict[str, Any]) -> AnswerRow:
 
 
 def _refusal(error: InvalidRequest | TableError) -> str:
-    if isinstance(error, TableError):
-        return str(error)
-    places = error.members.get("errors", [])
-    return "; ".join(f"{each['pointer']} {each['detail']}" for each in places) or error.detail
+    return str(error) if isinstance(error, TableError) else error.explanation
 
 
 def _example(spec: ExperimentSpec) -> str:

@@ -53,23 +53,27 @@ class Section:
 def page(result: dict[str, Any], made_at: datetime) -> str:
     """The whole page; `made_at` is when the log was evaluated."""
     name = str(result.get("experiment") or result.get("log") or "log")
+    return rendered("evaluation.html", name=name, **shown_values(result, made_at))
+
+
+def shown_values(result: dict[str, Any], made_at: datetime) -> dict[str, Any]:
+    """What `evaluation_result.html` shows of a result."""
     shown = in_unit(result)
     logged = shown["logged"]
     unit = RewardRange(*(result.get("reward_range") or (0.0, 1.0)))
-    return rendered(
-        "evaluation.html",
-        name=name,
-        facts=_facts(result, unit, made_at),
-        answer=_answer(shown["candidates"], logged),
-        tiles=_tiles(shown),
-        values=_values_plot(shown["candidates"], logged),
-        candidates=_table(shown["candidates"], logged),
-        caution=Light.CAUTION,
-        least=f"{LEAST_EFFECTIVE:.0f}",
-        sections=[
+    return {
+        "facts": _facts(result, unit, made_at),
+        "answer": _answer(shown["candidates"], logged),
+        "tiles": _tiles(shown),
+        "values": _values_plot(shown["candidates"], logged),
+        "candidates": _table(shown["candidates"], logged),
+        "caution": Light.CAUTION,
+        "least": f"{LEAST_EFFECTIVE:.0f}",
+        "has_target": any(each.get("target") is not None for each in shown["candidates"]),
+        "sections": [
             _section(each, place, logged, unit) for place, each in enumerate(shown["candidates"])
         ],
-    )
+    }
 
 
 def _facts(result: dict[str, Any], unit: RewardRange, made_at: datetime) -> str:
@@ -192,7 +196,7 @@ def _target(target: dict[str, Any] | None) -> str:
     if target is None:
         return ""
     if not target["is_identifiable"]:
-        return f"Target value: not identifiable: {target['reason']}."
+        return f"Target value: not identifiable, because {target['reason']}."
     return (
         f"Target value without target rewards: {number(target['value'])}"
         f" {interval(target['interval'])}; with the other density ratio {number(target['checked'])};"

@@ -21,7 +21,7 @@ from service.records import NewSnapshot
 from service.storage.database import Database
 from service.storage.evaluations import Evaluations
 from service.storage.leases import Leases
-from tests.support.api import Api, running_api
+from tests.support.api import DOSES, Api, running_api
 from tests.support.evaluations import played
 from tests.support.waiting import eventually
 
@@ -148,6 +148,17 @@ async def test_the_same_request_is_one_job(lab: Api):
     assert (await lab.http.post("/evaluations", json=other)).status_code == 409
     listed = (await lab.http.get("/evaluations")).json()["evaluations"]
     assert [each["evaluation_id"] for each in listed] == [first["evaluation_id"]]
+
+
+async def test_evaluations_are_listed_by_experiment(lab: Api):
+    await lab.http.post("/experiments", json=DOSES)
+    job = await queued(lab)
+    for name, count in (("lab", 1), ("doses", 0)):
+        answer = await lab.http.get("/evaluations", params={"experiment": name})
+        found = [each["evaluation_id"] for each in answer.json()["evaluations"]]
+        assert found == [job["evaluation_id"]] * count
+    unknown = await lab.http.get("/evaluations", params={"experiment": "nobody"})
+    assert unknown.status_code == 404
 
 
 async def test_a_queued_job_is_cancelled(lab: Api, jobs: EvaluationJobs):
