@@ -32,6 +32,7 @@ def main(url: str, experiment: str) -> None:
         "experiment": place,
         "target": f"{place}/target",
         "log": f"{place}/log?rewarded=true",
+        "decision": f"{place}/log?domain=source",
         "evaluation": f"{place}/evaluations",
         "system": f"{url}/console/system",
     }
@@ -54,6 +55,9 @@ def taken(browser: Browser, address: str, path: Path, width: int, scheme: str) -
         page.get_by_label("Rows as JSON or CSV").fill(ROWS)
         page.get_by_role("button", name="Decide").click()
         page.locator(".answers").wait_for()
+    if address.endswith("domain=source"):
+        page.get_by_text("replay this").first.click()
+        page.locator(".headline").wait_for()
     if address.endswith("/evaluations"):
         page.locator(".list a").first.click()
         page.locator("#plot-values").wait_for()

@@ -483,6 +483,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/experiments/{name}/decisions/{decision_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Decision
+         * @description A decision as it was logged, and as it is derived again.
+         *
+         *     The policy version is restored and scores the stored context again under the decision's id. Nothing is
+         *     logged.
+         */
+        get: operations["show_decision_experiments__name__decisions__decision_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/experiments/{name}/learning": {
         parameters: {
             query?: never;
@@ -1110,6 +1133,52 @@ export interface components {
             scores: {
                 [key: string]: components["schemas"]["Score"];
             };
+        };
+        /**
+         * DecisionAgain
+         * @description A decision as it was logged and as it is derived again from its policy version, context and id.
+         */
+        DecisionAgain: {
+            /** Experiment */
+            experiment: string;
+            /** Decision Id */
+            decision_id: string;
+            /** Offset */
+            offset: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Request Id */
+            request_id: string | null;
+            /**
+             * Domain
+             * @enum {string}
+             */
+            domain: "source" | "target";
+            /** Policy Version */
+            policy_version: number | null;
+            /** Encoder Version */
+            encoder_version: number;
+            logged: components["schemas"]["Decision"];
+            derived: components["schemas"]["Decision"] | null;
+            /**
+             * Is Equal
+             * @description byte for byte; null if it cannot be derived
+             */
+            is_equal: boolean | null;
+            /**
+             * Largest Difference
+             * @description of any probability, mean or bonus
+             */
+            largest_difference: number | null;
+            /**
+             * Problem
+             * @description why it cannot be derived
+             */
+            problem: string | null;
+            reward: components["schemas"]["LoggedReward"] | null;
         };
         /**
          * Declared
@@ -5663,6 +5732,92 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_decision_experiments__name__decisions__decision_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                decision_id: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DecisionAgain"];
                 };
             };
             /** @description The key is missing or invalid */

@@ -137,6 +137,11 @@ def decision_event(
     )
 
 
+def is_same(event: StoredEvent, chosen: Chosen) -> bool:
+    """Whether the log holds exactly this, byte for byte."""
+    return event.arm == chosen.arm and event.payload == _encode(chosen.payload)
+
+
 def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:
     """The payload of a decision."""
     return _decode(event.payload)

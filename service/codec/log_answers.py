@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from service.codec.answers import Schema
+from service.codec.answers import Decision, Schema
 from service.codec.requests import Identifier, Request
 
 DomainName = Literal["source", "target"]
@@ -56,6 +56,25 @@ class LogPage(Schema):
     last_offset: int
     entries: list[LoggedDecision]
     next_before: int | None
+
+
+class DecisionAgain(Schema):
+    """A decision as it was logged and as it is derived again from its policy version, context and id."""
+
+    experiment: str
+    decision_id: str
+    offset: int
+    at: datetime
+    request_id: str | None
+    domain: DomainName
+    policy_version: int | None
+    encoder_version: int
+    logged: Decision
+    derived: Decision | None
+    is_equal: bool | None = Field(description="byte for byte; null if it cannot be derived")
+    largest_difference: float | None = Field(description="of any probability, mean or bonus")
+    problem: str | None = Field(description="why it cannot be derived")
+    reward: LoggedReward | None
 
 
 class LearningPoint(Schema):

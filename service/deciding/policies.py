@@ -136,7 +136,7 @@ class Policies:
         stored = await self._newest_stored(experiment)
         if stored is None:
             policy = await asyncio.to_thread(
-                self._placement.placed, lambda device: _initial(spec, device)
+                self._placement.placed, lambda device: initial_policy(spec, device)
             )
             stored = Published(policy, experiment.created_at)
         served = Served(experiment, spec, stored.policy)
@@ -252,7 +252,8 @@ class Policies:
             return None
 
 
-def _initial(spec: ExperimentSpec, device: str) -> Policy:
+def initial_policy(spec: ExperimentSpec, device: str) -> Policy:
+    """Version 0: the policy before any event."""
     return Learner(spec.bandit_config(), spec.seed).policy(0, device)
 
 

@@ -231,6 +231,15 @@ class Selecting:
             )
             return Batch(served, rounds, drafts, _chosen(served, groups, selections))
 
+    async def decide_again(self, served: Served, side: Side, decision_id: str) -> Chosen:
+        """What the policy chooses for a side under the id of an earlier decision."""
+        origin = DecisionOrigin(served.experiment.experiment_id, "", "", served.version)
+        group = _group(served, [_Draft(origin, side, decision_id)], [0])
+        selection = await self._scorer.select(
+            served.policy, side.domain, group.contexts, [decision_id], group.eligible
+        )
+        return _chosen(served, [group], [selection])[0]
+
     def write_later(self, batch: Batch) -> list[Answered] | None:
         """The answers of a relaxed experiment, written within milliseconds; None if they must be written first."""
         served = batch.served

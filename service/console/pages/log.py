@@ -12,9 +12,13 @@ from service.codec.log_answers import LogQuery
 from service.console.rendering import page
 from service.experiment_spec import ExperimentSpec
 from service.http.problems import refused_parameters
+from service.pages.lights import Light
 from service.reporting.figures import UNIT
 from service.routes import ExperimentDep, ServicesDep
+from service.routes.browsing.decision import decision_again
 from service.routes.browsing.log import MAX_OFFSET, log_answer
+
+MOST_ARMS = 100  # of a decision
 
 router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
 
@@ -47,7 +51,7 @@ async def log_page(
     spec = ExperimentSpec.of(experiment)
     return page(
         request,
-        "log.html",
+        "log/list.html",
         name=public_name(experiment.name),
         experiment=experiment,
         found=found,
@@ -58,6 +62,35 @@ async def log_page(
         unit=spec.reward_range or UNIT,
         tab="log",
     )
+
+
+@router.get("/log/{decision_id}")
+async def decision_page(
+    request: Request, decision_id: str, experiment: ExperimentDep, services: ServicesDep
+) -> Response:
+    """One decision beside the same one derived again."""
+    found = await decision_again(services, experiment, decision_id)
+    logged, derived = found["logged"], found["derived"]
+    return page(
+        request,
+        "log/decision.html",
+        name=public_name(experiment.name),
+        experiment=experiment,
+        found=found,
+        light=_light(found),
+        arms=sorted(logged.probabilities, key=lambda each: -logged.probabilities[each])[:MOST_ARMS],
+        pairs=[("logged", logged), *([("derived", derived)] if derived else [])],
+        unit=ExperimentSpec.of(experiment).reward_range or UNIT,
+        tab="log",
+    )
+
+
+def _light(found: dict[str, Any]) -> Light:
+    if found["derived"] is None:
+        return Light.UNKNOWN
+    if found["is_equal"]:
+        return Light.GOOD
+    return Light.CAUTION if found["derived"].arm == found["logged"].arm else Light.BAD
 
 
 def _query(before: int | None, given: dict[str, Any]) -> LogQuery:

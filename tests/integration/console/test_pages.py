@@ -13,6 +13,7 @@ from service.console.rendering import POLICY
 from service.console.static_files import static_files
 from service.records import Actor, Status
 from tests.support.api import CONTEXT, DOSES, Api, running_api
+from tests.support.evaluations import played
 
 OWN = {"Origin": "http://test"}
 HEAVIEST = 120_000  # bytes of a page with its scripts and styles, compressed
@@ -108,6 +109,28 @@ async def test_a_thousand_decisions_are_paged(api: Api):
     assert '<span class="offset">950</span>' in second
     assert "Newest" in second
     await shown(api, place)
+
+
+async def test_a_decision_is_replayed_from_the_log(api: Api):
+    place = await create(api, arms=ODD)
+    answer = (await api.select(request_id=ODD[0])).json()["source"]
+    log = (await shown(api, f"{place}/log")).text
+    link = f"{place}/log/{answer['decision_id']}"
+    assert f'href="{link}"' in log
+    page = (await shown(api, link)).text
+    assert "Derived again, byte for byte" in page
+    for probability in answer["probabilities"].values():
+        assert page.count(str(probability)) >= 2  # as logged, and again
+    assert "<script>alert" not in page
+    assert "Unknown decision" in (await shown(api, f"{place}/log/none", 404)).text
+
+
+async def test_a_decision_without_its_snapshot_says_so(api: Api):
+    await played(api.services.experiments, api.services.event_log, "lab", 1)
+    (decision, *_) = (await api.http.get("/experiments/lab/log")).json()["entries"]
+    page = await shown(api, f"/console/experiments/lab/log/{decision['decision_id']}")
+    assert "version 1 was pruned" in page.text
+    assert "Derived again" not in page.text
 
 
 async def test_the_list_is_searched_and_paged(api: Api):

@@ -416,6 +416,14 @@ async def test_decision_can_be_derived_again_from_its_version_and_id(url):
         )
         assert DOSES["arms"][int(again.arms[0])] == decision["arm"]
         assert again.probabilities[0].tolist() == list(decision["probabilities"].values())
+        path = f"/experiments/doses/decisions/{decision['decision_id']}"
+        found = (await api.http.get(path)).json()
+        assert (found["policy_version"], found["is_equal"]) == (answer["policy_version"], True)
+        assert found["derived"] == decision
+        early = (await api.http.get("/experiments/doses/log?limit=200")).json()["entries"][-1]
+        assert early["policy_version"] == 0  # before any snapshot
+        path = f"/experiments/doses/decisions/{early['decision_id']}"
+        assert (await api.http.get(path)).json()["is_equal"]
 
 
 async def test_uploaded_contexts_fold_survive_a_restart_and_replay(url):
