@@ -58,7 +58,7 @@ from service.routes import (
     target,
     transfer,
 )
-from service.routes.browsing import decision, learning, log as log_pages
+from service.routes.browsing import decision, export, learning, log as log_pages
 from service.routes.documentation import describe
 from service.routes.pages.docs import add_docs_page
 from service.routes.protocols import flags, inference
@@ -149,6 +149,7 @@ def create_app(settings: Settings | None = None) -> ServiceApp:
         transfer,
         log_pages,
         decision,
+        export,
         learning,
         evaluations,
         ops,

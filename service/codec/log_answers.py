@@ -11,16 +11,21 @@ from service.codec.requests import Identifier, Request
 DomainName = Literal["source", "target"]
 
 
-class LogQuery(Request):
-    """GET /experiments/{name}/log: which decisions; all filters may be left out."""
+class LogFilters(Request):
+    """GET /experiments/{name}/log/export: which decisions; all filters may be left out."""
+
+    domain: DomainName | None = None
+    arm: Identifier | None = None
+    rewarded: bool | None = None
+
+
+class LogQuery(LogFilters):
+    """GET /experiments/{name}/log: the same, page by page."""
 
     before: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
         default=None, description="an offset; without it the newest"
     )
     limit: Annotated[int, Field(ge=1, le=200)] = 50
-    domain: DomainName | None = None
-    arm: Identifier | None = None
-    rewarded: bool | None = None
 
 
 class LoggedReward(Schema):

@@ -61,12 +61,22 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
     """Write a log; returns the number of decisions."""
-    file.write(_encode(header) + b"\n")
+    file.write(first_line(header))
     count = 0
     for decision in decisions:
-        file.write(_encode(_written(decision, header)) + b"\n")
+        file.write(line(decision, header))
         count += 1
     return count
+
+
+def first_line(header: LogHeader) -> bytes:
+    """The header as a line."""
+    return _encode(header) + b"\n"
+
+
+def line(decision: LoggedDecision, header: LogHeader) -> bytes:
+    """A decision as a line."""
+    return _encode(_written(decision, header)) + b"\n"
 
 
 def schema() -> dict[str, Any]:
@@ -83,19 +93,19 @@ def schema() -> dict[str, Any]:
 
 
 def _lines(file: IO[bytes], header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
-    for number, line in enumerate(file, start=2):
-        if not line.strip():
+    for number, text in enumerate(file, start=2):
+        if not text.strip():
             continue
         try:
-            yield checked(_decision(_line(line), header), header)
+            yield checked(_decision(_line(text), header), header)
         except (ValueError, TypeError) as error:
             yield BadLine(number, reason_of(error))
 
 
-def _decision(line: Line, header: LogHeader) -> LoggedDecision:
-    fields = {name: getattr(line, name) for name in Line.__struct_fields__}
-    fields["arms"] = header.arms if line.arms is None else line.arms
-    fields["context"] = packed(line.context)
+def _decision(read: Line, header: LogHeader) -> LoggedDecision:
+    fields = {name: getattr(read, name) for name in Line.__struct_fields__}
+    fields["arms"] = header.arms if read.arms is None else read.arms
+    fields["context"] = packed(read.context)
     return LoggedDecision(**fields)
 
 

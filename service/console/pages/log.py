@@ -1,14 +1,14 @@
 """The log of an experiment, page by page."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
 from service.auth.tenants import public_name
-from service.codec.log_answers import LogQuery
+from service.codec.log_answers import LogFilters, LogQuery
 from service.console.rendering import page
 from service.experiment_spec import ExperimentSpec
 from service.http.problems import refused_parameters
@@ -16,12 +16,14 @@ from service.pages.lights import Light
 from service.reporting.figures import UNIT
 from service.routes import ExperimentDep, ServicesDep
 from service.routes.browsing.decision import decision_again
+from service.routes.browsing.export import exported
 from service.routes.browsing.log import MAX_OFFSET, log_answer
 
 MOST_ARMS = 100  # of a decision
 
 router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
 
+Wanted = TypeVar("Wanted", bound=LogFilters)
 Text = Annotated[str, Query(max_length=128)]
 
 
@@ -47,7 +49,7 @@ async def log_page(
 ) -> Response:
     """Decisions with their rewards, the newest first."""
     given = filters.given()
-    found = await log_answer(services, experiment, _query(before, given))
+    found = await log_answer(services, experiment, _checked(LogQuery, before=before, **given))
     spec = ExperimentSpec.of(experiment)
     return page(
         request,
@@ -62,6 +64,14 @@ async def log_page(
         unit=spec.reward_range or UNIT,
         tab="log",
     )
+
+
+@router.get("/log/export")
+async def export_page(
+    experiment: ExperimentDep, services: ServicesDep, filters: Annotated[Filters, Depends()]
+) -> Response:
+    """What the filters leave of the log as a file, the same that the API gives."""
+    return exported(services, experiment, _checked(LogFilters, **filters.given()))
 
 
 @router.get("/log/{decision_id}")
@@ -93,8 +103,8 @@ def _light(found: dict[str, Any]) -> Light:
     return Light.CAUTION if found["derived"].arm == found["logged"].arm else Light.BAD
 
 
-def _query(before: int | None, given: dict[str, Any]) -> LogQuery:
+def _checked(kind: type[Wanted], **given: Any) -> Wanted:
     try:
-        return LogQuery(before=before, **given)
+        return kind(**given)
     except ValidationError as error:
         raise refused_parameters(error.errors()) from None

@@ -1,9 +1,11 @@
 """The log, the learning curve and the latents over HTTP."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from service.formats.files import reading
 from tests.support.api import CONTEXT, DOSES, Api
 
 
@@ -59,6 +61,24 @@ async def test_a_bad_query_is_refused(api: Api, query: str):
         422,
         f"#/{query.partition('=')[0]}",
     )
+
+
+async def test_the_log_is_exported_as_evaluations_read_it(api: Api, tmp_path: Path):
+    answers = await played(api, 3)
+    answer = await api.http.get("/experiments/doses/log/export")
+    assert 'filename="doses.jsonl"' in answer.headers["content-disposition"]
+    (tmp_path / "doses.jsonl").write_bytes(answer.content)
+    with reading(tmp_path / "doses.jsonl") as reader:
+        found = list(reader)
+        assert reader.header.arms == ("low", "mid", "high")
+    made = [answer[domain]["decision_id"] for answer in answers for domain in ("source", "target")]
+    assert [each.decision_id for each in found] == made
+    assert [each.reward for each in found] == [0.0, None, None, None, 2 / 3, None]
+    assert found[0].probabilities == tuple(answers[0]["source"]["probabilities"].values())
+    for query, count in (("domain=target", 3), ("rewarded=true", 2), ("arm=nobody", 0)):
+        part = await api.http.get(f"/experiments/doses/log/export?{query}")
+        assert len(part.text.splitlines()) == 1 + count
+    assert (await api.http.get("/experiments/doses/log/export?limit=3")).status_code == 422
 
 
 async def test_the_learning_curve_is_the_mean_of_each_block(api: Api):

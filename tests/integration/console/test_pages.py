@@ -111,6 +111,23 @@ async def test_a_thousand_decisions_are_paged(api: Api):
     await shown(api, place)
 
 
+async def test_the_log_is_exported_with_its_filters(api: Api):
+    place = await create(api)
+    await api.reward(await api.decide())
+    await api.decide()
+    log = (await shown(api, f"{place}/log?rewarded=true")).text
+    link = re.search(r'href="([^"]*/log/export[^"]*)"', log)
+    assert link is not None
+    for path, api_path, count in (
+        (link[1], "/experiments/doses/log/export?rewarded=true", 1),
+        (f"{place}/log/export", "/experiments/doses/log/export", 2),
+    ):
+        exported = await api.http.get(path)
+        assert exported.text == (await api.http.get(api_path)).text
+        assert len(exported.text.splitlines()) == 1 + count
+    await shown(api, f"{place}/log/export?domain=both", 422)
+
+
 async def test_a_decision_is_replayed_from_the_log(api: Api):
     place = await create(api, arms=ODD)
     answer = (await api.select(request_id=ODD[0])).json()["source"]
