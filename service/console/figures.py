@@ -1,6 +1,5 @@
 """What the pages of an experiment show, from the same answers that the API gives."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,28 +167,6 @@ def _training(state: Mapping[str, Any]) -> str:
     if due:
         return f"{due} updates are due."
     return f"{state['lag']:,} events to learn." if state["lag"] else "All events are learned."
-
-
-def curve(facts: Facts) -> str:
-    """The data of the learning curve for the script that draws it."""
-    points = facts.points
-    spread = facts.unit.high - facts.unit.low
-    known = [each["regret"] for each in points if each["regret"] is not None]
-    marks = [
-        {"offset": each["offset"], "kind": MARKS[each["what"]]}
-        for each in facts.transfer["gate"]
-        if each["what"] in MARKS
-    ]
-    return json.dumps(
-        {
-            "offsets": [each["offset"] for each in points],
-            "rewards": [round(each, 4) for each in facts.means],
-            "regrets": [round(spread * each, 4) for each in known] or None,
-            "marks": marks,
-            "low": facts.unit.low,
-            "high": facts.unit.high,
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.auth.keys import Caller, Scope
 from service.auth.tenants import public_name
+from service.console.curves import curve, expected_curve, target_regret_curve
 from service.console.drawing import scatter
-from service.console.figures import Facts, arm_rows, curve, facts_of, headline, outcomes, tiles
+from service.console.figures import Facts, arm_rows, facts_of, headline, outcomes, tiles
 from service.console.pages.acts import DONE
 from service.console.rendering import html, page
 from service.records import Experiment
@@ -97,6 +98,8 @@ async def _live(
         "answer": headline(facts),
         "tiles": tiles(facts),
         "curve": curve(facts),
+        "expected_curve": expected_curve(facts),
+        "regret_curve": target_regret_curve(facts),
         "arms": arm_rows(facts),
         "outcomes": outcomes(facts, [each.episode for each in kept]),
         "can_act": Scope.ADMIN in caller.scopes,

@@ -43,22 +43,19 @@ function drawn(place) {
   const data = JSON.parse(place.dataset.curve);
   const axis = { stroke: colour("muted"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
   const shown = (_, value) => (value == null ? "–" : value.toPrecision(3));
-  const series = [
-    { label: "Event" },
-    { label: "Mean reward", stroke: colour("series-1"), width: 2, points: { show: data.offsets.length < 3, size: 6 }, value: shown },
-  ];
-  const values = [data.offsets, data.rewards];
-  if (data.regrets) {
-    series.push({ label: "Regret of a round", stroke: colour("series-2"), width: 1.5, dash: [6, 3], points: { show: false }, value: shown });
-    values.push(data.regrets);
-  }
+  const few = data.places.length < 3;
+  const line = ({ label, colour: name, dashed }) => ({
+    label, stroke: colour(name), width: dashed ? 1.5 : 2, dash: dashed ? [6, 3] : [], points: { show: few, size: 6 }, value: shown,
+  });
+  const series = [{ label: data.title[0].toUpperCase() + data.title.slice(1) }, ...data.lines.map(line)];
+  const values = [data.places, ...data.lines.map((each) => each.values)];
   place.textContent = "";
-  const height = place.clientWidth < 500 ? 180 : 250;
+  const height = place.clientWidth < 500 ? 180 : 250; // a phone, or a chart beside a list
   const room = 0.03 * (data.high - data.low); // a line at the edge is not cut
   const options = {
     width: place.clientWidth, height, series, legend: { live: true }, padding: [8, 12, 0, 0],
     scales: { x: { time: false }, y: { range: [data.low - room, data.high + room] } },
-    axes: [{ ...axis, label: "event of the log", labelFont: "12px system-ui", labelSize: 18 }, { ...axis, size: 48 }],
+    axes: [{ ...axis, label: data.title, labelFont: "12px system-ui", labelSize: 18 }, { ...axis, size: 48 }],
     cursor: { y: false, drag: { x: false, y: false } },
     hooks: { drawAxes: [marksOf(data)] },
   };

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.console.figures import Facts, arm_rows, curve, joined, outcomes, tiles
+from service.console.curves import curve, expected_curve, target_regret_curve
+from service.console.figures import Facts, arm_rows, joined, outcomes, tiles
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.records import Experiment, Phase, Status
@@ -71,10 +72,31 @@ def test_the_expected_value_is_in_the_unit_with_its_lower_bound_and_a_light():
 def test_the_curve_and_the_present_reward_are_in_the_unit():
     found = facts()
     data = json.loads(curve(found))
-    assert (data["rewards"], data["regrets"]) == ([30.0, 90.0], [90.0, 30.0])
+    assert [each["values"] for each in data["lines"]] == [[30.0, 90.0], [90.0, 30.0]]
     assert (data["low"], data["high"]) == (0, 120)
     assert data["marks"] == [{"offset": 20, "kind": "bad"}, {"offset": 30, "kind": "caution"}]
     assert found.present_reward == pytest.approx(75.0)
+
+
+def test_the_expected_reward_is_drawn_over_encoders_with_its_bound():
+    judged = [
+        {"offset": 20, "expected": None},  # by an earlier build
+        {"offset": 30, "expected": {"reward": 0.5, "lower": 0.25}},
+        {"offset": 40, "expected": {"reward": 0.75, "lower": 0.5}},
+    ]
+    newest = judged[-1]["expected"]
+    data = json.loads(expected_curve(facts(versions=judged, expected=newest)) or "")
+    assert data["places"] == [30, 40]
+    assert [each["values"] for each in data["lines"]] == [[60.0, 90.0], [30.0, 60.0]]
+    assert [each["dashed"] for each in data["lines"]] == [False, True]
+    assert expected_curve(facts(versions=judged[:2], expected=newest)) is None
+
+
+def test_the_targets_regret_is_drawn_once_it_has_rewards():
+    assert target_regret_curve(facts(target_regret={"curve": []})) is None
+    data = json.loads(target_regret_curve(facts(target_regret={"curve": [[1, 0.5], [2, 0.75]]})) or "")  # fmt: skip
+    assert (data["places"], data["lines"][0]["values"]) == ([1, 2], [60.0, 90.0])
+    assert (data["low"], data["high"]) == (0.0, 90.0)
 
 
 def test_arms_have_their_share_of_the_decisions():

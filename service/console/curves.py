@@ -1,0 +1,92 @@
+"""Curves of an experiment: their data for the script that draws them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from service.console.figures import MARKS, Facts
+
+EVENT = "event of the log"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a curve; `colour` is one of the palette."""
+
+    label: str
+    values: Sequence[float]
+    colour: str = "series-1"
+    dashed: bool = False
+
+
+def curve(facts: Facts) -> str:
+    """Mean reward along the source's log, and regret where it is known."""
+    points = facts.points
+    spread = facts.unit.high - facts.unit.low
+    known = [each["regret"] for each in points if each["regret"] is not None]
+    lines = [Line("Mean reward", facts.means)]
+    if known:
+        regrets = [spread * each for each in known]
+        lines.append(Line("Regret of a round", regrets, "series-2", dashed=True))
+    marks = [
+        {"offset": each["offset"], "kind": MARKS[each["what"]]}
+        for each in facts.transfer["gate"]
+        if each["what"] in MARKS
+    ]
+    return _drawn(
+        EVENT, [each["offset"] for each in points], lines, (facts.unit.low, facts.unit.high), marks
+    )
+
+
+def expected_curve(facts: Facts) -> str | None:
+    """The expected reward in the target with its lower bound; None for fewer than two encoders."""
+    judged = [each for each in facts.transfer["versions"] if each["expected"]]
+    if len(judged) < 2 or facts.expected is None:
+        return None
+    unit = facts.unit
+    lines = [
+        Line("Expected reward", [unit.in_unit(each["expected"]["reward"]) for each in judged]),
+        Line(
+            "Lower bound",
+            [unit.in_unit(each["expected"]["lower"]) for each in judged],
+            "series-3",
+            dashed=True,
+        ),
+    ]
+    return _drawn(EVENT, [each["offset"] for each in judged], lines, (unit.low, unit.high))
+
+
+def target_regret_curve(facts: Facts) -> str | None:
+    """The regret in the target since it was opened; None without rewards."""
+    found = facts.transfer["target_regret"]["curve"]
+    if not found:
+        return None
+    spread = facts.unit.high - facts.unit.low
+    totals = [spread * total for _, total in found]
+    ends = min(0.0, *totals), max(1.0, *totals)
+    return _drawn(
+        "target rewards", [count for count, _ in found], [Line("Regret", totals, "series-2")], ends
+    )
+
+
+def _drawn(
+    title: str,
+    places: Sequence[int],
+    lines: Sequence[Line],
+    ends: tuple[float, float],
+    marks: Sequence[dict[str, Any]] = (),
+) -> str:
+    rounded = [
+        {**asdict(each), "values": [round(value, 4) for value in each.values]} for each in lines
+    ]
+    return json.dumps(
+        {
+            "title": title,
+            "places": places,
+            "lines": rounded,
+            "marks": marks,
+            "low": ends[0],
+            "high": ends[1],
+        }
+    )
