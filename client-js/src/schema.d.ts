@@ -506,6 +506,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/experiments/{name}/log/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Log
+         * @description All decisions with contexts, probabilities and rewards, the oldest first, as `daband evaluate` reads them.
+         */
+        get: operations["export_log_experiments__name__log_export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/experiments/{name}/learning": {
         parameters: {
             query?: never;
@@ -5710,12 +5730,12 @@ export interface operations {
     show_log_experiments__name__log_get: {
         parameters: {
             query?: {
-                /** @description an offset; without it the newest */
-                before?: number | null;
-                limit?: number;
                 domain?: ("source" | "target") | null;
                 arm?: string | null;
                 rewarded?: boolean | null;
+                /** @description an offset; without it the newest */
+                before?: number | null;
+                limit?: number;
             };
             header?: never;
             path: {
@@ -5818,6 +5838,95 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DecisionAgain"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export_log_experiments__name__log_export_get: {
+        parameters: {
+            query?: {
+                domain?: ("source" | "target") | null;
+                arm?: string | null;
+                rewarded?: boolean | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A log in JSON lines */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": unknown;
                 };
             };
             /** @description The key is missing or invalid */
