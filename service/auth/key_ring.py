@@ -104,12 +104,16 @@ class KeyRing:
 
     def caller_of(self, key_id: str, is_right: Callable[[str], bool]) -> Caller:
         """The caller with a key one of whose valid secrets' hashes is right; raises like `caller`."""
+        if not self.recognises(key_id, is_right):
+            raise KeyRefused
+        return self._within_limit(self._keys[key_id])
+
+    def recognises(self, key_id: str, is_right: Callable[[str], bool]) -> bool:
+        """Whether there is a key one of whose valid secrets' hashes is right."""
         held, now = self._keys.get(key_id), self._clock()
         if held is None or now >= held.expires_at:
-            raise KeyRefused
-        if not any(is_right(sha256) for sha256, ends_at in held.secrets if now < ends_at):
-            raise KeyRefused
-        return self._within_limit(held)
+            return False
+        return any(is_right(sha256) for sha256, ends_at in held.secrets if now < ends_at)
 
     def _within_limit(self, held: _Held) -> Caller:
         wait = held.bucket.take(self._stopwatch())

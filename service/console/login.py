@@ -1,14 +1,20 @@
 """Logging in and out: a key is exchanged for a session in a cookie."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request, Response
 from starlette.responses import RedirectResponse
 
 from service.auth.access import CONSOLE, is_console
+from service.auth.keys import digest
 from service.auth.sessions import COOKIE, SESSION_SECONDS, Sessions
 from service.console.rendering import page
-from service.errors import KeyRefused, RateLimited
+from service.errors import KeyRefused, KeyRequired, RateLimited
+from service.http.middleware import session_of
+from service.routes import ServicesDep
+from service.services import Services
+from service.storage.keys import EndedSessions
 
 LONGEST_KEY = 256
 
@@ -46,11 +52,21 @@ async def log_in(
 
 
 @router.post("/console/logout")
-async def log_out(request: Request) -> Response:
-    """End the session in this browser."""
+async def log_out(request: Request, services: ServicesDep) -> Response:
+    """End the session, for every copy of its token."""
+    sessions = _sessions(request)
+    if sessions is not None:
+        with suppress(KeyRequired):  # there may be no session to end
+            await _end(sessions, session_of(request.scope["headers"]), services)
     answer = RedirectResponse(f"{CONSOLE}/login", 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
+
+
+async def _end(sessions: Sessions, token: str, services: Services) -> None:
+    ends_at = sessions.end_of(token)
+    if ends_at is not None:  # otherwise anybody could fill the table
+        await EndedSessions(services.database).add(digest(token), ends_at)
 
 
 def _sessions(request: Request) -> Sessions | None:

@@ -4,12 +4,15 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
 
 from service.auth.access import CONSOLE
+from service.auth.keys import digest
 from service.auth.sessions import Sessions
 from service.console import login, static_files
 from service.console.pages import acts, evaluations, experiment, experiments, log, system, target
-from service.errors import OriginRefused
+from service.errors import KeyRefused, OriginRefused
 from service.http.cors import is_foreign
-from service.routes import json_answer
+from service.http.middleware import session_of
+from service.routes import ServicesDep, json_answer
+from service.storage.keys import EndedSessions
 
 INDEX = {
     "service": "daband",
@@ -20,6 +23,8 @@ INDEX = {
     "ready": "/readyz",
     "metrics": "/metrics",
 }
+
+PAGES = (experiments, experiment, acts, target, log, evaluations, system)
 
 home = APIRouter(include_in_schema=False)
 
@@ -39,20 +44,22 @@ async def _from_own_pages(request: Request) -> None:
         raise OriginRefused
 
 
+async def _in_open_session(request: Request, services: ServicesDep) -> None:
+    """Refuse a session that was ended by logging out, in this process or another."""
+    if request.app.state.sessions is None:
+        return
+    token = session_of(request.scope["headers"])
+    if await EndedSessions(services.database).has(digest(token)):
+        raise KeyRefused
+
+
 def add_console(app: FastAPI, sessions: Sessions | None, facts: system.SystemFacts) -> None:
     """Add the console; without `sessions` it opens at once."""
     app.state.sessions = sessions
     app.state.system_facts = facts
     app.include_router(home)
-    for each in (
-        static_files,
-        login,
-        experiments,
-        experiment,
-        acts,
-        target,
-        log,
-        evaluations,
-        system,
-    ):
-        app.include_router(each.router, dependencies=[Depends(_from_own_pages)])
+    own = Depends(_from_own_pages)
+    for each in (static_files, login):
+        app.include_router(each.router, dependencies=[own])
+    for each in PAGES:
+        app.include_router(each.router, dependencies=[own, Depends(_in_open_session)])

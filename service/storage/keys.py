@@ -1,8 +1,8 @@
-"""API keys and their audit trail; secrets are stored as hashes."""
+"""API keys, their audit trail and the sessions that were ended; secrets and tokens are stored as hashes."""
 
 import json
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,7 +21,13 @@ from service.auth.tenants import TenantScope
 from service.errors import KeyRevoked, UnknownKey
 from service.records import uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, api_keys, key_changes, key_secrets
+from service.storage.tables import (
+    DatabaseNow,
+    api_keys,
+    ended_sessions,
+    key_changes,
+    key_secrets,
+)
 
 Condition = sa.ColumnElement[bool]
 Secrets = dict[str, list[SecretHash]]
@@ -111,6 +117,30 @@ class Keys:
     async def list(self) -> list[ApiKey]:
         """All keys, the oldest first."""
         return await self._database.read(lambda connection: _find(connection, sa.true()))
+
+
+class EndedSessions:
+    """The ended sessions by the hash of their token: who reads the table cannot use it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, sha256: str, expires_at: datetime) -> None:
+        """End a session; repeating it changes nothing. Expired sessions are forgotten here."""
+
+        async def insert(connection: AsyncConnection) -> None:
+            await connection.execute(
+                sa.delete(ended_sessions).where(ended_sessions.c.expires_at <= DatabaseNow())
+            )
+            if not await connection.scalar(_ended(sha256)):
+                row = {"sha256": sha256, "expires_at": expires_at}
+                await connection.execute(sa.insert(ended_sessions).values(row))
+
+        await self._database.write(insert)
+
+    async def has(self, sha256: str) -> bool:
+        """Whether a session was ended."""
+        return bool(await self._database.read(lambda connection: connection.scalar(_ended(sha256))))
 
 
 def _is_usable() -> Condition:
@@ -205,3 +235,7 @@ def _key(row: sa.RowMapping, secrets: Secrets) -> ApiKey:
         revoked_at=row["revoked_at"],
         secrets=tuple(secrets.get(row["key_id"], ())),
     )
+
+
+def _ended(sha256: str) -> sa.Select[bool]:
+    return sa.select(sa.exists().where(ended_sessions.c.sha256 == sha256))

@@ -293,6 +293,14 @@ key_changes = sa.Table(
     sa.Column("created_at", UtcDateTime, nullable=False),
 )
 
+# Console sessions that were ended by logging out, until they would have expired.
+ended_sessions = sa.Table(
+    "ended_sessions",
+    metadata,
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("expires_at", UtcDateTime, nullable=False),
+)
+
 
 def columns_without(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
     """The columns of a table in order, without those of these names."""

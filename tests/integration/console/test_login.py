@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.auth.keys import Scope
+from service.auth.keys import Scope, digest
 from service.auth.sessions import COOKIE
 from service.auth.tenants import TenantScope
-from service.storage.keys import Keys
+from service.storage.keys import EndedSessions, Keys
 from tests.support.api import DOSES, Api, running_api
 from tests.support.keys import ALL, bearer, make_key
 from tests.support.waiting import eventually
@@ -94,6 +94,32 @@ async def test_logging_out_removes_the_cookie(guarded: Api, key: str):
     assert "Log out" in page.text
     await guarded.http.post("/console/logout", headers=OWN)
     assert (await guarded.http.get("/console")).status_code == 303
+
+
+async def opened(api: Api, token: str) -> int:
+    """How a page answers to a token, whoever kept it."""
+    api.http.cookies.clear()
+    return (await api.http.get("/console", headers={"Cookie": f"{COOKIE}={token}"})).status_code
+
+
+async def test_logging_out_ends_every_copy_of_the_session_and_no_other(url: str, key: str):
+    shared: dict[str, Any] = {"auth": "required", "console_signing_key": "signs" * 8}
+    async with running_api(url, **shared) as one, running_api(url, **shared) as other:
+        first, second = [(await log_in(one, key)).cookies[COOKIE] for _ in range(2)]
+        assert [await opened(api, first) for api in (one, other)] == [200, 200]
+        left = {**OWN, "Cookie": f"{COOKIE}={first}"}
+        for _ in range(2):
+            assert (await one.http.post("/console/logout", headers=left)).status_code == 303
+        assert [await opened(api, first) for api in (one, other)] == [303, 303]
+        assert [await opened(api, second) for api in (one, other)] == [200, 200]
+
+
+async def test_only_sessions_are_ended(guarded: Api):
+    for cookie in ({}, {"Cookie": f"{COOKIE}=a.9999999999.b.c"}):
+        answer = await guarded.http.post("/console/logout", headers={**OWN, **cookie})
+        assert answer.status_code == 303
+    ended = EndedSessions(guarded.services.database)
+    assert not await ended.has(digest("a.9999999999.b.c"))
 
 
 @pytest.mark.parametrize(

@@ -81,19 +81,35 @@ async def test_a_session_ends_with_the_secret_that_began_it(lab: Lab):
 
 def test_no_part_of_a_token_can_be_changed(lab: Lab):
     token = lab.sessions.begin(lab.secret.shown())
-    key_id, expires_at, signature = token.split(".")
+    key_id, expires_at, nonce, signature = token.split(".")
     other = api_key(ACME).key_id
     for changed in (
-        f"{other}.{expires_at}.{signature}",
-        f"{key_id}.{int(expires_at) + 1}.{signature}",
-        f"{key_id}.{expires_at}.{'0' * len(signature)}",
-        f"{key_id}.{expires_at}.",
-        f"{key_id}.é.{signature}",
-        f"{key_id}.{expires_at}.é",
-        *("", ".", "..", key_id),
+        f"{other}.{expires_at}.{nonce}.{signature}",
+        f"{key_id}.{int(expires_at) + 1}.{nonce}.{signature}",
+        f"{key_id}.{expires_at}.{'0' * len(nonce)}.{signature}",
+        f"{key_id}.{expires_at}.{nonce}.{'0' * len(signature)}",
+        f"{key_id}.{expires_at}.{nonce}.",
+        f"{key_id}.é.{nonce}.{signature}",
+        f"{key_id}.{expires_at}.{nonce}.é",
+        f"{token}.",
+        *("", ".", "..", "...", key_id),
     ):
         with pytest.raises(KeyRefused):
             lab.sessions.caller(changed)
+        assert lab.sessions.end_of(changed) is None
+
+
+def test_two_sessions_of_one_moment_differ(lab: Lab):
+    assert lab.sessions.begin(lab.secret.shown()) != lab.sessions.begin(lab.secret.shown())
+
+
+def test_the_end_of_a_session_is_known_while_it_lasts(lab: Lab):
+    token = lab.sessions.begin(lab.secret.shown())
+    found = lab.sessions.end_of(token)
+    assert found is not None
+    assert found.timestamp() == int(lab.clock.now + SESSION_SECONDS)
+    lab.clock.now += SESSION_SECONDS
+    assert lab.sessions.end_of(token) is None
 
 
 def test_processes_with_another_secret_refuse_it(lab: Lab):
