@@ -12,6 +12,7 @@ from service.columns.ranges import ordered_ranges
 from service.columns.schema import MAX_LEVELS, Column, ColumnType, TableError
 
 NUMBERS_KEPT = 65_536  # of a column of a file, for its median
+NUMBERS_IN_ALL = 1 << 23  # of all columns of a file, 64 MiB
 # Chosen on pairs of warfarin sites other than those of docs/results.md.
 MOST_GAP = 0.5  # between the missing shares of two tables; a column beyond it cannot transfer
 NOTED_SHARE = 0.2  # from here on a difference between two tables is worth a remark
@@ -45,7 +46,7 @@ class Part:
     rows: int = 0
     known: int = 0
     levels: Counter[str] = field(default_factory=Counter)
-    room: int = NUMBERS_KEPT
+    room: int = NUMBERS_KEPT  # for further numbers
 
     @property
     def missing_share(self) -> float:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from service.columns.schema import TableError, TableSchema
-from service.columns.seen import ColumnTypes, Part, SeenColumn
+from service.columns.seen import NUMBERS_IN_ALL, NUMBERS_KEPT, ColumnTypes, Part, SeenColumn
 from service.formats.tables import TableFile
 from service.records import RewardRange
 
@@ -19,9 +19,13 @@ MAX_FOUND_ARMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class SurveyedColumns:
-    """Columns with nothing left open, those that are left out, and what a person should know of both."""
+    """Columns with nothing left open, those that are left out, and what a person should know of both.
+
+    `seen` is what each file has of every column, those that are left out too.
+    """
 
     schema: TableSchema
+    seen: tuple[SeenColumn, ...]
     left_out: tuple[str, ...]
     remarks: tuple[str, ...]
 
@@ -73,7 +77,7 @@ def surveyed_columns(
     if keep is not None:
         remarks += [found for each in used if (found := each.remark()) is not None]
     left_out = tuple(name for name, why in reasons.items() if why)
-    return SurveyedColumns(schema, left_out, tuple(remarks))
+    return SurveyedColumns(schema, tuple(seen), left_out, tuple(remarks))
 
 
 def _reason(column: SeenColumn, keep: Collection[str] | None) -> str | None:
@@ -161,8 +165,9 @@ def _check_same(files: Sequence[TableFile], wanted: Sequence[list[str]]) -> None
 
 
 def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> None:
+    room = min(NUMBERS_KEPT, NUMBERS_IN_ALL // max(1, len(seen)))
     for column in seen:
-        column.parts.append(Part(file.path.name))
+        column.parts.append(Part(file.path.name, room=room))
         column.unit = column.unit or file.units.get(column.name)
     first_row = 0
     for table in file.batches():

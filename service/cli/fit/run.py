@@ -21,10 +21,11 @@ from daband_client.in_process import in_process
 from model import open_exported
 from service.app import create_app
 from service.cli.fit.summary import Fitted, summary
-from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, surveyed
+from service.cli.fit.tables import FitError, FitTables, as_tables, surveyed
 from service.cli.options import progress_bar
 from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
 from service.columns.schema import TableError
+from service.formats.table_pair import TablePair
 from service.settings import Settings
 
 EXPERIMENT = "fit"
@@ -68,7 +69,9 @@ def fitted(
             raise FitError(f"{error.filename}: {error.strerror}") from error
 
 
-async def _fitted(wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings) -> str:
+async def _fitted(
+    wanted: FitTables, tables: TablePair, outputs: Outputs, settings: Settings
+) -> str:
     async with _service(settings, has_trainer=False) as client:
         await _create(client, wanted, tables)
         await _import(client, wanted, tables)
@@ -93,7 +96,7 @@ async def _service(settings: Settings, *, has_trainer: bool) -> AsyncIterator[As
         yield client
 
 
-async def _create(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
+async def _create(client: AsyncClient, wanted: FitTables, tables: TablePair) -> None:
     await client.create_experiment(
         EXPERIMENT,
         tables.rounds.arms,
@@ -105,7 +108,7 @@ async def _create(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> N
     )
 
 
-async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
+async def _import(client: AsyncClient, wanted: FitTables, tables: TablePair) -> None:
     names = tables.source.names
     work = client.import_history(
         EXPERIMENT,
@@ -132,7 +135,7 @@ async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> N
             await importing
 
 
-async def _upload(client: AsyncClient, tables: Surveyed) -> None:
+async def _upload(client: AsyncClient, tables: TablePair) -> None:
     """Send the rows of the target; the same rows are stored once."""
     for rows in tables.target_slots():
         digest = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
@@ -157,7 +160,7 @@ async def _judged(client: AsyncClient) -> Transfer:
 
 
 def _written(
-    wanted: FitTables, tables: Surveyed, outputs: Outputs, content: bytes, page: str
+    wanted: FitTables, tables: TablePair, outputs: Outputs, content: bytes, page: str
 ) -> Fitted:
     """Score the target and write all files."""
     found = Fitted()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daband_client.answers import State, Transfer
-from service.cli.fit.tables import FitTables, Surveyed
+from service.cli.fit.tables import FitTables, notes
 from service.deciding.target import TargetAnswer
+from service.formats.table_pair import TablePair
 from service.records import RewardRange
 from service.reporting.advice import NOT_JUDGED, next_step
 
@@ -31,7 +32,7 @@ class Fitted:
 
 
 def summary(
-    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: TablePair, found: Fitted, state: State, transfer: Transfer
 ) -> str:
     """Lines for a terminal."""
     lines = _lines(wanted, tables, found, state, transfer)
@@ -48,12 +49,12 @@ def _expected(unit: RewardRange, transfer: Transfer) -> Iterator[str]:
 
 
 def _lines(
-    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: TablePair, found: Fitted, state: State, transfer: Transfer
 ) -> Iterator[str]:
     verdict = transfer.verdict
     word = NOT_JUDGED if verdict is None else verdict.word
     arms = ", ".join(f"{arm} {count}" for arm, count in found.arms.items() if count)
-    yield from (f"note      {each}" for each in tables.remarks)
+    yield from (f"note      {each}" for each in notes(tables.remarks))
     yield (
         f"learned   {state.counts['source_rewards']} rewards of {wanted.names[0]}, "
         f"{state.encoder_version} encoder updates in service"

@@ -265,7 +265,7 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
     paths = (tmp_path / "mice.csv", tmp_path / "humans.csv")
     found = surveyed(FitTables(*paths, "treatment", "outcome", "patient", ignore=("mouse",)))
     assert [each.name for each in found.schema.columns] == ["marker", "strain", "crp"]
-    assert "column outcome of humans.csv is not used" in found.remarks
+    assert "column outcome of humans.csv is not used" in [each.text for each in found.remarks]
     plain = surveyed(
         FitTables(
             tables / "mice.csv",

@@ -1,0 +1,135 @@
+"""The two tables of an experiment, surveyed together: past rounds of the source, rows of the target."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from model import Floats
+from service.columns.schema import TableError, TableSchema
+from service.columns.seen import ColumnTypes, SeenColumn
+from service.formats.surveying import (
+    SurveyedColumns,
+    SurveyedRounds,
+    declared,
+    surveyed_columns,
+    surveyed_rounds,
+)
+from service.formats.tables import CsvOptions, TableFile
+
+UPLOADED_ROWS = 50_000  # target rows at once
+ROWS_A_SLOT = 4  # past rounds that each number of a row should have
+
+
+class About(StrEnum):
+    """What a person may change about a remark."""
+
+    RANGE = "the range of the rewards"
+    COLUMN = "which columns are used"
+    WIDTH = "how many columns are used"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a person should know of the tables."""
+
+    text: str
+    about: About | None = None
+
+
+@dataclass(frozen=True)
+class PairChoices:
+    """What a person says of two tables; all names are columns."""
+
+    source: Path
+    target: Path
+    arm: str
+    reward: str
+    id: str | None = None
+    time: str | None = None
+    propensity: str | None = None
+    ignore: tuple[str, ...] = ()
+    types: ColumnTypes = field(default_factory=ColumnTypes)
+    keep: tuple[str, ...] = ()
+    reward_range: tuple[float, float] | None = None
+    csv: CsvOptions = field(default_factory=CsvOptions)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What source and target are called."""
+        return self.source.name, self.target.name
+
+
+@dataclass(frozen=True)
+class TablePair:
+    """The two tables as they are: columns, arms, rewards, and what is left out of each."""
+
+    source: TableFile
+    target: TableFile
+    schema: TableSchema
+    seen: Sequence[SeenColumn]
+    rounds: SurveyedRounds
+    reward_range: tuple[float, float] | None
+    source_ignore: tuple[str, ...]
+    target_ignore: tuple[str, ...]
+    remarks: Sequence[Remark]
+
+    def context(self) -> dict[str, Any]:
+        """The context to declare."""
+        return {"kind": "table", "columns": list(declared(self.schema))}
+
+    def target_slots(self) -> Iterator[Floats]:
+        """The encoded rows of the target, some at a time."""
+        encoded = self.target.encoded(self.schema, UPLOADED_ROWS, (), self.target_ignore)
+        yield from (rows for _, rows in encoded)
+
+
+def surveyed_pair(wanted: PairChoices) -> TablePair:
+    """Read both tables once; `TableError` says what is wrong with which."""
+    source, target = (TableFile(path, wanted.csv) for path in (wanted.source, wanted.target))
+    for name in wanted.ignore:
+        if name not in {*source.names, *target.names}:
+            raise TableError(f"There is no column `{name}` to leave out.", name)
+    if wanted.id is not None and wanted.id not in target.names:
+        raise TableError(f"There is no column `{wanted.id}` in {target.path.name}.", wanted.id)
+    rounds = surveyed_rounds(source, wanted.arm, wanted.reward)
+    named = [wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity, *wanted.ignore]
+    apart = {each for each in named if each is not None}
+    source_apart, target_apart = (apart & set(each.names) for each in (source, target))
+    files = [(source, source_apart), (target, target_apart)]
+    found = surveyed_columns(files, wanted.types, wanted.keep)
+    unit = wanted.reward_range or rounds.range_to_declare
+    labels = [name for name in (wanted.arm, wanted.reward) if name in target.names]
+    history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
+    return TablePair(
+        source,
+        target,
+        found.schema,
+        found.seen,
+        rounds,
+        unit,
+        (*sorted(source_apart - history), *found.left_out),
+        (*sorted(target_apart), *found.left_out),
+        list(_remarks(wanted, rounds, found, labels)),
+    )
+
+
+def _remarks(
+    wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, labels: Sequence[str]
+) -> Iterator[Remark]:
+    source, target = wanted.names
+    if wanted.reward_range is None and rounds.range_to_declare is not None:
+        low, high = rounds.rewards
+        yield Remark(
+            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of {source}",
+            About.RANGE,
+        )
+    yield from (Remark(text, About.COLUMN) for text in found.remarks)
+    width = found.schema.width
+    if width * ROWS_A_SLOT > rounds.rows:
+        yield Remark(
+            f"a row takes {width} numbers, and there are {rounds.rows} past rounds", About.WIDTH
+        )
+    for name in labels:
+        yield Remark(f"column {name} of {target} is not used")
