@@ -91,6 +91,9 @@ ROUTES: Mapping[str, Methods] = {
     "/console/logout": {"POST": Access.OPEN},
     "/console": {"GET": Access.ANY_KEY},
     "/console/system": {"GET": Access.ANY_KEY},
+    "/console/create": {"GET": Access.ADMIN, "POST": Access.ADMIN},
+    "/console/create/tables": {"GET": Access.ADMIN, "POST": Access.ADMIN},
+    "/console/importing": {"GET": Access.ADMIN},
     "/console/experiments/{name}": {"GET": Access.ANY_KEY},
     "/console/experiments/{name}/live": {"GET": Access.ANY_KEY},
     "/console/experiments/{name}/latents": {"GET": Access.ANY_KEY},
@@ -104,6 +107,7 @@ ROUTES: Mapping[str, Methods] = {
     "/console/experiments/{name}/evaluations/{evaluation_id}/live": {"GET": Access.ADMIN},
     "/console/experiments/{name}/evaluations/{evaluation_id}/report": {"GET": Access.ADMIN},
     "/console/experiments/{name}/evaluations/{evaluation_id}/cancel": {"POST": Access.ADMIN},
+    "/console/experiments/{name}/history": {"GET": Access.ADMIN, "POST": Access.ADMIN},
     "/console/experiments/{name}/act": {"POST": Access.ADMIN},
 }
 

@@ -7,7 +7,18 @@ from service.auth.access import CONSOLE
 from service.auth.keys import digest
 from service.auth.sessions import Sessions
 from service.console import login, static_files
-from service.console.pages import acts, evaluations, experiment, experiments, log, system, target
+from service.console.pages import (
+    acts,
+    create,
+    evaluations,
+    experiment,
+    experiments,
+    history,
+    log,
+    system,
+    tables,
+    target,
+)
 from service.errors import KeyRefused, OriginRefused
 from service.http.cors import is_foreign
 from service.http.middleware import session_of
@@ -24,7 +35,18 @@ INDEX = {
     "metrics": "/metrics",
 }
 
-PAGES = (experiments, experiment, acts, target, log, evaluations, system)
+PAGES = (
+    experiments,
+    create,
+    tables,
+    experiment,
+    acts,
+    target,
+    log,
+    evaluations,
+    history,
+    system,
+)
 
 home = APIRouter(include_in_schema=False)
 

@@ -15,6 +15,7 @@ from service.evaluating.importing import only_chosen, with_reward
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryShape, HistorySpool, PastRound
 from service.records import (
+    Actor,
     Domain,
     EventKind,
     Experiment,
@@ -72,11 +73,11 @@ class HistoryImport:
     """
 
     def __init__(
-        self, event_log: EventLog, experiment: Experiment, key_id: str | None = None
+        self, event_log: EventLog, experiment: Experiment, actor: Actor | None = None
     ) -> None:
         self._event_log = event_log
         self._experiment = experiment
-        self._key_id = key_id
+        self._actor = actor or Actor()
 
     async def run(
         self, spool: HistorySpool, digest: str, progress: Progress = _ignore
@@ -94,6 +95,17 @@ class HistoryImport:
             progress(done, spool.rows)
         return ImportedHistory(*found, is_new=True)
 
+    async def done(self, digest: str, rows: int) -> int:
+        """How many rows of a history are in the log: they are written in their order."""
+        low, high = 0, rows
+        while low < high:
+            middle = (low + high + 1) // 2
+            if await self._event_log.find_decision(self._key(digest, middle)) is not None:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def _check_status(self) -> None:
         """Refuse before anything is written what would be refused at the first row."""
         if self._experiment.status is Status.PAUSED:
@@ -110,11 +122,16 @@ class HistoryImport:
             "rows": spool.rows,
             "rewards": spool.rewarded,
             "propensities": spool.with_propensity,
-            **acted_by(self._key_id),
+            **self._author(),
         }
         experiment_id = self._experiment.experiment_id
         key = f"{experiment_id}:history:{digest}"
         return NewEvent(experiment_id, EventKind.HISTORY, key, payload=json.dumps(facts).encode())
+
+    def _author(self) -> dict[str, str]:
+        """Who imports it and why, as far as that is known."""
+        said = {"by": self._actor.by, "reason": self._actor.reason}
+        return {name: text for name, text in said.items() if text} | acted_by(self._actor.key_id)
 
     def _events(self, rounds: list[PastRound], digest: str, first_row: int) -> Iterator[NewEvent]:
         arms = ExperimentSpec.of(self._experiment).arms

@@ -13,7 +13,14 @@ from service.errors import ExperimentExists
 from service.evaluating.experiment_log import IMPORTED
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision
-from service.records import Domain, EventKind, Experiment, NewEvent, check_identifier
+from service.records import (
+    Actor,
+    Domain,
+    EventKind,
+    Experiment,
+    NewEvent,
+    check_identifier,
+)
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 
@@ -61,13 +68,20 @@ class Importer:
     async def _experiment(self, spec: ExperimentSpec) -> Experiment:
         spec.check()
         name = self._tenant_scope.new_full_name(spec.name)
-        try:
-            return await self._experiments.create(name, **spec.row())
-        except ExperimentExists:
-            found = await self._experiments.get(name)
-            if json.loads(found.spec) != json.loads(spec.to_json()):
-                raise
-            return found
+        return await created_or_same(self._experiments, name, spec)
+
+
+async def created_or_same(
+    experiments: Experiments, name: str, spec: ExperimentSpec, actor: Actor | None = None
+) -> Experiment:
+    """A new experiment, or the one that an interrupted attempt created with the same declaration."""
+    try:
+        return await experiments.create(name, **spec.row(), actor=actor)
+    except ExperimentExists:
+        found = await experiments.get(name)
+        if json.loads(found.spec) != json.loads(spec.to_json()):
+            raise
+        return found
 
 
 def _events(experiment: Experiment, decisions: Iterable[LoggedDecision]) -> Iterator[NewEvent]:

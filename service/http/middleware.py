@@ -35,7 +35,10 @@ from service.ops.supervisor import Readiness
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
-STREAMED = re.compile(r"/target/contexts|/experiments/[^/]+/history")  # bodies of any size
+# Paths whose bodies may have any size.
+STREAMED = re.compile(
+    r"/target/contexts|(/console)?/experiments/[^/]+/history|/console/create/tables"
+)
 SCHEME = "bearer"
 
 log = logging.getLogger(__name__)

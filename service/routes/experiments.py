@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from model import ContextKind
+from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.codec.bodies import ContextBody, ExperimentBody, PhaseBody
@@ -46,13 +47,21 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
 )
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Create an experiment, identified by its name."""
+    name, spec = await checked(services, caller, await body_of(request, ExperimentBody))
+    return json_answer(answer_of(await services.experiments.create(name, **spec.row())), 201)
+
+
+async def checked(
+    services: Services, caller: Caller, wanted: ExperimentBody
+) -> tuple[str, ExperimentSpec]:
+    """The full name and the declaration of a new experiment, which can be created and served."""
     # In a thread: a sample may have many cells, and the others' requests must not wait for it.
-    spec = await asyncio.to_thread(_declared, await body_of(request, ExperimentBody))
+    spec = await asyncio.to_thread(_declared, wanted)
     spec.check()
     spec.check_budget(services.limits)
     name = caller.tenant_scope.new_full_name(spec.name)
     await asyncio.to_thread(spec.prove)
-    return json_answer(answer_of(await services.experiments.create(name, **spec.row())), 201)
+    return name, spec
 
 
 @router.get("", response_model=answers.ExperimentList, responses=problems())

@@ -14,12 +14,14 @@ from service.codec.bodies import TABLES, MediaType, media_type
 from service.codec.contexts import refuse_column
 from service.columns.schema import TableError
 from service.errors import refuse
-from service.evaluating.history import HistoryImport, history_shape
+from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, spooled
 from service.formats.tables import CsvOptions, TableFile
+from service.records import Actor, Experiment
 from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
 from service.routes.documentation import problems, stream
+from service.services import Services
 
 SUFFIXES: Mapping[MediaType, str] = {
     MediaType.CSV: ".csv",
@@ -59,12 +61,20 @@ async def import_history(
     with NamedTemporaryFile(suffix=SUFFIXES[media]) as file:
         await received(request, file)
         options = CsvOptions(asked.separator, asked.decimal, asked.encoding)
-        spool, digest = await asyncio.to_thread(_checked, Path(file.name), options, columns, shape)
-    with spool:
-        writing = HistoryImport(services.event_log, experiment, caller.key_id)
-        found = await writing.run(spool, digest)
-    services.bus.wake(experiment.name)
+        spool = await asyncio.to_thread(_checked, Path(file.name), options, columns, shape)
+    found = await written(services, experiment, spool, Actor(key_id=caller.key_id))
     return json_answer(found.answer(public_name(experiment.name)), 201 if found.is_new else 200)
+
+
+async def written(
+    services: Services, experiment: Experiment, spool: HistorySpool, actor: Actor
+) -> ImportedHistory:
+    """Write a checked history to the log, and wake the trainer."""
+    with spool:
+        digest = await asyncio.to_thread(spool.digest)
+        found = await HistoryImport(services.event_log, experiment, actor).run(spool, digest)
+    services.bus.wake(experiment.name)
+    return found
 
 
 def _shape(spec: ExperimentSpec) -> HistoryShape:
@@ -76,14 +86,13 @@ def _shape(spec: ExperimentSpec) -> HistoryShape:
 
 def _checked(
     path: Path, options: CsvOptions, columns: HistoryColumns, shape: HistoryShape
-) -> tuple[HistorySpool, str]:
+) -> HistorySpool:
     try:
-        spool = spooled(TableFile(path, options), columns, shape)
+        return spooled(TableFile(path, options), columns, shape)
     except TableError as error:
         _refuse(error, path)
     except LookupError:
         refuse("Unknown encoding.", "#/encoding")
-    return spool, spool.digest()
 
 
 def _refuse(error: TableError, path: Path) -> NoReturn:

@@ -58,8 +58,13 @@ class Experiments:
         phase: Phase = Phase.ZERO_SHOT,
         config: str | None = None,
         recipe: int | None = None,
+        *,
+        actor: Actor | None = None,
     ) -> Experiment:
-        """Create an active experiment; raises `ExperimentExists` or `TooManyExperiments`."""
+        """Create an active experiment; raises `ExperimentExists` or `TooManyExperiments`.
+
+        An actor who says why goes into the audit trail.
+        """
         experiment_id = uuid7()
         row = {
             "experiment_id": experiment_id,
@@ -78,7 +83,10 @@ class Experiments:
                 raise ExperimentExists
             await self._check_quotas(connection, split(name)[0])
             await connection.execute(sa.insert(experiments).values(row))
-            return await _get(connection, experiments.c.experiment_id == experiment_id)
+            made = await _get(connection, experiments.c.experiment_id == experiment_id)
+            if actor is not None:
+                await write_act(connection, made, "created", actor)
+            return made
 
         return await self._database.write(insert)
 

@@ -25,6 +25,7 @@ AXE = (Path(__file__).parents[1] / "data" / "axe" / "axe.min.js").read_text()
 RUN_AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
   .filter(each => ["serious", "critical"].includes(each.impact))
   .map(each => `${each.id}: ${each.nodes.map(node => node.html).join(" ")}`)"""
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
 PATIENCE = 1000 * PATIENCE_SECONDS
 
 
@@ -57,8 +58,8 @@ class Lab:
         found: dict[str, Any] = self.http.get("/experiments/doses/state").json()
         return found
 
-    def trail(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.http.get("/experiments/doses/audit").json()["entries"]
+    def trail(self, name: str = "doses") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.http.get(f"/experiments/{name}/audit").json()["entries"]
         return found
 
 
@@ -90,6 +91,7 @@ def watched(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     """A page on which nothing may fail, and which may ask the service alone."""
     context = browser.new_context(**options)
     context.set_default_timeout(PATIENCE)
+    expect.set_options(timeout=PATIENCE)
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -127,7 +129,7 @@ def act(page: Page, opener: str, verb: str, reason: str) -> None:
     dialog.get_by_label("Reason").fill(reason)
     dialog.get_by_label("Your name").fill("Ada")
     dialog.get_by_role("button", name=verb, exact=True).click()
-    expect(page.locator(".notice.good")).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".notice.good")).to_be_visible()
 
 
 @pytest.mark.slow
@@ -136,10 +138,10 @@ def test_a_person_goes_through_the_console(lab: Lab, browser: Browser):
         log_in(page, lab)
         check(page)
         page.get_by_role("link", name="doses").click()
-        expect(page.locator(".curve canvas")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".curve canvas")).to_be_visible()
         expect(page.locator(".timeline li")).not_to_have_count(0)
         page.locator(".latents").scroll_into_view_if_needed()
-        expect(page.locator("svg.scatter").first).to_be_visible(timeout=PATIENCE)
+        expect(page.locator("svg.scatter").first).to_be_visible()
         check(page)
 
         before = page.get_by_text("48 in all")
@@ -150,7 +152,7 @@ def test_a_person_goes_through_the_console(lab: Lab, browser: Browser):
         lab.http.post(
             "/reward", json={"decision_id": answer["source"]["decision_id"], "reward": 1.0}
         )
-        expect(page.get_by_text("49 in all")).to_be_visible(timeout=PATIENCE)  # by itself
+        expect(page.get_by_text("49 in all")).to_be_visible()  # by itself
         expect(page.locator(".curve canvas")).to_be_visible()
 
         act(page, "Pause", "Pause", "a <b>new</b> batch")
@@ -182,6 +184,79 @@ def test_a_person_goes_through_the_console(lab: Lab, browser: Browser):
         expect(page.get_by_label("API key")).to_be_visible()
 
 
+def create_from_tables(page: Page, lab: Lab) -> None:
+    """The tutorial's two tables become the experiment `mice`."""
+    page.get_by_role("link", name="New experiment").click()
+    check(page)
+    page.get_by_label("Source", exact=True).set_input_files(TUTORIAL / "mice.csv")
+    page.get_by_label("Target", exact=True).set_input_files(TUTORIAL / "humans.csv")
+    expect(page.get_by_text("600 past rounds with 3 arms")).to_be_visible()
+    expect(page.get_by_label("Reward what it earned")).to_have_value("shrinkage")
+    check(page)
+    page.get_by_label("Name", exact=True).fill("doses")
+    page.get_by_label("Reason").fill("the mice of <b>spring</b>")
+    page.get_by_role("button", name="Create and import").click()
+    expect(page.locator("#name-wrong")).to_have_text("An experiment of this name exists already.")
+    page.get_by_label("Name", exact=True).fill("mice")
+    page.get_by_label("Method").select_option("nlinucb")
+    page.get_by_role("button", name="Create and import").click()
+    page.wait_for_url("**/experiments/mice?done=tables")
+    expect(page.get_by_text("all rows of both tables are in its log")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_two_tables_become_decisions(lab: Lab, browser: Browser):
+    with watched(browser, lab.url) as page:
+        log_in(page, lab)
+        create_from_tables(page, lab)
+        expect(page.get_by_text("600 in all")).to_be_visible()
+        expect(page.locator(".timeline li")).not_to_have_count(0)
+        judged = page.locator(".headline .word")
+        expect(judged).not_to_have_text("not judged", ignore_case=True)
+        (created, *_) = lab.trail("mice")
+        assert created["details"]["reason"] == "the mice of <b>spring</b>"
+
+        page.get_by_role("link", name="Decide", exact=True).click()
+        rows = (TUTORIAL / "humans.csv").read_text().splitlines()[:4]
+        page.get_by_label("Rows as JSON or CSV").fill("\n".join(rows))
+        page.get_by_role("button", name="Decide").click()
+        expect(page.locator(".answers > li")).to_have_count(3)
+
+        page.get_by_role("link", name="Import", exact=True).click()
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_label("Past rounds").set_input_files(TUTORIAL / "mice.csv")
+        expect(page.get_by_label("Arm what was done")).to_have_value("treatment")
+        check(page)
+        page.get_by_label("Row's name").select_option("mouse")
+        page.get_by_label("Reason").fill("once more")
+        expect(page.get_by_text("Left out: mouse")).to_have_count(0)
+        expect(page.get_by_label("Reason")).to_have_value("once more")
+        page.get_by_role("button", name="Import", exact=True).click()
+        expect(page.get_by_text("were already in the log")).to_be_visible()
+        check(page)
+
+
+@pytest.mark.slow
+def test_an_experiment_is_created_by_the_keyboard(lab: Lab, browser: Browser):
+    with watched(browser, lab.url, viewport={"width": 390, "height": 800}) as page:
+        log_in(page, lab)
+        page.goto(f"{lab.url}/console/create")
+        check(page)
+        page.get_by_label("Name of column 1").fill("age")
+        page.get_by_label("Name of column 2").fill("strain")
+        page.get_by_label("Type of column 2").select_option("categorical")
+        page.get_by_label("Levels of column 2").fill("B6, BALB")
+        page.get_by_role("button", name="Add a column").press("Enter")
+        expect(page.get_by_label("Name of column 3")).to_be_focused()
+        expect(page.get_by_label("Levels of column 2")).to_have_value("B6, BALB")
+        page.get_by_label("Arms").fill("low\nhigh")
+        page.get_by_label("Reason").fill("by hand")
+        page.get_by_label("Name", exact=True).fill("trial")
+        page.get_by_label("Name", exact=True).press("Enter")
+        expect(page.get_by_text("The experiment is created.")).to_be_visible()
+        check(page)
+
+
 @pytest.mark.slow
 def test_dark_pages_and_phones_are_served_as_well(lab: Lab, browser: Browser):
     for options in (
@@ -191,7 +266,9 @@ def test_dark_pages_and_phones_are_served_as_well(lab: Lab, browser: Browser):
         with watched(browser, lab.url, **options) as page:
             log_in(page, lab)
             place = f"{lab.url}/console/experiments/doses"
-            for path in (place, f"{place}/target", f"{place}/log", f"{lab.url}/console/system"):
+            pages = (place, *(f"{place}/{tab}" for tab in ("target", "log", "history")))
+            others = ("system", "create", "create/tables")
+            for path in (*pages, *(f"{lab.url}/console/{each}" for each in others)):
                 page.goto(path)
                 check(page)
 

@@ -62,7 +62,7 @@ def _lines(
     yield f"decided   {found.rows} rows of {wanted.names[1]}: {arms}"
     yield f"verdict   {word}"
     yield from (f"          {each}" for each in (verdict.reasons if verdict else ()))
-    yield from _expected(RewardRange(*(tables.reward_range or (0.0, 1.0))), transfer)
+    yield from _expected(tables.unit, transfer)
     yield f"          past rounds earned {tables.rounds.mean:.4g}"
     step = next_step(word, state.encoder_version, int(state.noted.get("episode", 0)))
     yield f"next      {step}"

@@ -20,6 +20,8 @@ from service.services import Services
 
 # What a page says after an act.
 DONE: Mapping[str, str] = {
+    "create": "The experiment is created.",
+    "tables": "The experiment is created, and all rows of both tables are in its log. It learns now.",
     "pause": "The experiment is paused: it takes rewards and makes no decisions.",
     "resume": "The experiment is active again.",
     "train": "The training is in the log and begins after what is under way.",

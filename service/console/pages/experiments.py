@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from service.auth.keys import Scope
 from service.auth.tenants import public_name
 from service.console.drawing import sparkline
 from service.console.figures import FEW_POINTS, Facts, facts_of
@@ -54,6 +55,7 @@ async def experiments_page(
         statuses=[Status.ACTIVE, Status.PAUSED, Status.ARCHIVED],
         number=number,
         pages=-(-len(found) // PAGE),
+        can_create=Scope.ADMIN in caller.scopes,
     )
 
 

@@ -87,3 +87,42 @@ const away = (isAway) => { document.querySelector(".offline").hidden = !isAway; 
 document.addEventListener("htmx:error", () => away(true));
 document.addEventListener("htmx:response:error", () => away(true));
 document.addEventListener("htmx:after:request", (event) => away(!(event.detail.ctx.response.raw.status < 500)));
+
+// Forms with tables: a changed choice is shown at once, and an import shows how far it is.
+document.addEventListener("change", (event) => {
+  const form = event.target.matches("[data-looks]") && event.target.form;
+  if (!form || [...form.querySelectorAll("input[type=file]")].some((each) => !each.files.length)) return;
+  form.requestSubmit(form.querySelector("[data-previews]"));
+});
+
+// What is typed while an answer is on its way stays.
+let typed = [];
+document.addEventListener("htmx:before:swap", () => {
+  typed = [...document.querySelectorAll("#chosen :is(input:not([type]), textarea)[id]")].map((each) => [each.id, each.value]);
+});
+document.addEventListener("htmx:after:swap", () => {
+  for (const [id, value] of typed) { const field = document.getElementById(id); if (field) field.value = value; }
+  typed = [];
+});
+
+let watching;
+document.addEventListener("submit", (event) => {
+  const form = event.target, name = form.elements.name;
+  if (!event.submitter?.hasAttribute("data-slow")) return;
+  const box = form.querySelector(".watch"), asked = new URLSearchParams({ name: name.value, after: form.dataset.watches });
+  box.hidden = false;
+  box.scrollIntoView({ block: "nearest" });
+  watching = setInterval(async () => {
+    const answer = await fetch(`/console/importing?${asked}`).catch(() => null);
+    if (answer?.status !== 200) return;
+    const part = document.createElement("template");
+    part.innerHTML = await answer.text();
+    for (const each of ["p[data-progress]", "progress"]) box.querySelector(each).replaceWith(part.content.querySelector(each));
+  }, 700);
+}, true);
+document.addEventListener("htmx:after:request", (event) => {
+  if (!watching || !event.detail.ctx.sourceElement?.matches?.("[data-watches]")) return;
+  clearInterval(watching);
+  watching = undefined;
+  document.querySelector(".watch").hidden = true;
+});

@@ -140,9 +140,16 @@ async def test_another_tenant_sees_and_changes_nothing(guarded: Api, url: str):
     other = await make_key(url, TenantScope("other"))
     await eventually(lambda: is_in(guarded, other))
     assert "doses" not in (await guarded.http.get("/console")).text
-    for path in ("", "/live", "/latents", "/report", "/target", "/log"):
+    for path in ("", "/live", "/latents", "/report", "/target", "/log", "/history"):
         assert (await guarded.http.get(PLACE + path)).status_code == 404, path
-    for path, form in (("/act", PAUSE), ("/target", {"text": "[0,0,0,0]"})):
+    asked = await guarded.http.get("/console/importing?name=doses")
+    assert (asked.status_code, asked.text) == (204, "")
+    sent: dict[str, dict[str, str]] = {
+        "/act": PAUSE,
+        "/target": {"text": "[0,0,0,0]"},
+        "/history": {"act": "import"},
+    }
+    for path, form in sent.items():
         assert (await guarded.http.post(PLACE + path, data=form, headers=OWN)).status_code == 404
     assert await status(guarded) == "active"
     system = await guarded.http.get("/console/system")
@@ -160,8 +167,16 @@ async def test_scopes_hold_as_in_the_api(guarded: Api, url: str):
     page = await guarded.http.get(PLACE)
     assert page.status_code == 200
     assert "Train now" not in page.text
-    for path, missing in (("/log", "admin"), ("/target", "target")):
-        answer = await guarded.http.get(PLACE + path)
+    assert "New experiment" not in (await guarded.http.get("/console")).text
+    for path, missing in (
+        (f"{PLACE}/log", "admin"),
+        (f"{PLACE}/target", "target"),
+        (f"{PLACE}/history", "admin"),
+        ("/console/create", "admin"),
+        ("/console/create/tables", "admin"),
+        ("/console/importing?name=doses", "admin"),
+    ):
+        answer = await guarded.http.get(path)
         assert (answer.status_code, f"<code>{missing}</code>" in answer.text) == (403, True)
     act = await guarded.http.post(f"{PLACE}/act", data=PAUSE, headers=OWN)
     assert (act.status_code, await status(guarded)) == (403, "active")

@@ -24,7 +24,8 @@ ODD = [
     "שלום \u202e low",
     "a" * 100,
 ]
-TABS = ("", "/target", "/log")
+TABS = ("", "/target", "/log", "/history")
+OTHERS = ("/console", "/console/create", "/console/create/tables", "/console/system")
 
 
 class Checked(HTMLParser):
@@ -170,7 +171,7 @@ async def test_odd_names_stay_text_on_every_page(api: Api):
         body = {"experiment": "x" * 100, "request_id": ODD[number] if number < 3 else f"r-{number}"}
         answer = (await api.select(**body)).json()
         await api.reward(answer["source"]["decision_id"], 1.0)
-    for path in ("/console", *(place + tab for tab in TABS), "/console/system"):
+    for path in (*OTHERS, *(place + tab for tab in TABS)):
         page = (await shown(api, path)).text
         assert "<script>alert" not in page
         assert "<img" not in page
@@ -197,7 +198,7 @@ async def test_a_first_load_is_small(api: Api):
     place = await create(api)
     rounds = [{"source": {"context": CONTEXT}} for _ in range(1000)]
     await api.http.post("/select/batch", json={"experiment": "doses", "rounds": rounds})
-    for path in ("/console", *(place + tab for tab in TABS), "/console/system"):
+    for path in (*OTHERS, *(place + tab for tab in TABS)):
         page = await shown(api, path)
         names = [
             each.rpartition("/")[2] for each in Checked(page.text).addresses if "/static/" in each

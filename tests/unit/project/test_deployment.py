@@ -123,7 +123,7 @@ def test_nginx_has_the_services_limits():
     body, upload = map(int, directive("client_max_body_size"))
     assert (body, upload) == (limits.max_body_bytes, limits.max_upload_bytes)
     assert f"default {body};" in NGINX["nginx.conf"]
-    uploads = r"^/(target/contexts|experiments/[^/]+/history)$"
+    uploads = r"^/(target/contexts|(console/)?experiments/[^/]+/history|console/create/tables)$"
     assert f'"~{uploads}" {upload};' in NGINX["nginx.conf"]
     assert f"location ~ {uploads}" in NGINX["nginx.conf"]
     for path in ("/target/contexts", "/experiments/doses/history", "/experiments/doses/state"):

@@ -1,0 +1,1 @@
+"""What the forms say that create experiments and import their past rounds."""
