@@ -25,6 +25,7 @@ from service.deciding.uploads import Uploading
 from service.deciding.versions import Versions
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
+from service.evaluating.unfinished import UnfinishedHistories
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
 from service.http.cors import CrossOrigin, SecurityHeaders
 from service.http.dialects import Dialects
@@ -73,6 +74,7 @@ from service.storage.evaluations import Evaluations
 from service.storage.events.browsing import Browsing
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.history import History
+from service.storage.events.history_parts import HistoryParts
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.keys import Keys
@@ -271,6 +273,7 @@ async def running_services(
                 "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
             )
             beside.start_restarting("erasing", lambda: Erasing(database).run())
+            beside.start_restarting("histories", lambda: _unfinished(stores, database).run())
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -319,6 +322,7 @@ async def running_trainer(
         alone.start("trainer", _trainer(stores, settings, metrics, ALONE_FRACTION).run())
         alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
         alone.start("erasing", Erasing(database).run())
+        alone.start("histories", _unfinished(stores, database).run())
         yield
 
 
@@ -444,3 +448,8 @@ def _evaluation_jobs(
 ) -> EvaluationJobs:
     read = EvaluationStores(stores.experiments, stores.event_log, stores.snapshots)
     return EvaluationJobs(read, Evaluations(database), settings.poll_seconds)
+
+
+def _unfinished(stores: TrainerStores, database: Database) -> UnfinishedHistories:
+    parts = HistoryParts(database)
+    return UnfinishedHistories(parts, stores.experiments, stores.event_log, stores.bus)

@@ -27,6 +27,7 @@ from service.formats.surveying import surveyed_columns, surveyed_rounds
 from service.formats.tables import CsvOptions, TableFile
 from service.records import Experiment, RewardRange
 from service.settings import Settings
+from service.storage.events.history_parts import HistoryParts
 from service.storage.experiments import Experiments
 
 
@@ -70,7 +71,8 @@ async def _imported(settings: Settings, full_name: str, wanted: TableImport) -> 
             if found is None:
                 await asyncio.to_thread(spec.prove)
                 found = await experiments.create(scope.new_full_name(name), **spec.row())
-            return await HistoryImport(event_log, found).run(spool, digest, show)
+            importing = HistoryImport(event_log, HistoryParts(database), found)
+            return await importing.run(spool, digest, show)
 
 
 async def _existing(experiments: Experiments, scope: TenantScope, name: str) -> Experiment | None:

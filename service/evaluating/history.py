@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import msgspec
 
@@ -13,7 +12,7 @@ from service.errors import ExperimentArchived, ExperimentPaused
 from service.evaluating.experiment_log import IMPORTED
 from service.evaluating.importing import only_chosen, with_reward
 from service.experiment_spec import ExperimentSpec
-from service.formats.history import HistoryShape, HistorySpool, PastRound
+from service.formats.history import HistoryShape, HistorySpool, PastRound, rounds_of
 from service.records import (
     Actor,
     Domain,
@@ -23,16 +22,16 @@ from service.records import (
     Status,
     acted_by,
 )
+from service.storage.events.history_parts import HistoryPart, HistoryParts
 from service.storage.events.log import EventLog
 
-ROWS = 256  # in one append
 KEY_DIGITS = 32  # of the digest in a row's key
 
-# Called after each append with the rows written so far and in all.
-Progress = Callable[[int, int], None]
+# Called after each append with the rows written so far and in all; None if that is not known.
+Progress = Callable[[int, int | None], None]
 
 
-def _ignore(done: int, total: int) -> None:
+def _ignore(done: int, total: int | None) -> None:
     """Show nothing."""
 
 
@@ -68,14 +67,21 @@ def history_shape(spec: ExperimentSpec) -> HistoryShape:
 class HistoryImport:
     """Appends a checked history to an experiment's log.
 
-    One event announces it, then every row is a decision with its reward. Keys are made of the history's
-    digest and the row's number: the same file sent again continues an interrupted import, or changes nothing.
+    All parts are stored first. Then one event in the log accepts the history, and every row becomes a
+    decision with its reward. What breaks off before that event leaves nothing in the log; what breaks off
+    after it is finished by `UnfinishedHistories`, or by whoever sends the same rounds again. Keys are made
+    of the history's digest and the row's number, so nothing is written twice.
     """
 
     def __init__(
-        self, event_log: EventLog, experiment: Experiment, actor: Actor | None = None
+        self,
+        event_log: EventLog,
+        parts: HistoryParts,
+        experiment: Experiment,
+        actor: Actor | None = None,
     ) -> None:
         self._event_log = event_log
+        self._parts = parts
         self._experiment = experiment
         self._actor = actor or Actor()
 
@@ -87,12 +93,10 @@ class HistoryImport:
         if await self._event_log.find_decision(self._key(digest, spool.rows)) is not None:
             return ImportedHistory(*found, is_new=False)
         self._check_status()
-        await self._event_log.append([self._announcement(spool, digest)])
-        rounds, done = iter(spool), 0
-        while some := list(islice(rounds, ROWS)):
-            await self._event_log.append([*self._events(some, digest, done)])
-            done += len(some)
-            progress(done, spool.rows)
+        for part in spool.parts():
+            await self._parts.store(self._experiment.experiment_id, digest, HistoryPart(*part))
+        await self._event_log.append([self._acceptance(spool, digest)])
+        await self.finish(digest, progress, spool.rows)
         return ImportedHistory(*found, is_new=True)
 
     async def done(self, digest: str, rows: int) -> int:
@@ -106,8 +110,24 @@ class HistoryImport:
                 high = middle - 1
         return low
 
+    async def is_accepted(self, digest: str) -> bool:
+        """Whether the history with this digest was accepted."""
+        return await self._event_log.find_history(self._history_key(digest)) is not None
+
+    async def finish(
+        self, digest: str, progress: Progress = _ignore, total: int | None = None
+    ) -> None:
+        """Write the parts of an accepted history that are left."""
+        experiment_id = self._experiment.experiment_id
+        while (part := await self._parts.first(experiment_id, digest)) is not None:
+            rounds = [*rounds_of(part.content)]
+            events = [*self._events(rounds, digest, part.first_row)]
+            await self._event_log.append(events, is_answered=True)
+            await self._parts.delete(experiment_id, digest, part.first_row)
+            progress(part.first_row + len(rounds), total)
+
     def _check_status(self) -> None:
-        """Refuse before anything is written what would be refused at the first row."""
+        """Refuse a history that the experiment does not take."""
         if self._experiment.status is Status.PAUSED:
             raise ExperimentPaused
         if self._experiment.status is not Status.ACTIVE:
@@ -116,7 +136,10 @@ class HistoryImport:
     def _key(self, digest: str, number: int) -> str:
         return f"{self._experiment.experiment_id}:{digest[:KEY_DIGITS]}:{number}"
 
-    def _announcement(self, spool: HistorySpool, digest: str) -> NewEvent:
+    def _history_key(self, digest: str) -> str:
+        return f"{self._experiment.experiment_id}:history:{digest}"
+
+    def _acceptance(self, spool: HistorySpool, digest: str) -> NewEvent:
         facts = {
             "sha256": digest,
             "rows": spool.rows,
@@ -124,9 +147,9 @@ class HistoryImport:
             "propensities": spool.with_propensity,
             **self._author(),
         }
-        experiment_id = self._experiment.experiment_id
-        key = f"{experiment_id}:history:{digest}"
-        return NewEvent(experiment_id, EventKind.HISTORY, key, payload=json.dumps(facts).encode())
+        payload = json.dumps(facts).encode()
+        key = self._history_key(digest)
+        return NewEvent(self._experiment.experiment_id, EventKind.HISTORY, key, payload=payload)
 
     def _author(self) -> dict[str, str]:
         """Who imports it and why, as far as that is known."""
@@ -137,7 +160,6 @@ class HistoryImport:
         arms = ExperimentSpec.of(self._experiment).arms
         nothing = (0.0,) * len(arms)
         for number, past in enumerate(rounds, first_row + 1):
-            key = self._key(digest, number)
             payload = PastPayload(
                 arms,
                 only_chosen(arms, past.arm, past.propensity),
@@ -150,7 +172,7 @@ class HistoryImport:
             decision = NewEvent(
                 self._experiment.experiment_id,
                 EventKind.DECISION,
-                key,
+                self._key(digest, number),
                 payload=msgspec.json.encode(payload),
                 context=past.context,
                 domain=Domain.SOURCE,

@@ -22,6 +22,7 @@ from service.records import RewardRange
 MAX_ROWS = 1_000_000
 ROWS = 4096  # read at once
 MEMORY_BYTES = 8 << 20  # of spooled rows; the rest is on disk
+PART_ROWS, PART_BYTES = 256, 1 << 20  # of rounds that are written at once
 MAX_TEXT = 128
 _LENGTH_BYTES = 4
 CONTEXT_TYPE = np.dtype("<f4")
@@ -114,22 +115,44 @@ class HistorySpool(AbstractContextManager["HistorySpool"]):
         self.with_propensity += round_.propensity is not None
 
     def __iter__(self) -> Iterator[PastRound]:
-        decode = msgspec.msgpack.Decoder(PastRound).decode
-        yield from map(decode, self._contents())
+        for _, content in self.parts():
+            yield from rounds_of(content)
 
     def digest(self) -> str:
         """A digest of the rounds, whatever the file's format was."""
         found = hashlib.sha256()
         for content in self._contents():
-            found.update(len(content).to_bytes(_LENGTH_BYTES, "little") + content)
+            found.update(content)
         return found.hexdigest()
+
+    def parts(self) -> Iterator[tuple[int, bytes]]:
+        """The rounds in runs of bounded size, each with the row that it begins at."""
+        some: list[bytes] = []
+        first_row = size = 0
+        for content in self._contents():
+            if some and (len(some) == PART_ROWS or size + len(content) > PART_BYTES):
+                yield first_row, b"".join(some)
+                first_row, some, size = first_row + len(some), [], 0
+            some.append(content)
+            size += len(content)
+        if some:
+            yield first_row, b"".join(some)
 
     def _contents(self) -> Iterator[bytes]:
         order = np.argsort(np.array(self._moments), kind="stable")
         for row in order.tolist():
             self._file.seek(self._starts[row])
-            size = int.from_bytes(self._file.read(_LENGTH_BYTES), "little")
-            yield self._file.read(size)
+            length = self._file.read(_LENGTH_BYTES)
+            yield length + self._file.read(int.from_bytes(length, "little"))
+
+
+def rounds_of(part: bytes) -> Iterator[PastRound]:
+    """The rounds of a part."""
+    decode, start = msgspec.msgpack.Decoder(PastRound).decode, 0
+    while start < len(part):
+        begin = start + _LENGTH_BYTES
+        start = begin + int.from_bytes(part[start:begin], "little")
+        yield decode(part[begin:start])
 
 
 def spooled(file: TableFile, columns: HistoryColumns, shape: HistoryShape) -> HistorySpool:

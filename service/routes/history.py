@@ -22,6 +22,7 @@ from service.records import Actor, Experiment
 from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
 from service.routes.documentation import problems, stream
 from service.services import Services
+from service.storage.events.history_parts import HistoryParts
 
 SUFFIXES: Mapping[MediaType, str] = {
     MediaType.CSV: ".csv",
@@ -72,7 +73,8 @@ async def written(
     """Write a checked history to the log, and wake the trainer."""
     with spool:
         digest = await asyncio.to_thread(spool.digest)
-        found = await HistoryImport(services.event_log, experiment, actor).run(spool, digest)
+        parts = HistoryParts(services.database)
+        found = await HistoryImport(services.event_log, parts, experiment, actor).run(spool, digest)
     services.bus.wake(experiment.name)
     return found
 

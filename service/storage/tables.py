@@ -229,6 +229,17 @@ blob_parts = sa.Table(
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
 
+# Parts of accepted or arriving histories; each is deleted once its rounds are in the log.
+history_parts = sa.Table(
+    "history_parts",
+    metadata,
+    _of_experiment(),
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("first_row", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
 evaluations = sa.Table(
     "evaluations",
     metadata,

@@ -79,19 +79,22 @@ class EventLog:
         new_events: Sequence[NewEvent],
         *,
         epoch: int | None = None,
+        is_answered: bool = False,
     ) -> list[Appended]:
         """Write the events of one experiment, all or none; durable when it returns.
 
         One result an event, in their order. An event that was there before comes back as it is
         stored, without its context, and `created` is false. With an `epoch`, the append is
-        refused (`StaleEpoch`) once another trainer has taken over.
+        refused (`StaleEpoch`) once another trainer has taken over. Decisions that were accepted
+        before (`is_answered`) are written whatever the experiment's status is by now.
         """
         if len({event.experiment_id for event in new_events}) > 1:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
         with tracing.span("append", events=len(new_events)):
-            return await self._group.submit(AppendCall(tuple(new_events), epoch), len(new_events))
+            call = AppendCall(tuple(new_events), epoch, is_answered)
+            return await self._group.submit(call, len(new_events))
 
     def can_append_later(self, event_count: int) -> bool:
         """Whether so many events may be answered first: the database takes them, within the bound."""
@@ -169,6 +172,15 @@ class EventLog:
         found = await self._database.read(
             lambda connection: fetch_by_keys(
                 connection, EventKind.CONTEXTS, [key], with_context=False
+            )
+        )
+        return found[0] if found else None
+
+    async def find_history(self, key: str) -> StoredEvent | None:
+        """The event that accepted the history of this key."""
+        found = await self._database.read(
+            lambda connection: fetch_by_keys(
+                connection, EventKind.HISTORY, [key], with_context=False
             )
         )
         return found[0] if found else None

@@ -14,7 +14,11 @@ from service.evaluating.candidates import CandidateSpec
 from service.evaluating.experiment_log import is_imported
 from service.evaluating.request import EvaluationRequest
 from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.unfinished import ABANDONED, UnfinishedHistories
+from service.records import EventKind, utc_now
 from service.storage import tables
+from service.storage.erasing import Erasing
+from service.storage.events.history_parts import HistoryPart, HistoryParts
 from service.storage.events.log import EventLog
 from tests.support.api import DOSES, Api, asgi
 
@@ -126,29 +130,95 @@ async def test_a_bad_table_leaves_nothing_behind(
 
 
 class BrokenLog(EventLog):
-    """Fails in the middle of an import."""
+    """Fails from the second append of rows on: the acceptance and one part get through."""
 
     appends = 0
 
     async def append(self, *args: Any, **options: Any) -> Any:
         BrokenLog.appends += 1
-        if BrokenLog.appends == 3:
+        if BrokenLog.appends > 2:
             raise StorageUnavailable
         return await super().append(*args, **options)
 
 
-async def test_an_interrupted_import_is_resumed_by_the_same_file(
-    mice: Api, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.fixture
+async def broken_off(mice: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
+    """Storage failed in the midst of an import: 256 of 700 rows are in the log."""
     log = mice.services.event_log
     monkeypatch.setattr(BrokenLog, "appends", 0)
     monkeypatch.setattr(log, "__class__", BrokenLog)
     assert (await sent(mice, rows(700))).status_code == 503
     monkeypatch.setattr(log, "__class__", EventLog)
     assert len(await kinds(mice)) == 1 + 2 * 256
-    resumed = await sent(mice, rows(700))
+    return mice
+
+
+def unfinished(api: Api, **options: Any) -> UnfinishedHistories:
+    services = api.services
+    parts = HistoryParts(services.database)
+    return UnfinishedHistories(
+        parts, services.experiments, services.event_log, services.bus, **options
+    )
+
+
+async def test_an_import_that_broke_off_is_finished_by_the_service(broken_off: Api):
+    await broken_off.http.patch("/experiments/mice", json={"status": "paused"})
+    finishing = unfinished(broken_off)
+    await finishing.step()  # it may be under way: nothing is done at the first look
+    assert len(await kinds(broken_off)) == 1 + 2 * 256
+    await finishing.step()
+    assert await kinds(broken_off) == ["history", *["decision", "reward"] * 700]
+    assert await HistoryParts(broken_off.services.database).pending() == []
+    assert (await sent(broken_off, rows(700))).json()["status"] == "already_recorded"
+    experiment = await broken_off.services.experiments.get("mice")
+    page = await broken_off.services.event_log.read(experiment.experiment_id, 0, 2000)
+    ids = [json.loads(each.payload)["row_id"] for each in page if each.kind is EventKind.DECISION]
+    assert ids == [f"m{number}" for number in range(700)]
+
+
+async def test_an_import_that_broke_off_is_finished_by_the_same_file(broken_off: Api):
+    resumed = await sent(broken_off, rows(700))
     assert (resumed.status_code, resumed.json()["status"]) == (201, "created")
+    assert await kinds(broken_off) == ["history", *["decision", "reward"] * 700]
+
+
+async def test_what_fails_before_it_is_accepted_leaves_the_log_as_it_was(
+    mice: Api, monkeypatch: pytest.MonkeyPatch
+):
+    stored: list[int] = []
+
+    async def store(self: HistoryParts, experiment_id: str, sha256: str, part: HistoryPart) -> None:
+        if stored:
+            raise StorageUnavailable
+        stored.append(part.first_row)
+        await kept(self, experiment_id, sha256, part)
+
+    kept = HistoryParts.store
+    monkeypatch.setattr(HistoryParts, "store", store)
+    assert (await sent(mice, rows(700))).status_code == 503
+    monkeypatch.setattr(HistoryParts, "store", kept)
+    later = unfinished(mice, now=lambda: utc_now() + 2 * ABANDONED)
+    soon = unfinished(mice)
+    for _ in range(2):
+        await soon.step()
+    (pending,) = await HistoryParts(mice.services.database).pending()
+    assert (pending.next_row, await kinds(mice)) == (0, [])
+    for _ in range(2):
+        await later.step()
+    assert await HistoryParts(mice.services.database).pending() == []
+    assert (await sent(mice, rows(700))).status_code == 201
     assert len(await kinds(mice)) == 1 + 2 * 700
+
+
+async def test_parts_of_a_deleted_experiment_are_nobody_s(broken_off: Api):
+    finishing = unfinished(broken_off)
+    await finishing.step()
+    await broken_off.http.delete("/experiments/mice", params={"confirm": "mice"})
+    await finishing.step()
+    erasing = Erasing(broken_off.services.database)
+    while await erasing.step():
+        pass
+    assert await HistoryParts(broken_off.services.database).pending() == []
 
 
 async def test_an_experiment_that_takes_no_decisions_takes_no_history(mice: Api):
