@@ -231,7 +231,8 @@ export interface paths {
          * Import History
          * @description Import past rounds from a table, one a row; all of them are imported or none.
          *
-         *     The query names the columns of a round; all other columns are its context.
+         *     The query names the columns of a round; all other columns are its context. Rounds of images come as a
+         *     zip archive of the images and one table that names them.
          */
         post: operations["import_history_experiments__name__history_post"];
         delete?: never;
@@ -4496,6 +4497,8 @@ export interface operations {
                 id?: string | null;
                 /** @description columns to leave out */
                 ignore?: string[];
+                /** @description the files' names, for an archive of images and one table */
+                image?: string | null;
                 separator?: string | null;
                 decimal?: string | null;
                 encoding?: string;
@@ -4511,6 +4514,7 @@ export interface operations {
                 "text/csv": string;
                 "application/vnd.apache.parquet": string;
                 "application/x-ndjson": string;
+                "application/zip": string;
             };
         };
         responses: {

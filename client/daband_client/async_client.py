@@ -209,15 +209,19 @@ class AsyncClient:
         propensity: str | None = None,
         id: str | None = None,
         ignore: Sequence[str] = (),
+        image: str | None = None,
         media: str | None = None,
         csv: Mapping[str, str] | None = None,
     ) -> answers.HistoryImported:
         """Import past rounds from a table, whole or not at all: CSV, Parquet or JSON lines.
 
         The arguments name columns; all others are context. The same table is imported once. Bytes
-        need their `media` type; `csv` may say `separator`, `decimal` and `encoding`.
+        need their `media` type; `csv` may say `separator`, `decimal` and `encoding`. Rounds of images
+        are a zip archive of the images and one table; `image` is its column of their names.
         """
-        columns = given(arm=arm, reward=reward, time=time, propensity=propensity, id=id)
+        columns = given(
+            arm=arm, reward=reward, time=time, propensity=propensity, id=id, image=image
+        )
         to = path("experiments", experiment, "history", **columns, ignore=ignore, **(csv or {}))
         content, kind = batches.table_body(table, media, AsyncFileBody)
         return await self.send(

@@ -27,6 +27,7 @@ TABLES: Mapping[str, str] = {
     ".parquet": "application/vnd.apache.parquet",
     ".jsonl": JSON_LINES,
     ".ndjson": JSON_LINES,
+    ARCHIVE: ZIP,  # of images and one table that names them
 }
 
 

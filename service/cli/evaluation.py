@@ -13,11 +13,15 @@ from service.cli.options import (
     Decimal,
     Encoding,
     Ignore,
+    ImageColumn,
+    Images,
+    ImageShape,
     MostGenes,
     Numeric,
     Ordinal,
     Orthologs,
     Propensity,
+    Resize,
     RewardRange,
     Separator,
     Time,
@@ -25,6 +29,7 @@ from service.cli.options import (
     column_types,
     commands,
     fail,
+    image_options,
     json_object,
 )
 
@@ -133,12 +138,16 @@ def import_log(
     genes: MostGenes = None,
     counts: Counts = False,
     orthologs: Orthologs = None,
+    image: ImageColumn = None,
+    images: Images = None,
+    shape: ImageShape = None,
+    resize: Resize = False,
     data_dir: DataDir = None,
 ) -> None:
     """Import a foreign log as a new experiment, or a table of past rounds into any experiment.
 
     A table is CSV, Parquet or JSON lines, and needs --arm and --reward. Its other columns are context.
-    Of an .h5ad file the genes are.
+    Of an .h5ad file the genes are. With --image the context is the image that a row names.
     """
     from service.cli import log_evaluation as work
     from service.cli.local import settings_from
@@ -153,12 +162,16 @@ def import_log(
         from service.formats.tables import CsvOptions
         from service.records import RewardRange as Range
 
-        columns = HistoryColumns(arm, reward, time, propensity, id_column, tuple(ignore or ()))
+        ignored = tuple(ignore or ())
+        columns = HistoryColumns(arm, reward, time, propensity, id_column, ignored, image)
         unit = None if reward_range is None else Range(*reward_range)
         csv = CsvOptions(separator, decimal, encoding)
         types = column_types(categorical, numeric, ordinal)
         cells = cell_options(genes, counts, orthologs, [file])
-        wanted = TableImport(file, columns, csv, unit, types, method, seed, changes, cells)
+        of_images = image_options(image, images, shape, resize)
+        wanted = TableImport(
+            file, columns, csv, unit, types, method, seed, changes, cells, of_images
+        )
         import_table(settings, experiment, wanted)
         return
     how = work.file_options(log_format, skip_bad)

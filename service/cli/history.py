@@ -1,7 +1,8 @@
 """`daband log import` of a table: past rounds into a new or an existing experiment."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from service.auth.tenants import TenantScope, split
 from service.cli.local import run
 from service.cli.log_evaluation import writing
 from service.cli.options import fail, progress_bar
-from service.columns.schema import TableError
+from service.columns.schema import TableError, TableSchema
 from service.columns.seen import ColumnTypes
 from service.errors import UnknownExperiment
 from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
@@ -23,8 +24,10 @@ from service.experiment_spec import ExperimentSpec
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.tables import opened_table
 from service.formats.history import HistoryColumns, HistorySpool, spooled
+from service.formats.image_tables import ImageOptions, opened_image_table
 from service.formats.surveying import surveyed_columns, surveyed_rounds
 from service.formats.tables import CsvOptions, TableFile
+from service.images.named import NamedImages
 from service.records import Experiment, RewardRange
 from service.settings import Settings
 from service.storage.events.history_parts import HistoryParts
@@ -44,6 +47,7 @@ class TableImport:
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     cells: CellOptions = field(default_factory=CellOptions)
+    images: ImageOptions | None = None
 
 
 def import_table(settings: Settings, full_name: str, wanted: TableImport) -> None:
@@ -87,43 +91,66 @@ def _read(
 ) -> tuple[ExperimentSpec, HistorySpool]:
     """The experiment, declared for the table if it is new, and all rounds of the table."""
     known = None if found is None else ExperimentSpec.of(found)
-    schema = None if known is None else known.table
-    with opened_table(wanted.path, wanted.columns.apart, schema, wanted.cells, wanted.csv) as file:
+    if known is not None and wanted.reward_range not in (None, known.reward_range):
+        fail("--reward-range: the experiment declares another one")
+    with _opened(wanted, None if known is None else known.table) as (file, images):
         if known is not None:
-            if wanted.reward_range not in (None, known.reward_range):
-                fail("--reward-range: the experiment declares another one")
-            return known, _checked(file, wanted, known)
-        spec = _declared(name, wanted, file)
+            return known, _checked(file, images, wanted, known)
+        spec = _declared(name, wanted, file, images)
         spec.check()
         spec.check_budget(settings.budget_limits)
-        return spec, _checked(file, wanted, spec)
+        return spec, _checked(file, images, wanted, spec)
 
 
-def _declared(name: str, wanted: TableImport, file: TableFile) -> ExperimentSpec:
-    """An experiment for the table: its columns, its arms, the range of its rewards."""
+@contextmanager
+def _opened(
+    wanted: TableImport, schema: TableSchema | None
+) -> Iterator[tuple[TableFile, NamedImages | None]]:
+    if wanted.images is not None:
+        with opened_image_table(wanted.path, wanted.images.folder, wanted.csv) as found:
+            yield found
+        return
+    apart = wanted.columns.apart
+    with opened_table(wanted.path, apart, schema, wanted.cells, wanted.csv) as file:
+        yield file, None
+
+
+def _declared(
+    name: str, wanted: TableImport, file: TableFile, images: NamedImages | None
+) -> ExperimentSpec:
+    """An experiment for the table: its columns or its images, its arms, the range of its rewards."""
     wanted.columns.check(file)
     rounds = surveyed_rounds(file, wanted.columns.arm, wanted.columns.reward)
-    apart = {*wanted.columns.apart, *wanted.columns.ignore}
-    found = surveyed_columns([(file, apart)], wanted.types)
+    table = image = None
+    if wanted.images is not None and images is not None:
+        image = wanted.images.schema(file, images)
+        shape: tuple[int, ...] = image.shape
+    else:
+        apart = {*wanted.columns.apart, *wanted.columns.ignore}
+        table = surveyed_columns([(file, apart)], wanted.types).schema
+        shape = (table.width,)
     unit = wanted.reward_range or rounds.range_to_declare
     return ExperimentSpec(
         name,
         rounds.arms,
         ContextKind.SHARED,
-        (found.schema.width,),
+        shape,
         wanted.method,
         wanted.seed,
         wanted.config,
-        table=found.schema,
+        table=table,
+        image=image,
         reward_range=unit,
     )
 
 
-def _checked(file: TableFile, wanted: TableImport, spec: ExperimentSpec) -> HistorySpool:
+def _checked(
+    file: TableFile, images: NamedImages | None, wanted: TableImport, spec: ExperimentSpec
+) -> HistorySpool:
     columns = wanted.columns
     if spec.table is not None:  # a column without any value was not declared
         apart = {*columns.apart, *columns.ignore}
         empty = [name for name in file.names if name not in apart | set(spec.table.by_name)]
         if empty and all(file.is_empty(name) for name in empty):
             columns = replace(columns, ignore=(*columns.ignore, *empty))
-    return spooled(file, columns, history_shape(spec))
+    return spooled(file, columns, history_shape(spec), images)

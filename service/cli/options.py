@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from service.columns.seen import ColumnTypes
     from service.formats.cells.genes import CellOptions
+    from service.formats.image_tables import ImageOptions
 
 TABLES = (".csv", ".tsv", ".parquet", ".gz", ".h5ad")  # names of files that hold tables
 
@@ -70,6 +71,23 @@ Orthologs = Annotated[
     Path | None,
     typer.Option(help=".h5ad: other names of its genes, a CSV file of two columns"),
 ]
+# How the images of a table's rows are found.
+ImageColumn = Annotated[
+    str | None,
+    typer.Option("--image", help="contexts are images: the column of their files' names"),
+]
+Images = Annotated[
+    Path | None, typer.Option(help="the folder of the images; default: that of the table")
+]
+ImageShape = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--shape", help="of images: channels, height and width; default: as the first, in colours"
+    ),
+]
+Resize = Annotated[
+    bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
+]
 By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
 Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
@@ -92,6 +110,19 @@ def cell_options(
         fail(f"{orthologs}: {error.strerror}")
     except (TableError, UnicodeError) as error:
         fail(str(error))
+
+
+def image_options(
+    column: str | None, folder: Path | None, shape: Sequence[int] | None, resize: bool
+) -> "ImageOptions | None":
+    """The options of images, which tables of other contexts do not have."""
+    from service.formats.image_tables import ImageOptions
+
+    if column is None:
+        if folder or shape or resize:
+            fail("--images, --shape and --resize need --image")
+        return None
+    return ImageOptions(column, folder, tuple(shape or ()), resize)
 
 
 def commands(help_: str) -> typer.Typer:

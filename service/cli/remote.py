@@ -15,6 +15,7 @@ from service.cli.options import (
     Key,
     Orthologs,
     Reason,
+    Resize,
     Url,
     cell_options,
     commands,
@@ -83,9 +84,7 @@ def create_experiment(
     ignore: Ignore = None,
     categorical: Categorical = None,
     kind: Annotated[str, typer.Option(help="shared, per_arm or image")] = "shared",
-    resize: Annotated[
-        bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
-    ] = False,
+    resize: Resize = False,
     method: str = DEFAULT_METHOD,
     seed: int = 0,
     config: Annotated[str, typer.Option(help="changes of the method's values, as JSON")] = "{}",

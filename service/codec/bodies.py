@@ -53,6 +53,7 @@ BINARY = (MediaType.BYTES, MediaType.NPY, *IMAGES)
 FILES = (MediaType.FORM, MediaType.ZIP)
 STREAMED = (MediaType.JSON_LINES, MediaType.NPY, MediaType.BYTES, *FILES)
 TABLES = (MediaType.CSV, MediaType.PARQUET, MediaType.JSON_LINES)
+HISTORIES = (*TABLES, MediaType.ZIP)
 
 
 class SideBody(Struct, forbid_unknown_fields=True):

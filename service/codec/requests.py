@@ -181,6 +181,9 @@ class HistoryQuery(Request):
     )
     id: ColumnName | None = None
     ignore: list[ColumnName] = Field(default=[], description="columns to leave out")
+    image: ColumnName | None = Field(
+        None, description="the files' names, for an archive of images and one table"
+    )
     separator: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     decimal: Annotated[str, Field(min_length=1, max_length=1)] | None = None
     encoding: Annotated[str, Field(max_length=32)] = "utf-8"

@@ -59,9 +59,12 @@ class ImportedHistory:
 
 def history_shape(spec: ExperimentSpec) -> HistoryShape:
     """What a history must look like for an experiment; `TableError` if it takes none."""
-    if spec.is_per_arm or len(spec.context_shape) != 1:
-        raise TableError("A history needs contexts that all arms share: a table or a vector.")
-    return HistoryShape(spec.arms, spec.table, spec.context_shape[0], spec.reward_range)
+    if spec.is_per_arm or (len(spec.context_shape) != 1 and spec.image is None):
+        raise TableError(
+            "A history needs contexts that all arms share: a table, a vector or an image."
+        )
+    width = spec.context_shape[0]
+    return HistoryShape(spec.arms, spec.table, width, spec.reward_range, spec.image)
 
 
 class HistoryImport:

@@ -16,12 +16,16 @@ from msgspec import Struct
 
 from model import Floats
 from service.columns.schema import Column, ColumnType, TableError, TableSchema
+from service.formats.image_tables import image_rows
 from service.formats.tables import TableFile
+from service.images.named import NamedImages
+from service.images.schema import ImageSchema
 from service.records import RewardRange
 
 MAX_ROWS = 1_000_000
 ROWS = 4096  # read at once
 MEMORY_BYTES = 8 << 20  # of spooled rows; the rest is on disk
+MAX_SPOOLED_BYTES = 4 << 30
 PART_ROWS, PART_BYTES = 256, 1 << 20  # of rounds that are written at once
 MAX_TEXT = 128
 _LENGTH_BYTES = 4
@@ -38,11 +42,12 @@ class HistoryColumns:
     propensity: str | None = None
     id: str | None = None
     ignore: tuple[str, ...] = ()
+    image: str | None = None  # the file's name, where contexts are images
 
     @property
     def apart(self) -> list[str]:
         """The columns with a meaning of their own."""
-        named = (self.arm, self.reward, self.time, self.propensity, self.id)
+        named = (self.arm, self.reward, self.time, self.propensity, self.id, self.image)
         return [each for each in named if each is not None]
 
     def check(self, file: TableFile) -> None:
@@ -74,6 +79,7 @@ class HistoryShape:
     table: TableSchema | None
     width: int
     reward_range: RewardRange | None = None
+    image: ImageSchema | None = None
 
     def schema(self, names: Sequence[str]) -> TableSchema:
         """The columns of a context; those of a vector are the file's, in their order."""
@@ -109,6 +115,11 @@ class HistorySpool(AbstractContextManager["HistorySpool"]):
         self._starts.append(self._file.tell())
         self._moments.append(moment)
         content = msgspec.msgpack.encode(round_)
+        if self._file.tell() + len(content) > MAX_SPOOLED_BYTES:
+            raise TableError(
+                f"The contexts of a history have at most {MAX_SPOOLED_BYTES >> 30} GiB as float32; "
+                "send it in parts."
+            )
         self._file.write(len(content).to_bytes(_LENGTH_BYTES, "little") + content)
         self.rows += 1
         self.rewarded += round_.reward is not None
@@ -155,12 +166,13 @@ def rounds_of(part: bytes) -> Iterator[PastRound]:
         yield decode(part[begin:start])
 
 
-def spooled(file: TableFile, columns: HistoryColumns, shape: HistoryShape) -> HistorySpool:
+def spooled(
+    file: TableFile, columns: HistoryColumns, shape: HistoryShape, images: NamedImages | None = None
+) -> HistorySpool:
     """All rounds of a file; `TableError` names the row and the column that do not fit."""
     columns.check(file)
-    names = [name for name in file.names if name not in {*columns.apart, *columns.ignore}]
     reader = _Reader(file, columns, shape)
-    encoded = file.encoded(shape.schema(names), ROWS, columns.apart, columns.ignore)
+    encoded = _encoded(file, columns, shape, images)
     with ExitStack() as on_error:
         spool = on_error.enter_context(HistorySpool())
         first_row = 0
@@ -172,6 +184,21 @@ def spooled(file: TableFile, columns: HistoryColumns, shape: HistoryShape) -> Hi
             raise TableError(f"{file.path.name} has no rows.")
         on_error.pop_all()
     return spool
+
+
+def _encoded(
+    file: TableFile, columns: HistoryColumns, shape: HistoryShape, images: NamedImages | None
+) -> Iterator[tuple[pa.Table, Floats]]:
+    """The columns set apart and the contexts of some rows at a time."""
+    if shape.image is not None and columns.image is not None and images is not None:
+        named = (columns.image, columns.apart, columns.ignore)
+        return image_rows(file, images, shape.image, *named)
+    if shape.image is not None:
+        raise TableError("Past rounds of images need `image`, the column with their files' names.")
+    if columns.image is not None:
+        raise TableError("The experiment takes no images.", columns.image)
+    names = [name for name in file.names if name not in {*columns.apart, *columns.ignore}]
+    return file.encoded(shape.schema(names), ROWS, columns.apart, columns.ignore)
 
 
 class _Reader:
@@ -194,7 +221,7 @@ class _Reader:
         rewards = self._rewards(table, first_row)
         propensities = self._propensities(table, first_row)
         times = self._texts(table, columns.time, first_row)
-        ids = self._texts(table, columns.id, first_row)
+        ids = self._texts(table, columns.id or columns.image, first_row)
         content = np.ascontiguousarray(contexts, dtype=CONTEXT_TYPE)
         for row in range(count):
             moment = self._times.moment(times[row], first_row + row)

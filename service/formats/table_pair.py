@@ -121,16 +121,21 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
     )
 
 
-def _remarks(
-    wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, labels: Sequence[str]
-) -> Iterator[Remark]:
-    source, target = wanted.names
+def range_remark(wanted: PairChoices, rounds: SurveyedRounds) -> Iterator[Remark]:
+    """Where the range of the rewards comes from, unless it was given."""
     if wanted.reward_range is None and rounds.range_to_declare is not None:
         low, high = rounds.rewards
         yield Remark(
-            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of {source}",
+            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of "
+            f"{wanted.names[0]}",
             About.RANGE,
         )
+
+
+def _remarks(
+    wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, labels: Sequence[str]
+) -> Iterator[Remark]:
+    yield from range_remark(wanted, rounds)
     yield from (Remark(text, About.COLUMN) for text in found.remarks)
     width = found.schema.width
     if width * ROWS_A_SLOT > rounds.rows:
@@ -138,4 +143,4 @@ def _remarks(
             f"a row takes {width} numbers, and there are {rounds.rows} past rounds", About.WIDTH
         )
     for name in labels:
-        yield Remark(f"column {name} of {target} is not used")
+        yield Remark(f"column {name} of {wanted.names[1]} is not used")

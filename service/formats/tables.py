@@ -64,8 +64,8 @@ class TableFile:
         self.path.stat()  # a file that is not there is named; Arrow's errors do not
         if is_images(self.path):
             raise TableError(
-                f"{self.path.name} holds images or other files, not a table. Past rounds of images are "
-                "played one by one: /select, then /reward."
+                f"{self.path.name} holds images or other files, not a table. Past rounds of images need "
+                "`image`, the column with the names of their files."
             )
         check_unique(self.names)
         if len(self.names) > MAX_COLUMNS + MAX_APART:
@@ -121,6 +121,10 @@ class TableFile:
         names = self.names
         yield from (each.rename_columns(names) for each in _csv_batches(self.path, self.options))
 
+    def tables(self, size: int) -> Iterator[pa.Table]:
+        """Its rows, `size` at a time."""
+        return _of_size(self.batches(), size)
+
     def encoded(
         self, schema: TableSchema, size: int, apart: Sequence[str] = (), drop: Sequence[str] = ()
     ) -> Iterator[tuple[pa.Table, Floats]]:
@@ -131,7 +135,7 @@ class TableFile:
         wanted = [name for name in self.names if name not in {*apart, *drop}]
         schema.check_names(wanted)
         first_row = 0
-        for table in _of_size(self.batches(), size):
+        for table in self.tables(size):
             rows = table.select(wanted)
             if self.is_text:
                 rows = _typed(self.trimmed(rows), schema, self.decimal, first_row)
@@ -140,7 +144,7 @@ class TableFile:
 
     def sample(self, rows: int, drop: Sequence[str] = ()) -> list[dict[str, Any]]:
         """The first rows with the types that their columns look like, to take a schema from."""
-        table = next(_of_size(self.batches(), rows), pa.table({}))
+        table = next(self.tables(rows), pa.table({}))
         kept = table.select([name for name in table.column_names if name not in drop])
         if self.is_text:
             kept = self.guessed(self.trimmed(kept))

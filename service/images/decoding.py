@@ -49,6 +49,19 @@ def decoded_image(schema: ImageSchema, content: bytes) -> Floats:
         raise ImageError("The image is damaged or incomplete.") from None
 
 
+def size_of(content: bytes) -> tuple[int, int]:
+    """Width and height of an image as it is shown, by its header."""
+    try:
+        with _opened(content) as image:
+            if image.width * image.height <= MAX_PIXELS:
+                image = _upright(image)  # type: ignore[assignment]
+            return image.size
+    except ImageError:
+        raise
+    except Exception:  # noqa: BLE001 - as above
+        raise ImageError("The image is damaged or incomplete.") from None
+
+
 def _opened(content: bytes) -> ImageFile:
     for start, read in READERS.items():
         if content.startswith(start):

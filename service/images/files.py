@@ -6,7 +6,8 @@ before an entry is read.
 
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
@@ -52,20 +53,31 @@ def images_in(path: Path) -> Iterator[NamedImage]:
         with path.open("rb") as file:
             yield from images_in_zip(file)
     else:
-        yield path.name, _read(path)
+        yield path.name, read_image(path)
 
 
 def images_in_zip(file: IO[bytes]) -> Iterator[NamedImage]:
     """The images of a zip archive, each of bounded size."""
+    with opened_archive(file) as (archive, entries):
+        for name, entry in entries.items():
+            yield name, unpacked(archive, entry)
+
+
+@contextmanager
+def opened_archive(
+    file: IO[bytes], others: Sequence[str] = ()
+) -> Iterator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """A zip archive and its entries by name: images, and files whose names end in `others`."""
     _check_directory(file)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            for entry in _checked_entries(archive):
-                yield entry.filename, _unpacked(archive, entry)
-    except ImageFileError:
-        raise
-    except Exception:  # noqa: BLE001 - zipfile raises many kinds for damaged archives
-        raise ImageFileError("The file is no zip archive, or it is damaged.") from None
+    with ExitStack() as stack:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+            entries = _checked_entries(archive, others)
+        except ImageFileError:
+            raise
+        except Exception:  # noqa: BLE001 - zipfile raises many kinds for damaged archives
+            raise ImageFileError("The file is no zip archive, or it is damaged.") from None
+        yield archive, {each.filename: each for each in entries}
 
 
 def _in_folder(folder: Path) -> Iterator[NamedImage]:
@@ -74,11 +86,12 @@ def _in_folder(folder: Path) -> Iterator[NamedImage]:
     if not files:
         raise ImageFileError(f"{folder} has no image.")
     for name in sorted(files):
-        _check_name(name)
-        yield name, _read(files[name])
+        check_name(name)
+        yield name, read_image(files[name])
 
 
-def _read(path: Path) -> bytes:
+def read_image(path: Path) -> bytes:
+    """The bytes of an image file, as far as they may be decoded."""
     with path.open("rb") as file:
         return file.read(MAX_IMAGE_BYTES + 1)  # one too many is refused when it is decoded
 
@@ -88,7 +101,8 @@ def is_hidden(name: str) -> bool:
     return any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse a name that is not one of an image."""
     if PurePosixPath(name).suffix.lower() not in SUFFIXES:
         raise ImageFileError(f"Expected the name of an image: {', '.join(SUFFIXES)}.", name)
 
@@ -108,7 +122,7 @@ def _check_directory(file: IO[bytes]) -> None:
     file.seek(0)
 
 
-def _checked_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+def _checked_entries(archive: zipfile.ZipFile, others: Sequence[str]) -> list[zipfile.ZipInfo]:
     found = archive.infolist()
     if len(found) >= MAX_ENTRIES:
         raise ImageFileError(f"A zip archive has fewer than {MAX_ENTRIES} entries: send parts.")
@@ -118,7 +132,7 @@ def _checked_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     if not entries:
         raise ImageFileError("The zip archive has no image.")
     for entry in entries:
-        _check_entry(entry)
+        _check_entry(entry, others)
     if sum(each.file_size for each in entries) > MAX_UNPACKED_BYTES:
         raise ImageFileError(
             f"A zip archive has at most {MAX_UNPACKED_BYTES >> 30} GiB unpacked: send parts."
@@ -135,18 +149,21 @@ def _check_path(entry: zipfile.ZipInfo) -> None:
         raise ImageFileError("An entry must lie inside the archive.", entry.filename)
 
 
-def _check_entry(entry: zipfile.ZipInfo) -> None:
-    _check_name(entry.filename)
+def _check_entry(entry: zipfile.ZipInfo, others: Sequence[str]) -> None:
+    is_image = not entry.filename.endswith(tuple(others))
+    if is_image:
+        check_name(entry.filename)
     if entry.flag_bits & _ENCRYPTED:
         raise ImageFileError("An entry may not be encrypted.", entry.filename)
     if entry.compress_type not in _METHODS:
         raise ImageFileError("An entry is stored or deflated.", entry.filename)
-    if entry.file_size > MAX_IMAGE_BYTES:
+    if is_image and entry.file_size > MAX_IMAGE_BYTES:
         detail = f"An image has at most {MAX_IMAGE_BYTES >> 20} MiB."
         raise ImageFileError(detail, entry.filename)
 
 
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+def unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """The bytes of an entry."""
     try:
         with archive.open(entry) as file:
             # No more than the directory claims is unpacked, whatever the entry holds.

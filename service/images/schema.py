@@ -42,6 +42,11 @@ class ImageSchema(Struct, frozen=True):
     budget: PixelBudget | None = None
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.channels, self.height, self.width
+
+    @property
     def size(self) -> str:
         """Width and height, as people say them."""
         return size_text(self.width, self.height)

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from service.auth.tenants import public_name
 from service.codec import answers, requests
-from service.codec.bodies import TABLES, MediaType, media_type
+from service.codec.bodies import HISTORIES, MediaType, media_type
 from service.codec.contexts import refuse_column
 from service.columns.schema import TableError
 from service.errors import refuse
 from service.evaluating.history import HistoryImport, ImportedHistory, history_shape
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, spooled
+from service.formats.image_tables import opened_image_table
 from service.formats.tables import CsvOptions, TableFile
 from service.records import Actor, Experiment
 from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
@@ -28,6 +29,7 @@ SUFFIXES: Mapping[MediaType, str] = {
     MediaType.CSV: ".csv",
     MediaType.PARQUET: ".parquet",
     MediaType.JSON_LINES: ".jsonl",
+    MediaType.ZIP: ".zip",
 }
 
 router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
@@ -41,7 +43,7 @@ router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
         200: {"model": answers.HistoryImported, "description": "It was already imported"},
         **problems(404, 409, has_body=True),
     },
-    openapi_extra=stream(TABLES),
+    openapi_extra=stream(HISTORIES),
 )
 async def import_history(
     experiment: ExperimentDep,
@@ -52,12 +54,21 @@ async def import_history(
 ) -> Response:
     """Import past rounds from a table, one a row; all of them are imported or none.
 
-    The query names the columns of a round; all other columns are its context.
+    The query names the columns of a round; all other columns are its context. Rounds of images come as a
+    zip archive of the images and one table that names them.
     """
     columns = HistoryColumns(
-        asked.arm, asked.reward, asked.time, asked.propensity, asked.id, tuple(asked.ignore)
+        asked.arm,
+        asked.reward,
+        asked.time,
+        asked.propensity,
+        asked.id,
+        tuple(asked.ignore),
+        asked.image,
     )
-    media = media_type(request.headers.get("content-type") or "", TABLES)
+    media = media_type(request.headers.get("content-type") or "", HISTORIES)
+    if (columns.image is not None) != (media is MediaType.ZIP):
+        refuse("`image` belongs to an archive of images and one table.", "#/image")
     shape = _shape(ExperimentSpec.of(experiment))
     with NamedTemporaryFile(suffix=SUFFIXES[media]) as file:
         await received(request, file)
@@ -90,7 +101,10 @@ def _checked(
     path: Path, options: CsvOptions, columns: HistoryColumns, shape: HistoryShape
 ) -> HistorySpool:
     try:
-        return spooled(TableFile(path, options), columns, shape)
+        if columns.image is None:
+            return spooled(TableFile(path, options), columns, shape)
+        with opened_image_table(path, csv=options) as (file, images):
+            return spooled(file, columns, shape, images)
     except TableError as error:
         _refuse(error, path)
     except LookupError:

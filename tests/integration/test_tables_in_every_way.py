@@ -262,4 +262,4 @@ async def test_a_csv_file_means_the_same_however_it_is_written(
     assert again.status == "already_recorded"
     assert await mice.last_offset("file") == before
     tables = FitTables(path, path, *ROUNDS)
-    assert [each.name for each in surveyed(tables).schema.columns] == list(NAMES)
+    assert [each["name"] for each in surveyed(tables).context["columns"]] == list(NAMES)

@@ -13,24 +13,31 @@ from service.cli.options import (
     Device,
     Encoding,
     Ignore,
+    ImageColumn,
+    Images,
+    ImageShape,
     MostGenes,
     Numeric,
     Ordinal,
     Orthologs,
     Propensity,
+    Resize,
     RewardRange,
     Separator,
     Time,
     cell_options,
     column_types,
     fail,
+    image_options,
     json_object,
 )
 
 
 def fit(
     source: Annotated[Path, typer.Option(help="past rounds: CSV, Parquet, JSON lines or .h5ad")],
-    target: Annotated[Path, typer.Option(help="rows to decide for, with the same columns")],
+    target: Annotated[
+        Path, typer.Option(help="rows to decide for, with the same columns; or images")
+    ],
     arm: Annotated[str, typer.Option(help="the source's column of the arm")],
     reward: Annotated[str, typer.Option(help="the source's column of the reward")],
     id_column: Annotated[
@@ -61,12 +68,19 @@ def fit(
     genes: MostGenes = None,
     counts: Counts = False,
     orthologs: Orthologs = None,
+    image: ImageColumn = None,
+    images: Images = None,
+    shape: ImageShape = None,
+    resize: Resize = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="folder to keep, to resume in; default: a temporary one")
     ] = None,
     device: Device = None,
 ) -> None:
-    """Learn from a table of past rounds, and decide for the rows of another table."""
+    """Learn from a table of past rounds, and decide for the rows of another table.
+
+    With --image the source's rows name images, and the target is a folder or a zip of images.
+    """
     from service.cli.fit.run import Outputs, fitted
     from service.cli.fit.tables import FitError, FitTables
     from service.cli.local import INTERRUPTED, settings_from
@@ -89,6 +103,7 @@ def fit(
         seed=seed,
         config=json_object(config),
         cells=cell_options(genes, counts, orthologs, (source, target)),
+        images=image_options(image, images, shape, resize),
     )
     settings = settings_from(data_dir=data_dir, device=device, log_level="error")
     try:

@@ -20,12 +20,12 @@ from daband_client.answers import State, Transfer
 from daband_client.in_process import in_process
 from model import open_exported
 from service.app import create_app
+from service.cli.fit.images import as_archive, surveyed_images
 from service.cli.fit.summary import Fitted, summary
-from service.cli.fit.tables import FitError, FitTables, as_tables, surveyed
+from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, surveyed
 from service.cli.options import progress_bar
 from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
 from service.columns.schema import TableError
-from service.formats.table_pair import TablePair
 from service.settings import Settings
 
 EXPERIMENT = "fit"
@@ -48,8 +48,9 @@ def fitted(
     """Fit, write the files, and say what came of it; `FitError` if it cannot be done."""
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(TemporaryDirectory(prefix="daband-fit-")))
-        wanted = as_tables(wanted, temporary / "cells")
-        tables = surveyed(wanted)
+        wanted = as_archive(as_tables(wanted, temporary / "cells"), temporary)
+        images = wanted.images
+        tables = surveyed(wanted) if images is None else surveyed_images(wanted, images)
         folder = data_dir or temporary
         # Whatever the environment says: a fit has a database of its own, and no other process.
         own = {
@@ -70,7 +71,7 @@ def fitted(
 
 
 async def _fitted(
-    wanted: FitTables, tables: TablePair, outputs: Outputs, settings: Settings
+    wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings
 ) -> str:
     async with _service(settings, has_trainer=False) as client:
         await _create(client, wanted, tables)
@@ -96,11 +97,11 @@ async def _service(settings: Settings, *, has_trainer: bool) -> AsyncIterator[As
         yield client
 
 
-async def _create(client: AsyncClient, wanted: FitTables, tables: TablePair) -> None:
+async def _create(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
     await client.create_experiment(
         EXPERIMENT,
         tables.rounds.arms,
-        tables.context(),
+        tables.context,
         method=wanted.method,
         seed=wanted.seed,
         config=wanted.config,
@@ -108,8 +109,8 @@ async def _create(client: AsyncClient, wanted: FitTables, tables: TablePair) -> 
     )
 
 
-async def _import(client: AsyncClient, wanted: FitTables, tables: TablePair) -> None:
-    names = tables.source.names
+async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
+    names = tables.source_names
     work = client.import_history(
         EXPERIMENT,
         wanted.source,
@@ -119,6 +120,7 @@ async def _import(client: AsyncClient, wanted: FitTables, tables: TablePair) -> 
         propensity=wanted.propensity,
         id=wanted.id if wanted.id in names else None,
         ignore=tables.source_ignore,
+        image=None if wanted.images is None else wanted.images.column,
         csv=wanted.csv_query,
     )
     importing = asyncio.create_task(work)
@@ -135,9 +137,9 @@ async def _import(client: AsyncClient, wanted: FitTables, tables: TablePair) -> 
             await importing
 
 
-async def _upload(client: AsyncClient, tables: TablePair) -> None:
+async def _upload(client: AsyncClient, tables: Surveyed) -> None:
     """Send the rows of the target; the same rows are stored once."""
-    for rows in tables.target_slots():
+    for rows in tables.target_contexts():
         digest = hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
         await client.upload_contexts(EXPERIMENT, rows, f"target-{digest}")
 
@@ -160,7 +162,7 @@ async def _judged(client: AsyncClient) -> Transfer:
 
 
 def _written(
-    wanted: FitTables, tables: TablePair, outputs: Outputs, content: bytes, page: str
+    wanted: FitTables, tables: Surveyed, outputs: Outputs, content: bytes, page: str
 ) -> Fitted:
     """Score the target and write all files."""
     found = Fitted()

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daband_client.answers import State, Transfer
-from service.cli.fit.tables import FitTables, notes
+from service.cli.fit.tables import FitTables, Surveyed, notes
 from service.deciding.target import TargetAnswer
-from service.formats.table_pair import TablePair
 from service.records import RewardRange
 from service.reporting.advice import NOT_JUDGED, next_step
 
@@ -32,7 +31,7 @@ class Fitted:
 
 
 def summary(
-    wanted: FitTables, tables: TablePair, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
 ) -> str:
     """Lines for a terminal."""
     lines = _lines(wanted, tables, found, state, transfer)
@@ -49,7 +48,7 @@ def _expected(unit: RewardRange, transfer: Transfer) -> Iterator[str]:
 
 
 def _lines(
-    wanted: FitTables, tables: TablePair, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
 ) -> Iterator[str]:
     verdict = transfer.verdict
     word = NOT_JUDGED if verdict is None else verdict.word

@@ -1,16 +1,21 @@
 """The two tables of a fit: what was asked for, and what is known of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from model import Floats
 from service import DEFAULT_METHOD
 from service.columns.schema import TableError
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.reading import SUFFIX, CellFile
 from service.formats.cells.tables import is_cells, shared_tables
-from service.formats.table_pair import About, PairChoices, Remark, TablePair, surveyed_pair
+from service.formats.image_tables import TABLES, ImageOptions
+from service.formats.surveying import SurveyedRounds
+from service.formats.table_pair import About, PairChoices, Remark, surveyed_pair
+from service.images.files import ARCHIVE
+from service.records import RewardRange
 
 HINTS: Mapping[About | None, str] = {
     About.RANGE: "; --reward-range declares another range",
@@ -30,13 +35,14 @@ class FitTables(PairChoices):
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
     cells: CellOptions = field(default_factory=CellOptions)
+    images: ImageOptions | None = None
 
     @property
     def names(self) -> tuple[str, str]:
-        """What source and target are called; a table made of cells has the name of their file."""
-        made = f"{SUFFIX}.parquet"
+        """What source and target are called; what is made of a file has its name."""
+        made = (f"{SUFFIX}.parquet", *(f"{each}{ARCHIVE}" for each in TABLES))
         source, target = (
-            each.name.removesuffix(".parquet") if each.name.endswith(made) else each.name
+            each.stem if each.name.endswith(made) else each.name
             for each in (self.source, self.target)
         )
         return source, target
@@ -72,14 +78,46 @@ def as_tables(wanted: FitTables, folder: Path) -> FitTables:
     return replace(wanted, source=source, target=target)
 
 
-def surveyed(wanted: FitTables) -> TablePair:
+@dataclass(frozen=True)
+class Surveyed:
+    """Source and target as they are: the source's columns, the context to declare, arms, rewards.
+
+    `target_contexts` are those of the target as the model sees them, some at a time.
+    """
+
+    source_names: Sequence[str]
+    context: Mapping[str, Any]
+    rounds: SurveyedRounds
+    reward_range: tuple[float, float] | None
+    source_ignore: tuple[str, ...]
+    target_ignore: tuple[str, ...]
+    remarks: Sequence[Remark]
+    target_contexts: Callable[[], Iterator[Floats]]
+
+    @property
+    def unit(self) -> RewardRange:
+        """What the rewards 0 and 1 mean."""
+        return RewardRange(*(self.reward_range or (0.0, 1.0)))
+
+
+def surveyed(wanted: FitTables) -> Surveyed:
     """Read both tables once; `FitError` says what is wrong with which."""
     try:
-        return surveyed_pair(wanted)
+        found = surveyed_pair(wanted)
     except OSError as error:
         raise FitError(f"{error.filename}: {error.strerror}") from error
     except (TableError, LookupError) as error:
         raise FitError(str(error)) from error
+    return Surveyed(
+        found.source.names,
+        found.context(),
+        found.rounds,
+        found.reward_range,
+        found.source_ignore,
+        found.target_ignore,
+        found.remarks,
+        found.target_slots,
+    )
 
 
 def notes(remarks: Sequence[Remark]) -> Iterator[str]:

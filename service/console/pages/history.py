@@ -29,6 +29,7 @@ from service.records import EventKind, Experiment, StoredEvent
 from service.routes import CallerDep, ExperimentDep, ServicesDep, experiment_of
 from service.routes.history import written
 from service.services import Services
+from service.storage.events.history_parts import HistoryParts
 
 router = APIRouter(include_in_schema=False)
 
@@ -97,7 +98,9 @@ async def importing_part(
     if not begun:
         return Response(status_code=204)
     facts = json.loads(begun[-1].payload)
-    done = await HistoryImport(services.event_log, experiment).done(facts["sha256"], facts["rows"])
+    parts = HistoryParts(services.database)
+    importing = HistoryImport(services.event_log, parts, experiment)
+    done = await importing.done(facts["sha256"], facts["rows"])
     return html("creating/progress.html", done=done, rows=facts["rows"])
 
 

@@ -13,9 +13,11 @@ import pytest
 import sqlalchemy as sa
 from PIL import Image
 
-from daband_client import AsyncClient, Round
+from daband_client import AsyncClient, ProblemError, Round
 from service.codec import contexts as codec
 from service.deciding import uploads
+from service.formats import history, image_tables
+from service.images import named
 from service.routes import decisions, target
 from service.storage import tables
 from tests.support.api import DOSES, Api, asgi, running_api
@@ -352,3 +354,82 @@ async def test_the_client_takes_paths_bytes_and_images_of_pillow(api: Api, tmp_p
         assert (again.context.kind, again.context.resize) == ("image", False)
     expected = np.concatenate([numbers(PIXELS[[0, 0, 0]]), numbers(PIXELS), numbers(PIXELS)])
     assert np.array_equal(await stored(api), expected)
+
+
+PLATES = "file,plate,dose,gain\nday/0.png,7,low,1\n./1.png,7,high,0\nday/0.png,8,mid,\n"
+PAST: dict[str, Any] = {"arm": "dose", "reward": "gain", "image": "file", "ignore": "plate"}
+ARCHIVE = {"plates.csv": PLATES.encode(), "day/0.png": FILES[0], "1.png": FILES[1]}
+
+
+async def imported(api: Api, files: dict[str, bytes], **query: Any) -> httpx.Response:
+    to = "/experiments/doses/history"
+    params = {name: value for name, value in {**PAST, **query}.items() if value is not None}
+    return await api.http.post(to, content=zipped(files), params=params, headers=ZIP)
+
+
+async def test_past_rounds_of_images_are_an_archive_with_one_table(api: Api, tmp_path: Path):
+    first = await imported(api, ARCHIVE)
+    assert first.status_code == 201, first.text
+    assert (first.json()["rows"], first.json()["rewards"]) == (3, 2)
+    assert np.array_equal(await stored(api), numbers(PIXELS[[0, 1, 0]]))
+    below = {f"lab/{name}": content for name, content in ARCHIVE.items()}
+    assert (await imported(api, below)).json()["status"] == "already_recorded"
+    (tmp_path / "plates.zip").write_bytes(zipped(ARCHIVE))
+    transport = httpx.ASGITransport(asgi(api.app, api.services))
+    async with AsyncClient("http://test", transport=transport) as client:
+        again = await client.import_history("doses", tmp_path / "plates.zip", **PAST)
+        assert (again.status, again.sha256) == ("already_recorded", first.json()["sha256"])
+        less = zipped({name: content for name, content in ARCHIVE.items() if name != "1.png"})
+        with pytest.raises(ProblemError, match=r"#/1/file row 2: \./1\.png: There is no such file"):
+            await client.import_history("doses", less, media="application/zip", **PAST)
+    (entry, *_) = (await api.http.get("/experiments/doses/log")).json()["entries"]
+    assert entry["row_id"] == "day/0.png"
+
+
+WRONG: list[tuple[dict[str, bytes], dict[str, Any], str, str]] = [
+    ({"1.png": FILES[1][:60]}, {}, "#/1/file", "./1.png: The image is damaged or incomplete."),
+    ({"1.png": png(np.zeros((5, 8, 3), np.uint8))}, {}, "#/1/file", "has 8 × 5 pixels"),
+    ({"1.png": bomb()}, {}, "#/1/file", "50000 × 50000 pixels"),
+    ({"plates.csv": PLATES.replace("./1", "../1").encode()}, {}, "#/1/file", "no such file"),
+    ({"plates.csv": PLATES.replace("./1.png", "").encode()}, {}, "#/1/file", "may not be missing"),
+    ({"plates.csv": PLATES.replace("1.png", "1.gif").encode()}, {}, "#/1/file", "name of an image"),
+    ({"plates.csv": PLATES.replace("high", "top").encode()}, {}, "#/1/dose", "not declared"),
+    ({"more.jsonl": b"{}"}, {}, "#", "The archive has 2 tables"),
+    ({"notes.txt": b"x"}, {}, "#", "notes.txt: Expected the name of an image"),
+    ({}, {"ignore": None}, "#/plate", "Column `plate` has no meaning beside an image"),
+    ({}, {"image": "picture"}, "#/picture", "There is no column `picture`"),
+    ({}, {"image": None}, "#/image", "an archive of images and one table"),
+]
+
+
+@pytest.mark.parametrize(("files", "query", "pointer", "detail"), WRONG)
+async def test_a_bad_archive_of_past_rounds_leaves_nothing_behind(
+    api: Api, files: dict[str, bytes], query: dict[str, Any], pointer: str, detail: str
+):
+    place, said = error(await imported(api, {**ARCHIVE, **files}, **query))
+    assert place == pointer
+    assert detail in said
+    assert await api.last_offset() == 0
+
+
+async def test_images_that_are_named_again_and_again_count_each_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(named, "MAX_UNPACKED_BYTES", 2 * len(FILES[0]) + len(FILES[1]) - 1)
+    assert "at most 0 GiB" in error(await imported(api, ARCHIVE))[1]
+    monkeypatch.undo()
+    monkeypatch.setattr(image_tables, "MAX_UPLOAD_PIXELS", 3 * 48 - 1)
+    assert "143 pixels in all" in error(await imported(api, ARCHIVE))[1]
+    monkeypatch.undo()
+    monkeypatch.setattr(history, "MAX_SPOOLED_BYTES", 1000)
+    assert "as float32" in error(await imported(api, ARCHIVE))[1]
+    assert await api.last_offset() == 0
+
+
+async def test_a_table_alone_is_no_history_of_images(api: Api):
+    to, query = "/experiments/doses/history", {"arm": "dose", "reward": "gain"}
+    table = {"content-type": "text/csv"}
+    plain = await api.http.post(to, content=PLATES, params=query, headers=table)
+    assert "Past rounds of images need `image`" in error(plain)[1]
+    named_ = await api.http.post(to, content=PLATES, params=PAST, headers=table)
+    assert error(named_)[0] == "#/image"

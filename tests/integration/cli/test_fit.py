@@ -160,7 +160,7 @@ async def test_a_service_with_the_same_data_learns_the_same_policy(
         transport = httpx.ASGITransport(asgi(api.app, api.services))
         async with AsyncClient("http://test", transport=transport) as client:
             await client.create_experiment(
-                "fit", ARMS, found.context(), config=QUICK_TRAINING, reward_range=(20.0, 80.0)
+                "fit", ARMS, found.context, config=QUICK_TRAINING, reward_range=(20.0, 80.0)
             )
             await client.import_history(
                 "fit",
@@ -169,7 +169,7 @@ async def test_a_service_with_the_same_data_learns_the_same_policy(
                 reward="outcome",
                 ignore=["mouse", "empty"],
             )
-            for rows in found.target_slots():
+            for rows in found.target_contexts():
                 await client.upload_contexts("fit", rows)
     async with running_api(url, trainer_inside=True) as api:
         assert await learned(api) == policy(first[0])
@@ -264,7 +264,7 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
     (tmp_path / "mice.csv").write_text((tables / "mice.csv").read_text())
     paths = (tmp_path / "mice.csv", tmp_path / "humans.csv")
     found = surveyed(FitTables(*paths, "treatment", "outcome", "patient", ignore=("mouse",)))
-    assert [each.name for each in found.schema.columns] == ["marker", "strain", "crp"]
+    assert [each["name"] for each in found.context["columns"]] == ["marker", "strain", "crp"]
     assert "column outcome of humans.csv is not used" in [each.text for each in found.remarks]
     plain = surveyed(
         FitTables(
@@ -276,7 +276,7 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
             ignore=("mouse",),
         )
     )
-    pairs = zip(found.target_slots(), plain.target_slots(), strict=True)
+    pairs = zip(found.target_contexts(), plain.target_contexts(), strict=True)
     assert all(np.array_equal(one, other) for one, other in pairs)
 
 
