@@ -12,6 +12,8 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
+MAX_QUOTED_NAME = 64  # characters of an unknown field's name
+
 
 class ServiceError(Exception):
     """The service could not do what was asked."""

@@ -30,7 +30,7 @@ from service import DEFAULT_METHOD
 from service.auth.tenants import public_name
 from service.columns.rows import RowPlan
 from service.columns.schema import TableSchema
-from service.errors import InvalidRequest, refuse
+from service.errors import MAX_QUOTED_NAME, InvalidRequest, refuse
 from service.images.schema import ImageSchema
 from service.limits import MEBIBYTE, BudgetLimits
 from service.records import Experiment, RewardRange, check_identifier
@@ -343,8 +343,10 @@ class ExperimentSpec:
             refuse("A range has two finite numbers, the lower one first.", "#/reward_range")
 
     def _check_config_names(self) -> None:
-        if not self.config.keys() <= CONFIG_FIELDS:
-            refuse("Unknown configuration field.", "#/config")
+        for name in self.config:
+            if name not in CONFIG_FIELDS:
+                allowed = ", ".join(sorted(CONFIG_FIELDS))
+                refuse(f"Unknown field `{name[:MAX_QUOTED_NAME]}`. Allowed: {allowed}.", "#/config")
 
 
 def table_of(context: Mapping[str, Any]) -> TableSchema | None:

@@ -17,11 +17,10 @@ from msgspec import Meta, Raw, Struct
 from service import DEFAULT_METHOD
 from service.columns.resolving import MAX_SAMPLE
 from service.columns.schema import DeclaredColumn
-from service.errors import InvalidRequest, UnsupportedMediaType
+from service.errors import MAX_QUOTED_NAME, InvalidRequest, UnsupportedMediaType, refuse
 from service.records import Domain, check_identifier, uuid7
 
 MAX_BATCH = 1000
-MAX_QUOTED_NAME = 64
 ABSENT = Raw()
 
 T = TypeVar("T")
@@ -102,10 +101,17 @@ class RewardBody(Struct, forbid_unknown_fields=True):
     reward: Finite
 
 
+class ReportedReward(Struct, forbid_unknown_fields=True):
+    """One reward of a batch; its value is judged by itself."""
+
+    decision_id: Identifier
+    reward: Raw
+
+
 class RewardBatchBody(Struct, forbid_unknown_fields=True):
     """POST /reward/batch."""
 
-    rewards: Annotated[list[RewardBody], Meta(min_length=1, max_length=MAX_BATCH)]
+    rewards: Annotated[list[ReportedReward], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
 class TargetSelectBody(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -204,6 +210,8 @@ def decode_by(read: Decoder, body: bytes, pointer: str = "#", kind: Any = None) 
     try:
         return read(body)
     except (ValueError, RecursionError) as error:
+        if not body:
+            refuse("The body is empty.", pointer)
         raise _refusal(error, pointer, kind) from None
 
 

@@ -11,7 +11,9 @@ from service.codec.bodies import (
     BINARY,
     STRUCTURED,
     BinarySelect,
+    Finite,
     MediaType,
+    ReportedReward,
     RewardBatchBody,
     RewardBody,
     RoundBody,
@@ -25,7 +27,7 @@ from service.codec.contexts import check_image_count, context_count, sides_of
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
 from service.deciding.select import DecisionRequest
-from service.errors import ServiceError
+from service.errors import InvalidRequest, ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
 from service.images.decoding import MAX_REQUEST_PIXELS
@@ -130,16 +132,30 @@ async def reward(call: Call) -> Answer:
 )
 async def reward_batch(call: Call) -> Answer:
     """Record many rewards; each is recorded or refused independently."""
-    sent = decode(call.content, RewardBatchBody, media_type(call.header(b"content-type")))
-    for index, each in enumerate(sent.rewards):
+    media = media_type(call.header(b"content-type"))
+    sent = decode(call.content, RewardBatchBody, media).rewards
+    for index, each in enumerate(sent):
         check_identifier(each.decision_id, f"#/rewards/{index}/decision_id")
-    reported = [(each.decision_id, each.reward) for each in sent.rewards]
-    outcomes = await call.services.rewarding.reward_many(reported, call.tenant_scope)
-    rewards = [
-        _outcome(decision_id, outcome)
-        for (decision_id, _), outcome in zip(reported, outcomes, strict=True)
+    values = [_value(each, media, f"#/rewards/{index}/reward") for index, each in enumerate(sent)]
+    reported = [
+        (each.decision_id, value)
+        for each, value in zip(sent, values, strict=True)
+        if not isinstance(value, ServiceError)
     ]
-    return Answer(_encode({"rewards": rewards}))
+    written = iter(await call.services.rewarding.reward_many(reported, call.tenant_scope))
+    outcomes = [each if isinstance(each, ServiceError) else next(written) for each in values]
+    pairs = zip(sent, outcomes, strict=True)
+    return Answer(
+        _encode({"rewards": [_outcome(each.decision_id, found) for each, found in pairs]})
+    )
+
+
+def _value(sent: ReportedReward, media: MediaType, pointer: str) -> float | InvalidRequest:
+    """A reward of a batch, or why it is none."""
+    try:
+        return decode(sent.reward, Finite, media, pointer)
+    except InvalidRequest as refusal:
+        return refusal
 
 
 def _rounds(

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.bus.bus import Topic
@@ -103,11 +104,36 @@ async def test_each_reward_of_a_batch_is_judged_by_itself(api: Api):
     assert slugs == ["reward-conflict", "unknown-decision"]
 
 
-async def test_one_bad_value_refuses_the_whole_batch(api: Api):
-    decision_id = await api.decide()
-    rewards = [{"decision_id": decision_id, "reward": 1.0}, {"decision_id": "b", "reward": 2}]
+async def test_a_bad_value_of_a_batch_is_refused_alone(api: Api):
+    first, second = await api.decide(), await api.decide()
+    rewards = [
+        {"decision_id": decision_id, "reward": value}
+        for decision_id, value in ((first, 2), (first, 1.0), (second, None), (second, "a"))
+    ]
+    for answer in (
+        await api.http.post("/reward/batch", json={"rewards": rewards}),
+        await api.http.post(
+            "/reward/batch",
+            content=msgspec.msgpack.encode({"rewards": rewards}),
+            headers={"content-type": "application/msgpack"},
+        ),
+    ):
+        outcomes = answer.json()["rewards"]
+        recorded = outcomes.pop(1)
+        assert (recorded["decision_id"], recorded["status"]) in (
+            (first, "created"),
+            (first, "already_recorded"),
+        )
+        assert {each["status"] for each in outcomes} == {"refused"}
+        pointers = [each["problem"]["errors"][0]["pointer"] for each in outcomes]
+        assert pointers == [f"#/rewards/{index}/reward" for index in (0, 2, 3)]
+    assert await api.last_offset() == 3
+
+
+async def test_a_batch_without_an_id_is_refused_whole(api: Api):
+    rewards = [{"decision_id": await api.decide(), "reward": 1.0}, {"reward": 1.0}]
     answer = await api.http.post("/reward/batch", json={"rewards": rewards})
-    assert answer.json()["errors"][0]["pointer"] == "#/rewards/1/reward"
+    assert answer.json()["errors"][0]["pointer"] == "#/rewards/1"
     assert await api.last_offset() == 1
 
 

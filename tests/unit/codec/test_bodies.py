@@ -55,6 +55,11 @@ def test_a_bad_body_is_refused_at_its_place(body: bytes, pointer: str):
     assert "secret" not in place["detail"]
 
 
+@pytest.mark.parametrize("media", [MediaType.JSON, MediaType.MSGPACK])
+def test_an_empty_body_is_called_empty(media: MediaType):
+    assert refusal(b"", SelectBody, media) == {"pointer": "#", "detail": "The body is empty."}
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "detail"),
     [

@@ -134,6 +134,14 @@ def test_what_is_wrong_is_named_by_its_place(fields: dict[str, Any], pointer: st
     assert place["detail"].endswith(".")
 
 
+def test_an_unknown_configuration_field_is_named_with_the_allowed_ones():
+    with pytest.raises(InvalidRequest) as refused:
+        changed(config={"alpah" * 20: 1}).check()
+    (place,) = refused.value.members["errors"]
+    assert place["detail"].startswith(f"Unknown field `{('alpah' * 20)[:64]}`. Allowed: ")
+    assert ", alpha, " in place["detail"].replace("Allowed: ", ", ")
+
+
 # Accepted once, and the end of the process that trained it: an update would need terabytes.
 POISON: dict[str, Any] = {
     "context_shape": (65536,),
