@@ -19,8 +19,8 @@ def upgrade() -> None:
         sa.Column("experiment_id", sa.String(64), nullable=False),
         sa.Column("sha256", sa.String(64), nullable=False),
         sa.Column("first_row", sa.BigInteger, nullable=False, autoincrement=False),
-        sa.Column("content", sa.LargeBinary, nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("content", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("experiment_id", "sha256", "first_row", name="pk_history_parts"),
         sa.ForeignKeyConstraint(
             ["experiment_id"],

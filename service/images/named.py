@@ -2,6 +2,7 @@
 
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -74,6 +75,6 @@ def _written(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> Pa
     try:
         with archive.open(entry) as source, path.open("wb") as kept:
             shutil.copyfileobj(source, kept)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError):
+    except (zipfile.BadZipFile, zlib.error, EOFError):
         raise ImageFileError("The entry is damaged.", entry.filename) from None
     return path

@@ -236,8 +236,8 @@ history_parts = sa.Table(
     _of_experiment(),
     sa.Column("sha256", sa.String(64), primary_key=True),
     sa.Column("first_row", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),  # read often: SQLite walks past blobs
     sa.Column("content", sa.LargeBinary, nullable=False),
-    sa.Column("created_at", UtcDateTime, nullable=False),
 )
 
 evaluations = sa.Table(
