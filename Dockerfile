@@ -23,8 +23,11 @@ COPY model ./model
 COPY service ./service
 COPY migrations ./migrations
 COPY client/daband_client ./client/daband_client
+COPY release/licences.py ./
+# The licence texts of all that is shipped; a licence that is not known to fit fails the build.
 RUN /opt/daband/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /src/dist . \
     && /opt/daband/bin/pip install --constraint constraints.txt "daband[otel] @ file://$(echo /src/dist/daband-*.whl)" \
+    && /opt/daband/bin/python licences.py --extra otel --notices /opt/daband/THIRD_PARTY_NOTICES.txt \
     && /opt/daband/bin/pip uninstall --yes hatchling pip
 
 FROM ${PYTHON_IMAGE} AS final
@@ -36,6 +39,7 @@ RUN if [ "$VARIANT" = cuda ]; then \
       && rm -rf /var/lib/apt/lists/*; \
     fi
 LABEL org.opencontainers.image.title="daband" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.description="Decision service for domain-adaptive contextual bandits"
 RUN groupadd --system --gid 10001 daband \
     && useradd --system --uid 10001 --gid daband --no-create-home --home-dir /tmp --shell /usr/sbin/nologin daband \

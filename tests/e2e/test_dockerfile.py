@@ -112,6 +112,13 @@ def test_the_wheel_brings_everything_that_runs(image: Image):
 
 
 @pytest.mark.slow
+def test_the_licence_texts_are_in_the_image(image: Image):
+    notices = (image.root / "opt" / "daband" / "THIRD_PARTY_NOTICES.txt").read_text()
+    for words in ("fastapi ", "numpy ", "torch ", "opentelemetry-", "Mozilla Public License"):
+        assert words in notices
+
+
+@pytest.mark.slow
 def test_migrate_works_from_the_wheel(image: Image, tmp_path: Path):
     command = ["daband", "migrate"]
     environment = settings_of(image, tmp_path)

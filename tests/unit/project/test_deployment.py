@@ -60,6 +60,16 @@ def directive(name: str, file: str = "nginx.conf") -> list[str]:
     return re.findall(rf"^\s*{name} ([^;{{]+);", NGINX[file], re.MULTILINE)
 
 
+def test_the_image_ships_the_licence_texts_of_all_that_is_in_it():
+    stages = dockerfile.stages()
+    (step,) = [each.rest for each in stages["build"] if "licences.py --" in each.rest]
+    (notices,) = re.findall(r"--notices (\S+)", step)
+    assert "daband[otel]" in step
+    assert "--extra otel" in step
+    (copied,) = [each.rest for each in stages["final"] if each.rest.startswith("--from=build")]
+    assert notices.startswith(f"{copied.split()[-1]}/")
+
+
 def test_the_linter_has_nothing_to_say_of_the_dockerfile():
     tool(str(Path(sys.executable).parent / "hadolint"), "Dockerfile")
 
