@@ -70,9 +70,7 @@ def fitted(
             raise FitError(f"{error.filename}: {error.strerror}") from error
 
 
-async def _fitted(
-    wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings
-) -> str:
+async def _fitted(wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings) -> str:
     async with _service(settings, has_trainer=False) as client:
         await _create(client, wanted, tables)
         await _import(client, wanted, tables)

@@ -79,7 +79,7 @@ def test_the_curve_and_the_present_reward_are_in_the_unit():
 
 
 def test_the_expected_reward_is_drawn_over_encoders_with_its_bound():
-    judged = [
+    judged: list[dict[str, Any]] = [
         {"offset": 20, "expected": None},  # by an earlier build
         {"offset": 30, "expected": {"reward": 0.5, "lower": 0.25}},
         {"offset": 40, "expected": {"reward": 0.75, "lower": 0.5}},
