@@ -380,6 +380,14 @@ class ExpectedReward(Struct, frozen=True):
     lower: float
 
 
+class Abstention(Struct, frozen=True):
+    """What is left if the policy abstains below a confidence; None: nothing is decided."""
+
+    confidence_floor: float
+    decided_share: float
+    expected_reward: float | None
+
+
 class TransferVersion(Struct, frozen=True):
     """What was said of one encoder version; `gate` is what let it serve."""
 
@@ -403,7 +411,10 @@ class TargetRegret(Struct, frozen=True):
 
 
 class Transfer(Struct, frozen=True):
-    """How the source carries over to the target, by encoder version."""
+    """How the source carries over to the target, by encoder version.
+
+    The lower bound of `expected` holds unless one of `conditions` is so.
+    """
 
     experiment: str
     phase: str
@@ -413,6 +424,8 @@ class Transfer(Struct, frozen=True):
     gate: list[AuditEntry]
     target_regret: TargetRegret
     expected: ExpectedReward | None = None
+    conditions: tuple[str, ...] = ()
+    abstention: tuple[Abstention, ...] = ()
 
 
 class LoggedReward(Struct, frozen=True):

@@ -20,6 +20,7 @@ from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
 from model.training.optimiser import Moments, Recordings
+from model.transfer.abstention import Abstention
 from model.transfer.diagnostics import TransferReport
 from model.transfer.gate import Verdict
 from model.transfer.report import Judgement, JudgingJob
@@ -103,6 +104,8 @@ def judgement_of(answer: Message) -> Judgement:
         TransferReport(**payload["report"]),
         Signs(**payload["signs"]),
         verdict,
+        tuple(payload["conditions"]),
+        tuple(Abstention(**each) for each in payload["abstention"]),
     )
 
 

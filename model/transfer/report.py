@@ -18,8 +18,9 @@ from model.memory import RoundBatch
 from model.randomness import context_keys, derived_seed, generator
 from model.rounds import Domain, Doubles
 from model.training.networks import Networks
+from model.transfer.abstention import Abstention, abstentions
 from model.transfer.diagnostics import TransferReport, transfer_report
-from model.transfer.verdict import BOUND_MARGIN, Signs, TransferVerdict, judged
+from model.transfer.verdict import BOUND_MARGIN, Signs, TransferVerdict, conditions, judged
 
 LEAST = 32  # minimum of rounds and contexts: half of them fit probes, half judge
 MOST = 512  # maximum of contexts used of each domain
@@ -39,6 +40,8 @@ class Judgement:
     report: TransferReport
     signs: Signs
     verdict: TransferVerdict
+    conditions: tuple[str, ...]  # the lower bound holds unless one of these is so
+    abstention: tuple[Abstention, ...]
 
     @property
     def expected(self) -> dict[str, float]:
@@ -50,6 +53,8 @@ class Judgement:
         return {
             "encoder_version": self.encoder_version,
             "expected": self.expected,
+            "conditions": list(self.conditions),
+            "abstention": [each.as_dict() for each in self.abstention],
             "diagnostics": self.report.as_dict(),
             "signs": self.signs.as_dict(),
             "verdict": self.verdict.as_dict(),
@@ -84,9 +89,10 @@ class JudgingJob:
         predicted = source.double().cpu().numpy() @ self.judging_theta.T
         wanted = target.double().cpu().numpy() @ self.factors.target_theta.T
         at_chosen = predicted[np.arange(len(arms)), arms]
+        confidence = self._confidences()
         report = transfer_report(source, target, at_chosen, rewards, wanted, self.seed)
         signs = Signs(
-            expected_reward=self._expected_reward(),
+            expected_reward=float(confidence.mean()),
             far_share=self._far_share(),
             share_distance=_arm_prior_distance(predicted, wanted),
             source_skill=_skill(*_newest_of_each(self.held_out, at_chosen)),
@@ -96,8 +102,14 @@ class JudgingJob:
             held_out_rounds=len(arms),
             target_contexts=len(target),
         )
-        verdict = judged(signs, self.unpaid_arms)
-        return Judgement(self.version.encoder_version, report, signs, verdict)
+        return Judgement(
+            self.version.encoder_version,
+            report,
+            signs,
+            judged(signs, self.unpaid_arms),
+            conditions(signs, self.unpaid_arms),
+            abstentions(confidence),
+        )
 
     def _far_share(self) -> float:
         """The share of target contexts that are unlike any source context, by raw numbers."""
@@ -117,8 +129,8 @@ class JudgingJob:
         limit = _distances(others, known).quantile(_NEAR)
         return float((_distances(far, known) > limit).double().mean())
 
-    def _expected_reward(self) -> float:
-        """The mean confidence of the served decisions for the target contexts."""
+    def _confidences(self) -> Doubles:
+        """The confidences of the served decisions for the target contexts; their mean is the expected reward."""
         contexts = self.target.cpu().numpy()
         if self.config.is_joint:
             contexts = contexts[:, None]
@@ -126,7 +138,7 @@ class JudgingJob:
         policy = Policy(
             self.config, self.seed, encoder, self.factors, self.version, self.confidence
         )
-        return float(policy.select_target(contexts).confidence.mean())
+        return policy.select_target(contexts).confidence
 
 
 def _distances(contexts: Tensor, known: Tensor) -> Tensor:

@@ -94,6 +94,22 @@ def judged(signs: Signs, unpaid_arms: Sequence[str] = ()) -> TransferVerdict:
     return TransferVerdict(worst, tuple(dict.fromkeys(found)))
 
 
+def conditions(signs: Signs, unpaid_arms: Sequence[str] = ()) -> tuple[str, ...]:
+    """When the lower bound may fail, in words: what no unlabeled data of these domains can rule out."""
+    found = [
+        "the mix of best arms differs between the domains",
+        "equal contexts have other best arms in the target",
+    ]
+    if SIGN_LIMITS["far_share"].word(signs.far_share) is not Word.ALIGNED:
+        found[1] = (
+            f"the {signs.far_share:.0%} of target contexts that are unlike any source context have other "
+            "best arms than the policy infers"
+        )
+    if unpaid_arms:
+        found.append(f"{_named(unpaid_arms)}, which the source never paid, is best in the target")
+    return tuple(found)
+
+
 def _reasons(signs: Signs, unpaid_arms: Sequence[str]) -> Mapping[str, str]:
     """Why each sign may speak against the transfer; both counts have one reason."""
     counts = (

@@ -370,6 +370,14 @@ class ExpectedReward(Schema):
     lower: float
 
 
+class Abstention(Schema):
+    """What is left if the policy abstains below a confidence; null: nothing is decided."""
+
+    confidence_floor: float
+    decided_share: float
+    expected_reward: float | None
+
+
 class TransferVersion(Schema):
     """The judgement of one encoder version; `gate` is the event that activated it."""
 
@@ -400,6 +408,8 @@ class Transfer(Schema):
     encoder_version: int
     verdict: TransferVerdict | None
     expected: ExpectedReward | None
+    conditions: list[str]
+    abstention: list[Abstention]
     versions: list[TransferVersion]
     gate: list[AuditEntry]
     target_regret: TargetRegret

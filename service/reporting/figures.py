@@ -1,7 +1,7 @@
 """The figures of a report: what each means, its threshold and its light."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model import SIGN_LIMITS
@@ -167,6 +167,21 @@ def signs_table(signs: Mapping[str, Any]) -> Table:
         if name in signs  # earlier builds had others
     ]
     return Table(("figure", "value", "light", "threshold", "meaning"), rows, {1}, {4})
+
+
+def abstention_table(found: Sequence[Mapping[str, Any]], unit: RewardRange) -> Table:
+    """How much is decided above each confidence floor, and what these decisions are expected to earn."""
+    rows = [
+        (
+            f"{each['confidence_floor']:.1f}",
+            f"{each['decided_share']:.0%}",
+            "–"
+            if each["expected_reward"] is None
+            else number(unit.in_unit(each["expected_reward"])),
+        )
+        for each in found
+    ]
+    return Table(("confidence floor", "share decided", "expected reward of these"), rows, {0, 1, 2})
 
 
 def diagnostics_table(found: Mapping[str, float], unit: RewardRange) -> Table:

@@ -16,6 +16,7 @@ from service.reporting.arms import ArmFigures, arm_figures, arms_lead, arms_tabl
 from service.reporting.figures import (
     SIGNS,
     UNIT,
+    abstention_table,
     configuration_table,
     counts_table,
     declaration_table,
@@ -66,6 +67,8 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         answer=_answer(facts),
         tiles=_tiles(facts, figures),
         **_arms(facts, figures, found),
+        abstention=abstention_table(facts.transfer["abstention"], facts.unit),
+        conditions=facts.transfer["conditions"],
         signs=signs_table(facts.signs) if last else None,
         judged=_judged_text(facts) if last else None,
         sign_plots=_sign_plots(facts, found),
@@ -119,9 +122,7 @@ def _expected(facts: ReportFacts, figures: ArmFigures | None) -> Tile:
         return Tile(title, "–", "Known once an encoder's transfer has been judged.")
     reward, lower = (number(facts.unit.in_unit(found[each])) for each in ("reward", "lower"))
     past = "" if figures is None else f" Past source rounds earned {number(figures.mean_earned)}."
-    meaning = (
-        f"At least {lower}, unless the mix of best arms changes. Estimated, not measured.{past}"
-    )
+    meaning = f"At least {lower}, on the conditions below. Estimated, not measured.{past}"
     return Tile(title, reward, meaning, light_of("expected_reward", found["reward"]))
 
 

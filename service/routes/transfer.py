@@ -93,12 +93,15 @@ async def transfer_answer(services: Services, experiment: Experiment) -> dict[st
     rewards = await services.history.target_rewards(experiment.experiment_id)
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     judged = versions(records, lifecycle)
+    newest_judgement = records[-1].judgement if records else {}
     return {
         "experiment": public_name(experiment.name),
         "phase": experiment.phase.value,
         "encoder_version": newest[0].encoder_version if newest else 0,
         "verdict": judged[-1]["verdict"] if judged else None,
         "expected": judged[-1]["expected"] if judged else None,
+        "conditions": newest_judgement.get("conditions", []),
+        "abstention": newest_judgement.get("abstention", []),
         "versions": judged,
         "gate": gate_entries(lifecycle),
         "target_regret": target_regret(lifecycle, rewards),

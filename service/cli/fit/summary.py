@@ -45,6 +45,7 @@ def _expected(unit: RewardRange, transfer: Transfer) -> Iterator[str]:
     reward, lower = map(unit.in_unit, (transfer.expected.reward, transfer.expected.lower))
     yield f"expected  a mean reward of {reward:.4g} on the target, at least {lower:.4g}"
     yield "          no target reward was seen: this is an estimate, not a measurement"
+    yield from (f"          it may be less if {each}" for each in transfer.conditions)
 
 
 def _lines(

@@ -36,6 +36,8 @@ JUDGED = Judgement(
     report=TransferReport(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     signs=Signs(0.6, 0.61, 0.62, 0.63, 1.0, 8, 0, 64, 64),
     verdict=TransferVerdict(Word.WEAK, ()),
+    conditions=(),
+    abstention=(),
 )
 # What is recorded of an experiment, by the method that records it.
 RECORDED: dict[str, Callable[[Metrics, str], None]] = {

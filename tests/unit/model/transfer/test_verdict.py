@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from model.transfer.verdict import Signs, Word, judged
+from model.transfer.verdict import Signs, Word, conditions, judged
 
 GOOD = Signs(
     expected_reward=0.9,
@@ -61,3 +61,12 @@ def test_a_reason_names_a_few_arms():
     assert one.reasons == ("the source never paid arm low",)
     many = judged(replace(GOOD, unpaid_arms=7), list("abcdefg"))
     assert many.reasons == ("the source never paid arms a, b, c, d, e and 2 more",)
+
+
+def test_conditions_name_what_no_unlabeled_data_can_rule_out():
+    mixes, contexts = conditions(GOOD)
+    assert "mix of best arms" in mixes
+    assert "equal contexts" in contexts
+    far = conditions(replace(GOOD, far_share=0.8, unpaid_arms=1), ["low"])
+    assert "80%" in far[1]
+    assert far[2].startswith("arm low, which the source never paid")
