@@ -43,6 +43,9 @@ ZERO_SHOT = (
     Method("daband-plus", "daband-plus"),
 )
 
+# The paper as printed; benchmarks.trust plays it.
+PRINTED = Method("daband-paper", "daband-paper")
+
 # The target's rewards from the first round on, and no source at all: what a head start is worth.
 SCRATCH = Method("nlinucb from scratch", "nlinucb")
 
@@ -63,7 +66,7 @@ ABLATION: Mapping[str, Method] = {
 }
 
 BY_NAME: Mapping[str, Method] = {
-    method.name: method for method in (*ZERO_SHOT, *ABLATION.values(), SCRATCH)
+    method.name: method for method in (*ZERO_SHOT, PRINTED, *ABLATION.values(), SCRATCH)
 }
 # What negative transfer is judged by: both against the first.
 PAIR_METHODS = ("nlinucb", "daband", "daband-plus")

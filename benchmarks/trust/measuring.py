@@ -17,6 +17,8 @@ from benchmarks.transfer_verdicts import area
 from benchmarks.trust.variants import altered
 from model.bandit.confidence import decision_scores
 from model.config import RECIPE
+from model.rounds import Doubles
+from model.transfer.abstention import FLOORS
 
 Key = tuple[str, str, str, int, int, int]
 _KEY = ("dataset", "variant", "method", "seed", "rounds", "recipe")
@@ -66,8 +68,23 @@ class Job:
             "best": float(rewards.max(axis=1).mean()),
             "auc": _known(area(selection.confidence, is_right)),
             "margin_auc": _known(area(margins, is_right)),
+            "abstention": _by_floor(selection.confidence, earned),
             "judgement": None if judging is None else judging.run().as_dict(),
         }
+
+
+def _by_floor(confidence: Doubles, earned: Doubles) -> list[dict[str, float]]:
+    """What decisions above each confidence floor were expected to earn, and what they earned."""
+    return [
+        {
+            "confidence_floor": floor,
+            "decided": int((confidence >= floor).sum()),
+            "expected": float(confidence[confidence >= floor].mean()),
+            "earned": float(earned[confidence >= floor].mean()),
+        }
+        for floor in FLOORS
+        if (confidence >= floor).any()
+    ]
 
 
 def _known(value: float) -> float | None:

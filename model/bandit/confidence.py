@@ -25,6 +25,7 @@ MOST_LATENTS = 512  # maximum of target latents used
 LEAST_PROPENSITY = 0.05  # bounds the weight of one round
 _RIDGE = 1.0  # on the slope: a few subjects never give certainty
 _INTERCEPT_RIDGE = 1e-3  # keeps Newton's system solvable
+_LEAST_SLOPE = 1e-3  # decisions with a larger margin always rank higher
 _NEWTON_STEPS = 10
 _LONGEST_STEP = 5.0  # Newton's steps overshoot where classes are separable
 _TINY = 1e-12
@@ -140,10 +141,11 @@ def _calibrated(held_out: HeldOut, config: BanditConfig) -> Doubles:
     # Platt's smoothed targets: a few rounds never give certainty.
     smooth = outcomes[known] * (1 - 2 / (count + 2)) + 1 / (count + 2)
     fitted = logistic_fit(scores[known][:, None], smooth, weights, _RIDGE)
-    if fitted[1] >= 0:
+    if fitted[1] >= _LEAST_SLOPE:
         return fitted
-    level = float(np.average(smooth, weights=weights))  # a negative slope is noise
-    return np.array([np.log(level / (1 - level)), 0.0])
+    # A negative slope is noise: the level is what was seen, and the margin still gives the order.
+    level = float(np.average(smooth, weights=weights))
+    return np.array([np.log(level / (1 - level)), _LEAST_SLOPE])
 
 
 def _outcomes(held_out: HeldOut, config: BanditConfig) -> tuple[Doubles, Doubles]:

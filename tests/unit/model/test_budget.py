@@ -50,6 +50,7 @@ def step_inputs(config: BanditConfig, members: int) -> dict[str, torch.Tensor]:
         "alignment": torch.ones(members),
         "strength": torch.ones(members),
         "consistency": torch.tensor(1.0),
+        "theta": torch.zeros(config.model_count, config.latent_size),
     }
     if config.consistency_weight:
         return {**inputs, "unlabeled": contexts, "teacher": contexts}

@@ -206,7 +206,8 @@ def test_a_field_that_came_later_has_its_default():
     [
         ("linucb", (4,), {}, ()),
         ("nlinucb", (4,), {}, ()),
-        ("daband", (4,), {}, ("weights by agreement",)),
+        ("daband", (4,), {}, ()),
+        ("daband-plus", (4,), {}, ("weights by agreement",)),
         ("linucb", (3, 8, 8), {}, ()),
         ("nlinucb", (3, 8, 8), {}, ("bfloat16 convolutions",)),
         ("daband-plus", (3, 8, 8), {}, ("bfloat16 convolutions",)),
@@ -222,10 +223,12 @@ def test_a_field_that_came_later_has_its_default():
 )
 def test_what_a_recipe_no_longer_does_is_lost_where_it_mattered(method, shape, changes, lost):
     values = json.loads(RECIPE.config(method, arm_count=2, context_shape=shape).to_json())
-    since_5 = ("transfer confidence by latents",)
+    since_6 = ("transfer confidence without order",)
+    since_5 = ("transfer confidence by latents", *since_6)
     assert carried_over(StoredConfig(1, {**values, **changes})).lost == (*lost, *since_5)
     assert carried_over(StoredConfig(4, values)).lost == since_5
-    assert carried_over(StoredConfig(5, values)).lost == ()
+    assert carried_over(StoredConfig(5, values)).lost == since_6
+    assert carried_over(StoredConfig(6, values)).lost == ()
 
 
 def test_a_snapshot_is_read_without_what_is_retired_and_with_all_else():

@@ -17,12 +17,15 @@ RECIPES = {
     3: "39078f930b80d3d3615f041ce4c727227e9b580ac9310b08ad0db4f39918b881",
     4: "7f81808038b7ecba57121c1776503f906dcc20be4ea19e941ce9f911e2a0d095",
     5: "d4bce5c4effc3317ec3f8470ed34a88a7664a464489ca616371f69decd81ef84",
+    6: "b34f0a66effb6627fc8c4aee81d5b4b6d3e497892f79ff8d0c173f465490abb9",
 }
+OURS = ("daband", "daband-plus")
 SIZES = {name: SMALL[name] for name in SMALL if name not in ("arm_count", "context_shape")}
 
 
-def test_the_five_systems_and_the_improved_one_are_there():
-    assert set(SYSTEMS) == {"linucb", "linucb-p", "nlinucb", "nlinucb-p", "daband", "daband-plus"}
+def test_the_papers_systems_and_ours_are_there():
+    baselines = {"linucb", "linucb-p", "nlinucb", "nlinucb-p"}
+    assert set(SYSTEMS) == baselines | {"daband-paper", "daband", "daband-plus"}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -60,7 +63,8 @@ def test_system_runs_two_episodes_on_per_arm_contexts(name):
         ("linucb-p", ScaledProjection, Projection),
         ("nlinucb", MLP, Conv),
         ("nlinucb-p", ProjectedMLP, ProjectedMLP),
-        ("daband", Ensemble, Conv),
+        ("daband-paper", MLP, Conv),
+        ("daband", MLP, Conv),
         ("daband-plus", Ensemble, StridedConv),
     ],
 )
@@ -70,9 +74,10 @@ def test_system_has_the_encoder_of_its_name(name, vectors, images):
         assert type(learner.networks.encoder) is kind
 
 
+@pytest.mark.parametrize("name", ["daband-paper", "daband"])
 @pytest.mark.parametrize("shape", [(4,), (3, 8, 8)])
-def test_daband_has_all_terms_of_the_paper(shape):
-    config = system_config("daband", arm_count=2, context_shape=shape)
+def test_daband_has_all_terms_of_the_paper(name, shape):
+    config = system_config(name, arm_count=2, context_shape=shape)
     assert min(config.regression_weight, config.prediction_weight, config.divergence_weight) > 0
 
 
@@ -100,7 +105,7 @@ def test_baselines_never_look_at_the_target(name):
 
 @pytest.mark.parametrize("shape", [(4,), (3, 8, 8)], ids=str)
 def test_all_that_learn_an_encoder_explore_alike(shape):
-    names = ("nlinucb", "nlinucb-p", "daband", "daband-plus")
+    names = ("nlinucb", "nlinucb-p", *OURS)
     assert {system_config(n, arm_count=2, context_shape=shape).alpha for n in names} == {0.5}
 
 
@@ -108,14 +113,14 @@ def test_all_that_learn_an_encoder_explore_alike(shape):
 def test_what_adapts_on_vectors_serves_an_average(name):
     config = system_config(name, arm_count=2, context_shape=(4,), **SIZES)
     networks = Learner(config, seed=0).networks
-    assert (networks.average is not None) is name.startswith("daband")
+    assert (networks.average is not None) is (name in OURS)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_what_adapts_on_vectors_learns_from_views(name):
     config = system_config(name, arm_count=2, context_shape=(4,))
-    assert config.view_rounds is name.startswith("daband")
-    assert config.view_dropout == (0.5 if name.startswith("daband") else 0.1)
+    assert config.view_rounds is (name in OURS)
+    assert config.view_dropout == (0.5 if name in OURS else 0.1)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -123,7 +128,7 @@ def test_what_adapts_decides_on_the_target_by_its_head_on_images_with_a_teacher_
     vectors, images = (
         system_config(name, arm_count=2, context_shape=shape) for shape in ((4,), (3, 8, 8))
     )
-    assert vectors.distil_head is name.startswith("daband")
+    assert vectors.distil_head is (name in OURS)
     assert images.distil_head is (name == "daband-plus")
 
 
@@ -136,13 +141,13 @@ def test_own_values_win_over_those_of_the_system():
     )
 
 
-def test_literal_paper_variants_stay_available():
-    values = {"objective": "paper", "statistics": "keep", "epsilon": 0.0}
-    config = system_config("daband", arm_count=3, context_shape=(4,), **SIZES, **values)
+def test_the_paper_as_printed_keeps_its_statistics_and_serves_every_encoder():
+    config = system_config("daband-paper", arm_count=3, context_shape=(4,), **SIZES)
     learner = Learner(config, seed=0)
     outcomes = teach(learner, make_rounds(config, 32))
     assert set(outcomes[1].losses) == {"reward", "regression", "prediction", "divergence"}
     assert learner.statistics.counts.sum() == 32
+    assert learner.encoder_version == 2
 
 
 def test_unknown_system_is_a_value_error_naming_the_choices():

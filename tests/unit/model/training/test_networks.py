@@ -114,10 +114,25 @@ def test_encoding_in_chunks_covers_every_row(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("method", "members"), [("daband", 4), ("daband-plus", 8), ("nlinucb", 1), ("linucb", 0)]
+    ("method", "divergence", "members"),
+    [
+        ("daband", 1.0, 0),
+        ("daband-plus", 0.0, 8),
+        ("daband-plus", 1.0, 4),
+        ("nlinucb", 0.0, 1),
+        ("linucb", 0.0, 0),
+    ],
 )
-def test_members_that_were_not_aligned_choose_independently(method: str, members: int):
-    config = system_config(method, arm_count=3, context_shape=(5,), exclusive_rewards=True)
+def test_members_that_were_not_aligned_choose_independently(
+    method: str, divergence: float, members: int
+):
+    config = system_config(
+        method,
+        arm_count=3,
+        context_shape=(5,),
+        exclusive_rewards=True,
+        divergence_weight=divergence,
+    )
     made, contexts = Networks.initial(config, 3, CPU), torch.randn(20, 5)
     latents = made.encode(contexts, Domain.TARGET)
     found = made.independent_choices(latents)
