@@ -958,6 +958,18 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Abstention
+         * @description What is left if the policy abstains below a confidence; null: nothing is decided.
+         */
+        Abstention: {
+            /** Confidence Floor */
+            confidence_floor: number;
+            /** Decided Share */
+            decided_share: number;
+            /** Expected Reward */
+            expected_reward: number | null;
+        };
+        /**
          * Act
          * @description An administrative act on an experiment: paused, active, archived, deleted, erased.
          */
@@ -2115,6 +2127,10 @@ export interface components {
             encoder_version: number;
             verdict: components["schemas"]["TransferVerdict"] | null;
             expected: components["schemas"]["ExpectedReward"] | null;
+            /** Conditions */
+            conditions: string[];
+            /** Abstention */
+            abstention: components["schemas"]["Abstention"][];
             /** Versions */
             versions: components["schemas"]["TransferVersion"][];
             /** Gate */
@@ -2216,7 +2232,7 @@ export interface components {
              * Method
              * @default null
              */
-            method?: ("linucb" | "linucb-p" | "nlinucb" | "nlinucb-p" | "daband" | "daband-plus") | null;
+            method?: ("linucb" | "linucb-p" | "nlinucb" | "nlinucb-p" | "daband-paper" | "daband" | "daband-plus") | null;
             /**
              * Config
              * @default {}
@@ -2401,7 +2417,7 @@ export interface components {
              * @default daband-plus
              * @enum {string}
              */
-            method?: "linucb" | "linucb-p" | "nlinucb" | "nlinucb-p" | "daband" | "daband-plus";
+            method?: "linucb" | "linucb-p" | "nlinucb" | "nlinucb-p" | "daband-paper" | "daband" | "daband-plus";
             /**
              * Seed
              * @default 0
