@@ -29,7 +29,16 @@ def page(request: Request, template: str, code: int = 200, /, **values: Any) -> 
 
 def html(template: str, code: int = 200, /, **values: Any) -> Response:
     """A page or a part of one as an answer."""
-    text = environment().get_template(template).render(**values)
+    return answer(text_of(template, **values), code)
+
+
+def text_of(template: str, /, **values: Any) -> str:
+    """A page or a part of one."""
+    return environment().get_template(template).render(**values)
+
+
+def answer(text: str, code: int = 200) -> Response:
+    """A rendered page or part as an answer."""
     return Response(text, code, headers=HEADERS, media_type="text/html")
 
 

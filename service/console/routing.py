@@ -7,6 +7,7 @@ from service.auth.access import CONSOLE
 from service.auth.keys import digest
 from service.auth.sessions import Sessions
 from service.console import login, static_files
+from service.console.live_parts import LiveParts
 from service.console.pages import (
     acts,
     create,
@@ -79,6 +80,7 @@ def add_console(app: FastAPI, sessions: Sessions | None, facts: system.SystemFac
     """Add the console; without `sessions` it opens at once."""
     app.state.sessions = sessions
     app.state.system_facts = facts
+    app.state.live_parts = LiveParts()
     app.include_router(home)
     own = Depends(_from_own_pages)
     for each in (static_files, login):

@@ -10,8 +10,9 @@ from service.auth.tenants import public_name
 from service.console.curves import curve, expected_curve, target_regret_curve
 from service.console.drawing import scatter
 from service.console.figures import Facts, arm_rows, facts_of, headline, outcomes, tiles
+from service.console.live_parts import LivePart, LiveParts
 from service.console.pages.acts import DONE
-from service.console.rendering import html, page
+from service.console.rendering import answer, html, page, text_of
 from service.records import Experiment
 from service.reporting.figures import (
     configuration_table,
@@ -40,6 +41,8 @@ async def experiment_page(
     done: Word = "",
 ) -> Response:
     """The whole page."""
+    parts: LiveParts = request.app.state.live_parts
+    parts.forget(experiment.experiment_id)
     facts = await facts_of(services, experiment)
     kept = await services.snapshots.list(experiment.experiment_id, limit=200)
     last = facts.transfer["versions"][-1] if facts.transfer["versions"] else None
@@ -59,13 +62,22 @@ async def experiment_page(
 
 @router.get("/live")
 async def live_part(
-    experiment: ExperimentDep, services: ServicesDep, caller: CallerDep, seen: Word = ""
+    request: Request,
+    experiment: ExperimentDep,
+    services: ServicesDep,
+    caller: CallerDep,
+    seen: Word = "",
 ) -> Response:
     """What changes by itself; 204 while it is as it was."""
-    if seen == await _mark(services, experiment):
-        return Response(status_code=204)
-    facts = await facts_of(services, experiment)
-    return html("live.html", **await _live(services, experiment, facts, caller))
+
+    async def rendered() -> LivePart:
+        facts = await facts_of(services, experiment)
+        values = await _live(services, experiment, facts, caller)
+        return LivePart(values["mark"], text_of("live.html", **values))
+
+    parts: LiveParts = request.app.state.live_parts
+    part = await parts.get((experiment.experiment_id, _can_act(caller)), rendered)
+    return Response(status_code=204) if seen == part.mark else answer(part.text)
 
 
 @router.get("/latents")
@@ -102,9 +114,13 @@ async def _live(
         "regret_curve": target_regret_curve(facts),
         "arms": arm_rows(facts),
         "outcomes": outcomes(facts, [each.episode for each in kept]),
-        "can_act": Scope.ADMIN in caller.scopes,
+        "can_act": _can_act(caller),
         "mark": await _mark(services, experiment),
     }
+
+
+def _can_act(caller: Caller) -> bool:
+    return Scope.ADMIN in caller.scopes
 
 
 async def _mark(services: Services, experiment: Experiment) -> str:

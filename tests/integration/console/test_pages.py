@@ -9,6 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
+from service.console import live_parts
+from service.console.live_parts import LiveParts
 from service.console.rendering import POLICY
 from service.console.static_files import static_files
 from service.records import Actor, Status
@@ -220,13 +222,29 @@ async def test_static_files_are_kept_and_their_address_changes_with_them(api: Ap
 
 
 async def test_a_poll_is_empty_while_nothing_changes(api: Api):
-    place = await create(api)
+    place, now = await create(api), [0.0]
+    api.app.state.live_parts = LiveParts(clock=lambda: now[0])
     seen = re.search(r'hx-get="([^"]*)"', (await shown(api, place)).text)
     assert seen is not None
     assert (await api.http.get(seen[1])).status_code == 204
     await api.decide()
+    assert (await api.http.get(seen[1])).status_code == 204  # rendered for all, a moment ago
+    now[0] += live_parts.SECONDS
     changed = await api.http.get(seen[1])
     assert (changed.status_code, 'id="live"' in changed.text) == (200, True)
+
+
+async def test_a_loaded_page_is_followed_by_polls_that_are_as_new(api: Api):
+    place = await create(api)
+    api.app.state.live_parts = LiveParts(clock=lambda: 0.0)
+    old = re.search(r'hx-get="([^"]*)"', (await shown(api, place)).text)
+    assert old is not None
+    assert (await api.http.get(old[1])).status_code == 204
+    await api.decide()
+    new = re.search(r'hx-get="([^"]*)"', (await shown(api, place)).text)
+    assert new is not None
+    assert new[1] != old[1]
+    assert (await api.http.get(new[1])).status_code == 204
 
 
 async def test_every_act_is_in_the_audit_trail_with_the_reason(api: Api):
