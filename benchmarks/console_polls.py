@@ -10,6 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
+from typing import Any
 
 import httpx
 import numpy as np
@@ -20,6 +24,7 @@ from daband_client import Client, Round
 POLL_SECONDS = 4.0  # of a page
 CHANGE_SECONDS = 5.0  # between two rewards
 ROUNDS = 2000  # in the log before the run
+COUNTS = ("polls", "redrawn", "refused")
 
 
 class Console(threading.Thread):
@@ -53,6 +58,37 @@ class Console(threading.Thread):
                     self.redrawn += 1
                     seen = answer.text.partition("/live?seen=")[2].partition('"')[0]
                 wait = POLL_SECONDS
+
+
+class Consoles:
+    """Open consoles in a process of their own, so that they do not slow the one that measures."""
+
+    def __init__(self, url: str, count: int) -> None:
+        context = get_context("spawn")
+        self._is_over, self._found = context.Event(), context.SimpleQueue()
+        self._process = context.Process(
+            target=_poll, args=(url, count, self._is_over, self._found), daemon=True
+        )
+        self.counts = np.zeros(3, dtype=np.int64)  # polls, redrawn, refused
+
+    def __enter__(self) -> "Consoles":
+        self._process.start()
+        self._found.get()  # they are open
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self.counts = np.array(self._found.get())
+        self._process.join()
+
+
+def _poll(url: str, count: int, is_over: Event, found: SimpleQueue[Any]) -> None:
+    delays = np.linspace(0.0, POLL_SECONDS, count, endpoint=False)
+    with ExitStack() as stack:
+        consoles = [stack.enter_context(Console(url, float(each))) for each in delays]
+        found.put(None)
+        is_over.wait()
+    found.put([sum(getattr(each, name) for each in consoles) for name in COUNTS])
 
 
 class Lab:
@@ -99,28 +135,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     alone: list[float] = []
     beside: list[float] = []
-    polls = redrawn = refused = 0
+    counts = np.zeros(3, dtype=np.int64)
     with served("process", "cpu") as url, Client(url) as client:
         lab = Lab(client, options.size)
         with Caller(int(url.rpartition(":")[2]), options.size, options.rate) as caller:
             for cycle in range(options.cycles + 1):
                 quiet = caller.between(*lab.wait(options.seconds))
-                with ExitStack() as stack:
-                    delays = np.linspace(0.0, POLL_SECONDS, options.consoles, endpoint=False)
-                    consoles = [stack.enter_context(Console(url, float(each))) for each in delays]
+                with Consoles(url, options.consoles) as consoles:
                     watched = caller.between(*lab.wait(options.seconds))
                 if cycle:  # the first one loads templates
                     alone += quiet
                     beside += watched
-                    polls += sum(each.polls for each in consoles)
-                    redrawn += sum(each.redrawn for each in consoles)
-                    refused += sum(each.refused for each in consoles)
+                    counts += consoles.counts
     for name, values in (("alone", alone), ("beside", beside)):
         p50, p99 = np.quantile(values, [0.5, 0.99])
         print(f"  {name:7}{len(values):6} selects  p50 {p50:6.2f}  p99 {p99:6.2f} ms")
     ratio = np.quantile(beside, 0.99) / np.quantile(alone, 0.99)
     print(f"  p99 beside {options.consoles} consoles ÷ alone: {ratio:.2f}")
-    print(f"  {polls} polls: {redrawn} redrawn, {refused} refused under load")
+    print("  {} polls: {} redrawn, {} refused under load".format(*counts))
 
 
 if __name__ == "__main__":
