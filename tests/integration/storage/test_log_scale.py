@@ -1,6 +1,7 @@
 """Costs that must not grow with the log: what a select does, and what replay does for an event."""
 
 import cProfile
+import json
 import pstats
 import statistics
 import time
@@ -11,6 +12,7 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
+from benchmarks import log_scale
 from benchmarks.log_scale import arm_cost, running_app, select_once
 from benchmarks.long_log import linear_spec, made_events, write_log
 from model.learner import Learner
@@ -124,3 +126,14 @@ def test_replay_calls_few_functions_an_event():
     profile.runcall(folder.fold, log)
     calls = pstats.Stats(profile).total_calls  # type: ignore[attr-defined]
     assert calls / count < 25  # one round after the other took 60
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_long_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "scale.json"
+    log_scale.main(["--quick", "--json", str(file)])
+    figures = json.loads(file.read_text())["figures"]
+    assert figures["replay, events a second"] > 0
+    shown = capsys.readouterr().out
+    assert "restart of the trainer" in shown
+    assert "long ÷ short" in shown

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import gpu, log_scale, model_speed, peers
+from benchmarks import gpu, model_speed, peers
 from model.config import system_config
 from model.learner import Learner
 from model.rounds import Domain, RewardedRound
@@ -35,17 +35,6 @@ def test_the_same_algorithm_has_the_same_regret():
     found = peers.measure(3 * peers.BATCH, seeds=1)
     theirs = found[peers.MABWISER_BATCH]["regret_per_round"]
     assert found[peers.OURS]["regret_per_round"] == pytest.approx(theirs, rel=0.02)
-
-
-@pytest.mark.slow
-def test_the_cost_of_a_long_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = tmp_path / "scale.json"
-    log_scale.main(["--quick", "--json", str(file)])
-    figures = json.loads(file.read_text())["figures"]
-    assert figures["replay, events a second"] > 0
-    shown = capsys.readouterr().out
-    assert "restart of the trainer" in shown
-    assert "long ÷ short" in shown
 
 
 def test_the_gpu_benchmark_shows_where_the_time_goes(tmp_path: Path):
