@@ -45,7 +45,7 @@ def test_a_decision_is_replayed_and_the_log_exported(lab: Lab, browser: Browser)
         with page.expect_download() as download:
             page.get_by_role("link", name="Export").click()
         assert len(download.value.path().read_text().splitlines()) == 1 + 2 * 48 + 1
-        page.get_by_role("link", name="Replay decision").first.click()
+        page.get_by_role("link", name="replay this decision").first.click()
         expect(page.get_by_text("Derived again, byte for byte")).to_be_visible()
         check(page)
 
