@@ -424,8 +424,8 @@ class Transfer(Struct, frozen=True):
     gate: list[AuditEntry]
     target_regret: TargetRegret
     expected: ExpectedReward | None = None
-    conditions: tuple[str, ...] = ()
-    abstention: tuple[Abstention, ...] = ()
+    conditions: list[str] = []
+    abstention: list[Abstention] = []
 
 
 class LoggedReward(Struct, frozen=True):
@@ -451,6 +451,25 @@ class LoggedDecision(Struct, frozen=True):
     policy_version: int | None
     encoder_version: int
     row_id: str | None
+    reward: LoggedReward | None
+
+
+class DecisionAgain(Struct, frozen=True):
+    """A decision as it was logged, and as it is derived again; `problem` says why it cannot be."""
+
+    experiment: str
+    decision_id: str
+    offset: int
+    at: datetime
+    request_id: str | None
+    domain: str
+    policy_version: int | None
+    encoder_version: int
+    logged: Decision
+    derived: Decision | None
+    is_equal: bool | None
+    largest_difference: float | None
+    problem: str | None
     reward: LoggedReward | None
 
 

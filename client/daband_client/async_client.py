@@ -300,6 +300,11 @@ class AsyncClient:
         to = path("experiments", experiment, "log", **asked)
         return await self.send(Call("GET", to, answers.LogPage))
 
+    async def decision(self, experiment: str, decision_id: str) -> answers.DecisionAgain:
+        """One decision of the log, beside the same one derived again by its policy version."""
+        to = path("experiments", experiment, "decisions", decision_id)
+        return await self.send(Call("GET", to, answers.DecisionAgain))
+
     async def learning(
         self, experiment: str, domain: Literal["source", "target"] = "source", points: int = 60
     ) -> answers.Learning:

@@ -296,6 +296,11 @@ class Client:
         to = path("experiments", experiment, "log", **asked)
         return self.send(Call("GET", to, answers.LogPage))
 
+    def decision(self, experiment: str, decision_id: str) -> answers.DecisionAgain:
+        """One decision of the log, beside the same one derived again by its policy version."""
+        to = path("experiments", experiment, "decisions", decision_id)
+        return self.send(Call("GET", to, answers.DecisionAgain))
+
     def learning(
         self, experiment: str, domain: Literal["source", "target"] = "source", points: int = 60
     ) -> answers.Learning:

@@ -26,6 +26,7 @@ NOT_OURS = {
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/problems/{slug}"),
+    ("GET", "/experiments/{name}/log/export"),  # a file of any size: `daband log export`
 }
 OTHER_PROTOCOLS = ("/v2", "/ofrep/")  # they have clients of their own
 # Made by the client, not sent by the service.
@@ -59,6 +60,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "upload_contexts": lambda c: c.upload_contexts("doses", [[1.0]]),
     "transfer": lambda c: c.transfer("doses"),
     "log": lambda c: c.log("doses", 9, domain="source", arm="low", rewarded=True),
+    "decision": lambda c: c.decision("doses", "d-1"),
     "learning": lambda c: c.learning("doses", "target", 10),
     "latents": lambda c: c.latents("doses", 10),
     "report": lambda c: c.report("doses"),

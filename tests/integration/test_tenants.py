@@ -48,6 +48,7 @@ class Things:
     def path(self, template: str) -> str:
         known = {
             "name": self.experiment,
+            "decision_id": self.decision_id,
             "evaluation_id": self.evaluation_id,
             "version": "1",
             "episode": "1",
@@ -113,6 +114,8 @@ ABOUT_A_THING: dict[tuple[str, str], Request] = {
     },
     ("GET", "/experiments/{name}/state"): bare,
     ("GET", "/experiments/{name}/log"): bare,
+    ("GET", "/experiments/{name}/log/export"): bare,
+    ("GET", "/experiments/{name}/decisions/{decision_id}"): bare,
     ("GET", "/experiments/{name}/learning"): bare,
     ("GET", "/experiments/{name}/latents"): bare,
     ("GET", "/experiments/{name}/transfer"): bare,

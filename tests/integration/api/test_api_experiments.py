@@ -32,7 +32,7 @@ async def test_the_configuration_in_force_is_shown_whole_with_its_recipe(api: Ap
     assert body["config"].keys() == FIELDS
     assert in_force == DOSES["config"]
     assert (body["config"]["arm_count"], body["config"]["context_shape"]) == (3, [4])
-    assert body["config"]["encoder"] == "committee"  # the method's own
+    assert body["config"]["view_dropout"] == 0.5  # the method's own
     assert body["recipe"] == RECIPE.version
     (listed, _) = (await api.http.get("/experiments")).json()["experiments"]
     assert listed == body
@@ -157,7 +157,7 @@ async def test_an_experiment_that_no_process_could_train_is_refused_with_the_fig
     answer = await api.http.post("/experiments", json=declared)
     details = [each["detail"] for each in answer.json()["errors"]]
     assert answer.status_code == 422
-    assert any("One encoder update would need 5,0" in each for each in details)
+    assert any("One encoder update would need 4,1" in each for each in details)
     assert any("batch_size" in each and "the limit is 4,096 MiB" in each for each in details)
     assert (await api.http.get("/experiments/poison")).status_code == 404
 

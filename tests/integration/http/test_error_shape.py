@@ -34,6 +34,7 @@ def filled(path: str) -> str:
         "episode": "1",
         "slug": "overloaded",
         "evaluation_id": "none",
+        "decision_id": "none",
     }
     return re.sub(r"{(\w+)}", lambda match: known[match[1]], path)
 

@@ -97,7 +97,7 @@ def test_pairs_are_known_and_complete():
     assert len(set(registry.names())) == len(registry.names())
 
 
-def test_what_chooses_and_what_reports_are_told_apart():
+def test_a_task_chooses_recipes_or_reports_them():
     chosen = {name for name in registry.names() if registry.part_of(name) is registry.Part.CHOOSE}
     assert chosen == {
         *office_caltech.NAMES,
