@@ -157,7 +157,7 @@ async def test_an_experiment_that_no_process_could_train_is_refused_with_the_fig
     answer = await api.http.post("/experiments", json=declared)
     details = [each["detail"] for each in answer.json()["errors"]]
     assert answer.status_code == 422
-    assert any("One encoder update would need 4,1" in each for each in details)
+    assert any("One encoder update would need 2,979,064 MiB" in each for each in details)
     assert any("batch_size" in each and "the limit is 4,096 MiB" in each for each in details)
     assert (await api.http.get("/experiments/poison")).status_code == 404
 
