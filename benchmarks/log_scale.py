@@ -111,9 +111,10 @@ async def _selected(url: str, selects: int) -> Figures:
 
 
 @asynccontextmanager
-async def running_app(url: str) -> AsyncIterator[httpx.AsyncClient]:
+async def running_app(url: str, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
     """The service without its trainer, in this process; nothing polls while it is measured."""
-    async with running_api(url, poll_seconds=3600.0, storage_timeout_seconds=60.0) as api:
+    patient = {"poll_seconds": 3600.0, "storage_timeout_seconds": 60.0}
+    async with running_api(url, **(patient | settings)) as api:
         yield api.http
 
 

@@ -1,6 +1,7 @@
 """Logs of any length, written in bulk past the group commit: what a service leaves after years."""
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import islice
@@ -48,12 +49,17 @@ def linear_spec(name: str, arms: int = 10, size: int = 32, **config: object) -> 
     return ExperimentSpec(name, names, kind, shape, method="linucb", seed=7, config=config)
 
 
-async def write_log(database: Database, spec: ExperimentSpec, count: int) -> Experiment:
-    """A new experiment with `count` events: decisions, each with its reward some decisions later."""
+async def write_log(
+    database: Database, spec: ExperimentSpec, count: int, *, is_distinct: bool = False
+) -> Experiment:
+    """A new experiment with `count` events: decisions, each with its reward some decisions later.
+
+    With `is_distinct` no two decisions have the same payload, which takes longer to make.
+    """
     experiment = await Experiments(database).create(spec.name, **spec.row())
     rows = (
         dict(zip(COLUMNS, event_values(event), strict=True))
-        for event in made_events(experiment.experiment_id, spec, count)
+        for event in made_events(experiment.experiment_id, spec, count, is_distinct=is_distinct)
     )
     while some := list(islice(rows, ROWS_A_TRANSACTION)):
 
@@ -70,7 +76,9 @@ async def _move_head(connection: AsyncConnection, experiment: Experiment, head: 
     await connection.execute(sa.update(experiments).where(is_ours).values(head_offset=head))
 
 
-def made_events(experiment_id: str, spec: ExperimentSpec, count: int) -> Iterator[StoredEvent]:
+def made_events(
+    experiment_id: str, spec: ExperimentSpec, count: int, *, is_distinct: bool = False
+) -> Iterator[StoredEvent]:
     """The events one by one, in log order: nothing of the log is held in memory."""
     rng = np.random.default_rng(spec.seed)
     payloads = [_payload(spec, rng) for _ in range(64)]
@@ -88,7 +96,9 @@ def made_events(experiment_id: str, spec: ExperimentSpec, count: int) -> Iterato
             kind, payload, reward = EventKind.DECISION, payloads[offset % 64], None
             context = rng.standard_normal(spec.context_shape, dtype=np.float32).tobytes()
             request_id = f"r-{offset}"
-        hash_ = None if request_id is None else "sha256:" + 32 * "00"
+            if is_distinct:
+                payload = _payload(spec, rng)
+        hash_ = None if context is None else hashlib.sha256(context).hexdigest()
         yield StoredEvent(
             experiment_id,
             offset,

@@ -335,6 +335,7 @@ async def opened_database(
         timeout_seconds=settings.storage_timeout_seconds,
         lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
         is_patient=is_patient,
+        archive_folder=settings.archive_folder,
     )
     metrics = metrics or Metrics()
     database = await Database.open(settings.storage_url, options, metrics.count_storage_error)

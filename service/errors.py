@@ -78,6 +78,10 @@ class DamagedSnapshot(ServiceError, status=409):
     """The stored bytes of this snapshot are not those that were saved; nothing was done."""
 
 
+class DamagedArchive(ServiceError, status=409):
+    """A file of archived rounds is missing or has changed, so that they cannot be read."""
+
+
 class UnknownCandidate(ServiceError, status=404):
     """There is no such candidate encoder; it may have been pruned, or serve already."""
 
@@ -116,6 +120,10 @@ class RequestConflict(ServiceError, status=409):
 
 class RewardConflict(ServiceError, status=409):
     """This decision already has another reward; the first one stands."""
+
+
+class DecisionArchived(ServiceError, status=409):
+    """The decision was archived without a reward, and takes none any more."""
 
 
 class StaleEpoch(ServiceError, status=409):

@@ -46,6 +46,9 @@ class Settings(BaseSettings):
         description="sqlite:///… or postgresql://…, also through PgBouncer or with several hosts "
         "(postgresql://user@h1:5432,h2:5432/name); empty: SQLite in the data folder",
     )
+    archive_dir: Path | None = Field(
+        None, description="folder of archived rounds; empty: `archive` in the data folder"
+    )
     redis_url: SecretStr | None = Field(
         None,
         description="redis://…, or redis+sentinel://host:port,host:port/service/database; "
@@ -308,6 +311,11 @@ class Settings(BaseSettings):
         if self.database_url is not None:
             return self.database_url.get_secret_value()
         return f"sqlite:///{self.data_dir / 'daband.db'}"
+
+    @property
+    def archive_folder(self) -> Path:
+        """The folder of archived rounds."""
+        return self.archive_dir or self.data_dir / "archive"
 
     @property
     def bus_url(self) -> str | None:

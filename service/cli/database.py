@@ -1,6 +1,7 @@
 """Work on the database itself: migrating, backups, keys, folding a log again."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,7 +9,11 @@ from service.app import opened_database
 from service.cli.local import run, settings_from
 from service.cli.options import fail, progress_bar
 from service.learning.replay import ReplayReport, replay
+from service.records import utc_now
 from service.settings import Settings
+from service.storage.archive.archive import Archive
+from service.storage.archive.archiving import Archiving, Moved
+from service.storage.archive.manifest import ArchivingError
 from service.storage.backup.backup import backup, restore
 from service.storage.backup.format import BackupError, Contents, verified
 from service.storage.candidates import Candidates
@@ -48,6 +53,42 @@ def replayed(settings: Settings, name: str) -> ReplayReport:
     return _opened(settings, folded)
 
 
+def archived(
+    settings: Settings, name: str | None, older_than: timedelta, kept: int
+) -> list[tuple[str, Moved]]:
+    """Move old rounds of one experiment, or of all, into files; what was moved, by name."""
+
+    async def moved(database: Database) -> list[tuple[str, Moved]]:
+        stored, archiving = Experiments(database), Archiving(database)
+        made_before = utc_now() - older_than
+        found: list[tuple[str, Moved]] = []
+        with progress_bar("archiving") as show:
+            for each in [await stored.get(name)] if name else await stored.list():
+                done = await archiving.run(each, made_before, kept, show)
+                found.append((each.name, done))
+        return found
+
+    try:
+        return _opened(settings, moved)
+    except ArchivingError as error:
+        fail(str(error))
+
+
+def checked_archive(settings: Settings, name: str) -> Moved:
+    """Read every archived file of an experiment; what is in them."""
+
+    async def checked(database: Database) -> Moved:
+        experiment, archive = await Experiments(database).get(name), Archive(database)
+        segments = await archive.segments(experiment.experiment_id)
+        with progress_bar("reading the files") as show:
+            for number, segment in enumerate(segments):
+                await archive.check(segment)
+                show(number, len(segments))
+        return Moved.of(segments)
+
+    return _opened(settings, checked)
+
+
 def backed_up(file: Path, only_verify: bool, data_dir: Path | None) -> str:
     """Write a backup, or only look at one; what is in it, in words."""
     return _contents(file, only_verify, data_dir, lambda database: backup(database, file))
@@ -74,7 +115,9 @@ def _contents(
     except BackupError as error:
         fail(str(error))
     counts = (f"  {name:<12} {count}" for name, count in found.rows.items())
-    lines = (f"schema {found.schema}, of {found.created_at}", *counts)
+    lines = [f"schema {found.schema}, of {found.created_at}", *counts]
+    if files := found.rows.get("log_segments"):
+        lines.append(f"{files} files of archived rounds are not in it: copy their folder too")
     return "\n".join((*lines, f"whole, sha256:{found.sha256}"))
 
 

@@ -1,4 +1,4 @@
-"""The commands of offline evaluation: evaluate, export and import logs."""
+"""The commands of logs: evaluate, export, import and archive them."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,10 +7,12 @@ import typer
 
 from service import DEFAULT_METHOD
 from service.cli.options import (
+    UNITS,
     Categorical,
     Counts,
     DataDir,
     Decimal,
+    Duration,
     Encoding,
     Ignore,
     ImageColumn,
@@ -28,6 +30,7 @@ from service.cli.options import (
     cell_options,
     column_types,
     commands,
+    duration,
     fail,
     image_options,
     json_object,
@@ -111,6 +114,35 @@ def export_log(
     settings = settings_from(data_dir=data_dir)
     count = work.exported(settings, experiment, file, log_format, rewarded)
     typer.echo(f"{count} decisions written to {file}")
+
+
+@log_app.command("archive")
+def archive_log(
+    experiment: Annotated[str | None, typer.Argument(help="default: every experiment")] = None,
+    older_than: Duration = "30d",
+    keep: Annotated[int, typer.Option(min=0, help="newest events that stay")] = 0,
+    data_dir: DataDir = None,
+) -> None:
+    """Move old decisions and rewards from the database into files, while the service runs."""
+    from service.cli.database import archived
+    from service.cli.local import settings_from
+
+    age = duration(older_than)
+    if age.total_seconds() < UNITS["h"]:
+        fail("--older-than must be at least 1h: younger rounds are still asked for again")
+    for name, moved in archived(settings_from(data_dir=data_dir), experiment, age, keep):
+        size = f"{moved.size_bytes / 1e6:.1f} MB"
+        typer.echo(f"{name}: {moved.events} events moved into {moved.files} files, {size}")
+
+
+@log_app.command("check")
+def check_log(experiment: str, data_dir: DataDir = None) -> None:
+    """Read every archived file of an experiment; exit code 2 if one is missing or has changed."""
+    from service.cli.database import checked_archive
+    from service.cli.local import settings_from
+
+    found = checked_archive(settings_from(data_dir=data_dir), experiment)
+    typer.echo(f"{found.files} files with {found.events} events are whole")
 
 
 @log_app.command("import")

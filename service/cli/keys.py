@@ -5,22 +5,18 @@ There is no HTTP call for this, so that no key can create another one.
 
 import getpass
 import json
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from service.auth.keys import ApiKey, KeyChange, NewSecret, RateLimit, Scope, new_key_id
 from service.auth.tenants import TenantScope, is_tenant
-from service.cli.options import DataDir, commands, fail
+from service.cli.options import DataDir, Duration, commands, duration, fail
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 MAX_LABEL = 255
 
 key_app = commands("API keys: who may ask for what.")
-
-Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
 
 
 @key_app.command("create")
@@ -53,7 +49,7 @@ def create_key(
         tenant_scope=_tenant_scope(tenant, experiment),
         scopes=frozenset(scope),
         rate_limit=RateLimit(rate, burst or settings.key_burst),
-        expires_at=None if expires_in is None else utc_now() + _duration(expires_in),
+        expires_at=None if expires_in is None else utc_now() + duration(expires_in),
     )
     secret = NewSecret.for_key(key.key_id)
     with_keys(data_dir, lambda keys: keys.create(key, secret, _me()))
@@ -89,7 +85,7 @@ def rotate_key(key_id: str, overlap: Duration = "24h", data_dir: DataDir = None)
     """Give a key a new secret and print it; the old one stays valid for the overlap."""
     from service.cli.database import with_keys
 
-    secret, seconds = NewSecret.for_key(key_id), _duration(overlap).total_seconds()
+    secret, seconds = NewSecret.for_key(key_id), duration(overlap).total_seconds()
     with_keys(data_dir, lambda keys: keys.rotate(secret, seconds, _me()))
     _show_once(secret)
 
@@ -125,13 +121,6 @@ def _checked(value: str, is_right: bool, problem: str) -> str:
     if not is_right:
         fail(problem)
     return value
-
-
-def _duration(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if found is None:
-        fail("a duration must be a number with s, m, h or d, such as 24h")
-    return timedelta(seconds=int(found[1]) * UNITS[found[2]])
 
 
 def _shown(key: ApiKey) -> dict[str, Any]:

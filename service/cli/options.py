@@ -5,8 +5,10 @@ when it runs: `daband --help` and the commands that ask a running service load n
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from service.formats.cells.genes import CellOptions
     from service.formats.image_tables import ImageOptions
 
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 TABLES = (".csv", ".tsv", ".parquet", ".gz", ".h5ad")  # names of files that hold tables
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
@@ -88,6 +91,7 @@ ImageShape = Annotated[
 Resize = Annotated[
     bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
 ]
+Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
 By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]
 Reason = Annotated[str | None, typer.Option(help="the reason, for the audit trail")]
 
@@ -161,6 +165,14 @@ def column_types(
         if not name or len(orders[name]) < 2:
             fail("--ordinal must be COLUMN=LOW,…,HIGH")
     return ColumnTypes(categorical or (), numeric or (), orders)
+
+
+def duration(text: str) -> timedelta:
+    """The value of a duration."""
+    found = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if found is None:
+        fail("a duration must be a number with s, m, h or d, such as 24h")
+    return timedelta(seconds=int(found[1]) * UNITS[found[2]])
 
 
 def fail(message: str) -> NoReturn:

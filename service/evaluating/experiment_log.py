@@ -88,7 +88,10 @@ async def _events(
 
 async def _decisions(events: list[StoredEvent], event_log: EventLog) -> Page:
     made = [each for each in events if each.kind is EventKind.DECISION]
-    rewards = await event_log.find_rewards(each.event_key for each in made)
+    if not made:
+        return []
+    keys = [each.event_key for each in made]
+    rewards = await event_log.find_rewards(made[0].experiment_id, keys)
     return [(each.offset, logged(each, rewards.get(each.event_key))) for each in made]
 
 

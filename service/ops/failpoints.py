@@ -16,7 +16,7 @@ DEFAULTS = ("1", "KILL")  # the first time, with the signal that cannot be caugh
 
 
 class Failpoint(StrEnum):
-    """All failpoints, in the order in which an event reaches them."""
+    """All failpoints, in the order in which an event reaches them, up to its archiving."""
 
     BEFORE_INSERT = "before_insert"
     BEFORE_COMMIT = "before_commit"
@@ -27,6 +27,8 @@ class Failpoint(StrEnum):
     BEFORE_SNAPSHOT = "before_snapshot"
     AFTER_SNAPSHOT = "after_snapshot"
     AFTER_PUBLISH = "after_publish"
+    BEFORE_MANIFEST = "before_manifest"
+    AFTER_MANIFEST = "after_manifest"
 
 
 @dataclass(slots=True)

@@ -2,17 +2,23 @@
 
 import asyncio
 import logging
+import shutil
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import StorageUnavailable
+from service.errors import DamagedArchive, StorageUnavailable
 from service.records import Actor, Experiment, Status
+from service.storage.archive.archive import Archive
+from service.storage.archive.request_keys import hashed
 from service.storage.audit import write_act
 from service.storage.database import Database
 from service.storage.experiments import COLUMNS, experiment_of
 from service.storage.tables import (
+    archived_requests,
     audit,
     blob_parts,
     candidates,
@@ -21,6 +27,7 @@ from service.storage.tables import (
     experiments,
     history_parts,
     learning_failures,
+    log_segments,
     snapshots,
     transfers,
 )
@@ -30,6 +37,8 @@ TIMEOUT_SECONDS = 10.0
 # The tables of an experiment's data, and the rows erased in one step; blobs are large.
 ROWS_A_STEP: dict[sa.Table, int] = {
     events: 1000,
+    archived_requests: 1000,
+    log_segments: 1000,
     blob_parts: 4,
     snapshots: 4,
     candidates: 4,
@@ -49,6 +58,7 @@ class Erasing:
         self, database: Database, poll_seconds: float = 2.0, pause_seconds: float = 0.05
     ) -> None:
         self._database = database
+        self._archive = Archive(database)
         self._poll_seconds = poll_seconds
         self._pause_seconds = pause_seconds
 
@@ -57,25 +67,48 @@ class Erasing:
         while True:
             try:
                 has_more = await self.step()
-            except StorageUnavailable:
-                log.warning("storage is unavailable", extra={"action": "erasing_waits"})
+            except (StorageUnavailable, DamagedArchive, OSError) as error:
+                details = {"action": "erasing_waits", "reason": str(error)}
+                log.warning("an experiment cannot be erased now", extra=details)
                 has_more = False
             await asyncio.sleep(self._pause_seconds if has_more else self._poll_seconds)
 
     async def step(self) -> bool:
-        """Erase a part of one deleted experiment; returns whether there was one."""
+        """Erase a part of one deleted experiment; returns whether there was one.
+
+        Its archived files go first, while the manifest still says that they exist.
+        """
+        experiment = await self._database.read(_deleted)
+        if experiment is None:
+            return False
+        if await self._archive.segments(experiment.experiment_id):
+            await asyncio.to_thread(_erase_files, self._archive.folder, experiment.experiment_id)
         return await self._database.write(_erase_some, TIMEOUT_SECONDS)
 
 
+async def _deleted(connection: AsyncConnection) -> Experiment | None:
+    """A deleted experiment whose data is not erased yet."""
+    query = sa.select(*COLUMNS).where(experiments.c.status == Status.DELETED.value)
+    row = (await connection.execute(query.order_by(experiments.c.experiment_id).limit(1))).first()
+    return None if row is None else experiment_of(row)
+
+
+def _erase_files(folder: Path, experiment_id: str) -> None:
+    if not folder.is_dir():
+        raise DamagedArchive(
+            f"There is no folder {folder}, where archived rounds are to be erased."
+        )
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder / experiment_id)
+
+
 async def _erase_some(connection: AsyncConnection) -> bool:
-    deleted = sa.select(*COLUMNS).where(experiments.c.status == Status.DELETED.value).limit(1)
-    row = (await connection.execute(deleted)).one_or_none()
-    if row is None:
+    experiment = await _deleted(connection)
+    if experiment is None:
         return False
     if connection.dialect.name == "sqlite":
         # Overwrite freed pages instead of only marking them as free.
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
-    experiment = experiment_of(row)
     for table, limit in ROWS_A_STEP.items():
         if await _erase_rows(connection, table, experiment.experiment_id, limit):
             return True
@@ -98,12 +131,18 @@ async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Expe
     return experiment if name is None else replace(experiment, name=name)
 
 
+def _is_of(table: sa.Table, experiment_id: str) -> sa.ColumnElement[bool]:
+    if table is archived_requests:
+        return table.c.experiment_key == hashed(experiment_id)
+    return table.c.experiment_id == experiment_id
+
+
 async def _erase_rows(
     connection: AsyncConnection, table: sa.Table, experiment_id: str, limit: int
 ) -> bool:
     """Erase some rows of an experiment; returns whether there were any."""
     keys = list(table.primary_key.columns)
-    some = sa.select(*keys).where(table.c.experiment_id == experiment_id).limit(limit)
+    some = sa.select(*keys).where(_is_of(table, experiment_id)).limit(limit)
     rows = [tuple(row) for row in await connection.execute(some)]
     if rows:
         await connection.execute(sa.delete(table).where(sa.tuple_(*keys).in_(rows)))

@@ -91,6 +91,7 @@ experiments = sa.Table(
     sa.Column("head_offset", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("next_version", sa.BigInteger, nullable=False, server_default="1"),
     sa.Column("folded_offset", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("archived_offset", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("is_unfinished", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("lease_holder", sa.String(255)),
     sa.Column("lease_expires_at", UtcDateTime),  # written only by builds before 0006
@@ -177,6 +178,34 @@ sa.Index(
     events.c.event_offset,
     postgresql_where=TARGET_REWARD,
     sqlite_where=TARGET_REWARD,
+)
+
+# The files that hold the decisions and rewards of a log up to `experiments.archived_offset`.
+log_segments = sa.Table(
+    "log_segments",
+    metadata,
+    _of_experiment(),
+    sa.Column("last_offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("first_offset", sa.BigInteger, nullable=False),
+    # Smallest and largest decision id, as bytes: databases sort text differently.
+    sa.Column("first_key", sa.LargeBinary),
+    sa.Column("last_key", sa.LargeBinary),
+    sa.Column("events", sa.BigInteger, nullable=False),
+    sa.Column("last_reward_offset", sa.BigInteger, nullable=False),
+    sa.Column("target_rewards", sa.BigInteger, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+)
+
+# The requests of archived decisions, as 64-bit hashes; a hit is looked up in its segment.
+archived_requests = sa.Table(
+    "archived_requests",
+    metadata,
+    sa.Column("experiment_key", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("request_key", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("event_offset", sa.BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
 )
 
 candidates = sa.Table(

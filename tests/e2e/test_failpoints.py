@@ -17,6 +17,7 @@ QUICK = {"LEASE_SECONDS": 1, "POLL_SECONDS": 0.1}
 ROUNDS = 48
 # Episodes that fall due while an encoder trains are left out, so there may be only one.
 ONCE = {Failpoint.BEFORE_CONCLUSION, Failpoint.AFTER_CONCLUSION}
+ARCHIVING = {Failpoint.BEFORE_MANIFEST, Failpoint.AFTER_MANIFEST}  # test_archive_kill.py
 
 
 async def check_death_at(point: Failpoint, server: Server, database_url: str) -> None:
@@ -40,6 +41,7 @@ async def check_death_at(point: Failpoint, server: Server, database_url: str) ->
     [
         point if point is Failpoint.BEFORE_COMMIT else pytest.param(point, marks=pytest.mark.slow)
         for point in Failpoint
+        if point not in ARCHIVING
     ],
 )
 async def test_a_death_on_sqlite_loses_and_doubles_nothing(

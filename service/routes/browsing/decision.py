@@ -37,7 +37,7 @@ async def decision_again(
     deriving = Deriving(services.policies, services.versions, services.selecting)
     found = await deriving.derive(experiment.name, event)
     chosen, key = found.chosen, event.event_key
-    reward = (await services.event_log.find_rewards([key])).get(key)
+    reward = (await services.event_log.find_rewards(experiment.experiment_id, [key])).get(key)
     return {
         "experiment": public_name(experiment.name),
         "decision_id": key,

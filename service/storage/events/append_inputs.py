@@ -1,12 +1,13 @@
 """What an append reads before it plans, on either database."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from service.records import EventKind, Phase, Status
-from service.storage.events.append_plan import AppendCall, LockedExperiment
+from service.storage.archive.request_keys import hashed
+from service.storage.events.append_plan import AppendCall, LockedExperiment, RequestKey
 
 
 class Lookups(NamedTuple):
@@ -43,10 +44,25 @@ class Locked(NamedTuple):
 
 
 def locked(rows: Iterable[Sequence[Any]]) -> Locked:
-    """From rows of id, phase, status, head, epoch and the time."""
+    """From rows of id, phase, status, head, epoch, archived offset and the time."""
     found: list[LockedExperiment] = []
     now: datetime | None = None
-    for experiment_id, phase, status, head, epoch, moment in rows:
-        found.append(LockedExperiment(experiment_id, Phase(phase), Status(status), head, epoch))
+    for experiment_id, phase, status, head, epoch, archived, moment in rows:
+        found.append(
+            LockedExperiment(experiment_id, Phase(phase), Status(status), head, epoch, archived)
+        )
         now = moment if now is None else max(now, moment)
     return Locked(found, now)
+
+
+def archived_lookups(
+    wanted: Lookups, experiments: Iterable[LockedExperiment]
+) -> Iterator[tuple[int, dict[int, RequestKey]]]:
+    """For each experiment with archived rounds its key, and the named requests by theirs."""
+    for each in experiments:
+        request_ids = wanted.requests.get(each.experiment_id, [])
+        if each.archived_offset and request_ids:
+            yield (
+                hashed(each.experiment_id),
+                {hashed(name): (each.experiment_id, name) for name in request_ids},
+            )

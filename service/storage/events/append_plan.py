@@ -1,7 +1,7 @@
 """What becomes of each appended event: pure rules, applied while the experiments are locked."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.errors import (
+    DecisionArchived,
     ExperimentArchived,
     ExperimentPaused,
     InvalidRequest,
@@ -33,7 +34,8 @@ from service.records import (
 Key = tuple[EventKind, str]
 RequestKey = tuple[str, str]  # experiment id, request id
 Decisions = dict[Domain | None, StoredEvent]
-Outcome = list[Appended] | ServiceError
+
+ROUNDS = (EventKind.DECISION, EventKind.REWARD)  # what is archived of a log; all else stays
 
 # What new decisions are refused with, by the status of their experiment.
 REFUSALS: Mapping[Status, type[ServiceError]] = {
@@ -41,6 +43,22 @@ REFUSALS: Mapping[Status, type[ServiceError]] = {
     Status.ARCHIVED: ExperimentArchived,
     Status.DELETED: UnknownExperiment,
 }
+
+
+class LookedUp(NamedTuple):
+    """The archived rounds that a call repeats or refers to, among those up to an offset."""
+
+    up_to: int = 0
+    events: tuple[StoredEvent, ...] = ()
+
+
+class ArchiveNeeded(NamedTuple):
+    """Nothing was written: the call may refer to archived rounds up to this offset."""
+
+    up_to: int
+
+
+Outcome = list[Appended] | ServiceError | ArchiveNeeded
 
 
 class AppendCall(NamedTuple):
@@ -53,6 +71,7 @@ class AppendCall(NamedTuple):
     events: tuple[NewEvent, ...]
     epoch: int | None = None
     is_answered: bool = False
+    looked_up: LookedUp = LookedUp()
 
     @property
     def experiment_id(self) -> str:
@@ -89,13 +108,19 @@ class LockedExperiment:
     status: Status
     head_offset: int
     epoch: int
+    archived_offset: int = 0
+
+
+class _ArchiveNeededError(Exception):
+    """The call must be made again with what the archive holds of it."""
 
 
 class AppendPlan:
     """Takes calls one by one and collects what is to be written, gap-free.
 
     `stored` are the events that any call might repeat or refer to. A refused call leaves no
-    trace; an accepted one is seen by the calls after it.
+    trace; an accepted one is seen by the calls after it. `archived` are requests that the archive
+    may hold. Files are not read here, under locks: a call that needs them is made again.
     """
 
     def __init__(
@@ -103,14 +128,16 @@ class AppendPlan:
         experiments: Iterable[LockedExperiment],
         stored: Iterable[StoredEvent],
         now: datetime,
+        archived: Collection[RequestKey] = (),
     ) -> None:
         self.now = now
+        self.archived_requests = archived
         self.new_events: list[StoredEvent] = []
         self.changed: dict[str, LockedExperiment] = {}
         self._experiments = {each.experiment_id: each for each in experiments}
         self.by_key: dict[Key, StoredEvent] = {}
         self.by_request: dict[RequestKey, Decisions] = {}
-        self._remember(stored)
+        self._remember(each for each in stored if not self._is_archived(each))
 
     def outcomes(self, calls: Iterable[AppendCall]) -> list[Outcome]:
         """For each call what it is answered or refused with, in their order."""
@@ -121,6 +148,8 @@ class AppendPlan:
             return self.add(call)
         except ServiceError as refusal:
             return refusal
+        except _ArchiveNeededError:
+            return ArchiveNeeded(self._experiments[call.experiment_id].archived_offset)
 
     def add(self, call: AppendCall) -> list[Appended]:
         """What the call is answered, one result an event; raises what it is refused with."""
@@ -131,6 +160,7 @@ class AppendPlan:
             raise ExperimentArchived
         if call.epoch is not None and call.epoch != experiment.epoch:
             raise StaleEpoch(epoch=call.epoch, current_epoch=experiment.epoch)
+        self._remember(call.looked_up.events)
         draft = _Draft(self, experiment, call)
         results = [draft.append(event) for event in call.events]
         self._accept(draft)
@@ -144,6 +174,12 @@ class AppendPlan:
         experiment = draft.experiment
         experiment.head_offset, experiment.phase = draft.head, draft.phase
         self.changed[experiment.experiment_id] = experiment
+
+    def _is_archived(self, event: StoredEvent) -> bool:
+        """Whether it is archived, and its row not deleted yet: a round is looked up in one place."""
+        experiment = self._experiments.get(event.experiment_id)
+        archived = 0 if experiment is None else experiment.archived_offset
+        return event.offset <= archived and event.kind in ROUNDS
 
     def _remember(self, events: Iterable[StoredEvent]) -> None:
         for event in events:
@@ -167,6 +203,7 @@ class _Draft:
         self._own_keys: dict[Key, StoredEvent] = {}
         self._earlier_requests: Mapping[RequestKey, Decisions] = plan.by_request
         self._own_requests: dict[tuple[str | None, Domain | None], StoredEvent] = {}
+        self._archived_requests = plan.archived_requests
 
     def append(self, event: NewEvent) -> Appended:
         match event.kind:
@@ -181,6 +218,8 @@ class _Draft:
         stored = self._same_request(event) or self._same_key(event)
         if stored is not None:
             return Appended(stored, created=False)
+        if not event.has_new_key:
+            self._look_up()
         _check_status(self._call, self.experiment)
         return self._create(event)
 
@@ -190,6 +229,8 @@ class _Draft:
         earlier = self._earlier_requests.get((event.experiment_id, event.request_id))
         if earlier is None:
             own = self._own_requests.get((event.request_id, event.domain))
+            if own is None and (event.experiment_id, event.request_id) in self._archived_requests:
+                self._look_up()
             return None if own is None else _same_hash(own, event)
         # The decisions of a request are written together: a side that is missing then was
         # not in the first body.
@@ -212,12 +253,16 @@ class _Draft:
         if event.reward is None or not math.isfinite(event.reward):
             raise InvalidRequest("A reward is a finite number.")
         decision = self._find(EventKind.DECISION, event.event_key)
+        if decision is None:
+            self._look_up()
         if decision is None or decision.experiment_id != event.experiment_id:
             raise UnknownDecision
         if decision.domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
             raise TargetRewardForbidden
         stored = self._find(EventKind.REWARD, event.event_key)
         if stored is None:
+            if decision.offset <= self.experiment.archived_offset:
+                raise DecisionArchived
             return self._create(_with_facts_of(decision, event))
         if stored.reward != event.reward:
             raise RewardConflict
@@ -230,6 +275,12 @@ class _Draft:
         if event.kind is EventKind.PHASE:
             self.phase = Phase.CONTINUED
         return self._create(event)
+
+    def _look_up(self) -> None:
+        """Ask for the archive, unless it was looked up or the caller was answered moments ago."""
+        is_known = self._call.looked_up.up_to >= self.experiment.archived_offset
+        if not (is_known or self._call.is_answered):
+            raise _ArchiveNeededError
 
     def _create(self, event: NewEvent) -> Appended:
         self.head += 1

@@ -1,15 +1,21 @@
 """Pages of the log for people: decisions with their rewards, and figures by block of the log.
 
-Each is one statement that reads a bounded range of offsets, however long the log is.
+Each reads a bounded range of offsets, however long the log is: one statement, and archived files.
 """
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from service.records import Domain, EventKind, StoredEvent
+from service.storage.archive.archive import Archive
+from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
+from service.storage.events.log import EventLog
 from service.storage.events.rows import event_columns, stored_event
 from service.storage.tables import events
 
@@ -27,6 +33,16 @@ class LogFilter:
     domain: Domain | None = None
     arm: str | None = None
     is_rewarded: bool | None = None
+
+    def takes(self, archived: Archived) -> bool:
+        """Whether an archived event is such a decision."""
+        event = archived.event
+        return (
+            event.kind is EventKind.DECISION
+            and self.domain in (None, event.domain)
+            and self.arm in (None, event.arm)
+            and self.is_rewarded in (None, archived.pair_offset is not None)
+        )
 
 
 class PairedDecision(NamedTuple):
@@ -60,6 +76,8 @@ class Browsing:
 
     def __init__(self, database: Database, most_looked_at: int = MOST_LOOKED_AT) -> None:
         self._database = database
+        self._log = EventLog(database)
+        self._archive = Archive(database)
         self._most_looked_at = most_looked_at
 
     async def page(self, experiment_id: str, before: int, limit: int, wanted: LogFilter) -> LogPage:
@@ -67,7 +85,11 @@ class Browsing:
         first = max(1, before - self._most_looked_at)
         query = _pairs(experiment_id, first, before, limit, wanted)
         rows = await self._rows(query)
-        pairs = [PairedDecision(stored_event(row[:-3]), *row[-3:]) for row in rows]
+        found = {
+            row.event_offset: PairedDecision(stored_event(row[:-3]), *row[-3:]) for row in rows
+        }
+        found = await self._archived(experiment_id, first, before, wanted) | found
+        pairs = [found[offset] for offset in sorted(found, reverse=True)[:limit]]
         last = pairs[-1].decision.offset if len(pairs) == limit else first
         return LogPage(pairs, last if last > 1 else None)
 
@@ -77,14 +99,34 @@ class Browsing:
         """Decisions and rewards by arm, in blocks of the log: each (after, up to)."""
         if not blocks:
             return []
+        archived = await self._archive.reach(experiment_id)
         counted = [
-            _counted(number, experiment_id, domain, *block) for number, block in enumerate(blocks)
+            _counted(number, experiment_id, domain, max(after, archived), up_to)
+            for number, (after, up_to) in enumerate(blocks)
         ]
         rows = await self._rows(sa.union_all(*counted))
-        return [
-            BlockCount(block, EventKind(kind), arm, count, float(total or 0))
-            for block, kind, arm, count, total in rows
-        ]
+        if await self._archive.reach(experiment_id) != archived:  # rows left the table meanwhile
+            return await self.counts(experiment_id, domain, blocks)
+        found: defaultdict[tuple[int, EventKind, str], list[float]] = defaultdict(lambda: [0, 0.0])
+        for number, kind, arm, count, total in rows:
+            _add(found[number, EventKind(kind), arm], count, float(total or 0))
+        for number, (after, up_to) in enumerate(blocks):
+            if after < archived:
+                for each in await self._archive.between(experiment_id, after, min(up_to, archived)):
+                    event = each.event
+                    if event.domain is domain:
+                        _add(found[number, event.kind, event.arm or ""], 1, event.reward or 0.0)
+        return [BlockCount(*key, int(count), total) for key, (count, total) in found.items()]
+
+    async def _archived(
+        self, experiment_id: str, first: int, before: int, wanted: LogFilter
+    ) -> dict[int, PairedDecision]:
+        """The archived decisions of a range with their rewards, by offset."""
+        archived = await self._archive.between(experiment_id, first - 1, before - 1)
+        decided = [each for each in archived if wanted.takes(each)]
+        offsets = [each.pair_offset for each in decided if each.pair_offset is not None]
+        rewards = await self._log.events_at(experiment_id, offsets)
+        return {each.event.offset: _paired(each, rewards) for each in decided}
 
     async def _rows(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[Row]:
         rows = await self._database.read(
@@ -98,6 +140,19 @@ def blocks_of(last_offset: int, count: int) -> list[tuple[int, int]]:
     size = max(1, -(-last_offset // count))
     ends = ((start, min(start + size, last_offset)) for start in range(0, last_offset, size))
     return [(max(start, end - MOST_IN_A_BLOCK), end) for start, end in ends]
+
+
+def _paired(decision: Archived, rewards: Mapping[int, StoredEvent]) -> PairedDecision:
+    event = replace(decision.event, context=None)
+    if decision.pair_offset is None:
+        return PairedDecision(event, None, None, None)
+    reward = rewards[decision.pair_offset]
+    return PairedDecision(event, reward.reward, reward.offset, reward.created_at)
+
+
+def _add(counted: list[float], count: int, total: float) -> None:
+    counted[0] += count
+    counted[1] += total
 
 
 def _pairs(

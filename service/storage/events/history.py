@@ -1,11 +1,13 @@
 """What happened to an experiment, read from the log: phases, encoders, restores, target rewards."""
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import EventKind, StoredEvent
+from service.storage.archive.archive import Archive
 from service.storage.database import Database
 from service.storage.events.rows import event_columns, fetch_events
-from service.storage.tables import LIFECYCLE, TARGET_REWARD, events
+from service.storage.tables import LIFECYCLE, TARGET_REWARD, events, log_segments
 
 TIMEOUT_SECONDS = 10.0
 
@@ -15,6 +17,7 @@ class History:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._archive = Archive(database)
 
     async def lifecycle(self, experiment_id: str) -> list[StoredEvent]:
         """Phase changes and what became of encoders, in order."""
@@ -38,16 +41,20 @@ class History:
         found = await self._database.read(
             lambda connection: connection.scalar(query), TIMEOUT_SECONDS
         )
-        return found is not None
+        is_later = log_segments.c.last_reward_offset > after
+        return found is not None or bool(await self._archive.segments(experiment_id, is_later))
 
     async def target_rewards(self, experiment_id: str) -> list[float]:
         """The rewards of target decisions, in order."""
         query = (
-            sa.select(events.c.reward)
+            sa.select(events.c.event_offset, events.c.reward)
             .where(events.c.experiment_id == experiment_id, TARGET_REWARD)
             .order_by(events.c.event_offset)
         )
-        rows = await self._database.read(
-            lambda connection: connection.scalars(query), TIMEOUT_SECONDS
-        )
-        return [float(reward) for reward in rows]
+
+        async def fetch(connection: AsyncConnection) -> dict[int, float]:
+            return {offset: float(reward) for offset, reward in await connection.execute(query)}
+
+        found = await self._database.read(fetch, TIMEOUT_SECONDS)
+        both = await self._archive.target_rewards(experiment_id) | found
+        return [both[offset] for offset in sorted(both)]

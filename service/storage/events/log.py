@@ -1,15 +1,26 @@
 """The event log: append-only, gap-free, totally ordered within an experiment."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import ServiceError, UnknownExperiment
+from service.errors import DamagedArchive, ServiceError, UnknownExperiment
 from service.ops import tracing
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
+from service.storage.archive.archive import Archive
+from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
-from service.storage.events.append_plan import AppendCall, Outcome, have_written
+from service.storage.events.append_plan import (
+    ROUNDS,
+    AppendCall,
+    ArchiveNeeded,
+    LookedUp,
+    Outcome,
+    have_written,
+)
 from service.storage.events.backend import event_backend
 from service.storage.events.group_commit import CommitOptions, GroupCommit
 from service.storage.events.rows import (
@@ -21,6 +32,7 @@ from service.storage.events.rows import (
     fetch_rows,
     is_kind,
     key_of,
+    offset_of,
     page_columns,
     stored_event,
 )
@@ -52,7 +64,8 @@ class EventLog:
     ) -> None:
         self._database = database
         self._backend = event_backend(database)
-        self._group: GroupCommit[AppendCall, list[Appended]] = GroupCommit(
+        self._archive = Archive(database)
+        self._group: GroupCommit[AppendCall, list[Appended] | ArchiveNeeded] = GroupCommit(
             self._write, options, on_batch, repeat=AppendCall.repeated, on_unwritten=on_unwritten
         )
 
@@ -92,9 +105,23 @@ class EventLog:
             raise ValueError("an append is for one experiment")
         if not new_events:
             return []
+        call = AppendCall(tuple(new_events), epoch, is_answered)
         with tracing.span("append", events=len(new_events)):
-            call = AppendCall(tuple(new_events), epoch, is_answered)
-            return await self._group.submit(call, len(new_events))
+            outcome = await self._group.submit(call, len(new_events))
+            while isinstance(outcome, ArchiveNeeded):
+                call = call._replace(looked_up=await self._looked_up(call, outcome.up_to))
+                outcome = await self._group.submit(call, len(new_events))
+            return outcome
+
+    async def _looked_up(self, call: AppendCall, up_to: int) -> LookedUp:
+        """The archived rounds that a call repeats or refers to."""
+        experiment_id = call.experiment_id
+        keys = {each.event_key for each in call.events if each.kind in ROUNDS}
+        requests = {each.request_id for each in call.events if each.request_id is not None}
+        decisions = await self._archive.decisions(keys, experiment_id)
+        rewards = await self._archive.pairs(experiment_id, decisions.values())
+        repeated = await self._archive.requests(experiment_id, sorted(requests))
+        return LookedUp(up_to, (*(each.event for each in decisions.values()), *rewards, *repeated))
 
     def can_append_later(self, event_count: int) -> bool:
         """Whether so many events may be answered first: the database takes them, within the bound."""
@@ -122,7 +149,8 @@ class EventLog:
     ) -> list[StoredEvent]:
         """At most `limit` events with `after` < offset ≤ `up_to`, in order.
 
-        A reward brings its decision, with the context; sets of contexts come without them.
+        A reward brings its decision, with the context; sets of contexts come without them. Raises
+        `DamagedArchive` if archived events cannot be read.
         """
         # There are no gaps, so the page's end is known. Without it a planner that knows no statistics
         # may sort all of the log that follows to find its beginning.
@@ -133,16 +161,44 @@ class EventLog:
             .where(events.c.event_offset <= end)
             .order_by(events.c.event_offset)
         )
-        return await self._database.read(
+        page = await self._database.read(
             lambda connection: _read(connection, query), PAGE_TIMEOUT_SECONDS
         )
+        if len(page.rows) < end - after:
+            archived = await self._archive.between(experiment_id, after, end)
+        else:
+            archived = []
+        return await self._whole(experiment_id, after, page, archived)
+
+    async def _whole(
+        self, experiment_id: str, after: int, page: "_Page", archived: Sequence[Archived]
+    ) -> list[StoredEvent]:
+        """A page of both tiers in order, each reward with its decision."""
+        decisions = page.decisions | {
+            each.event.event_key: each.event for each in archived if each.event.kind is DECISION
+        }
+        rewards = [each for each in archived if each.event.kind is REWARD]
+        apart = [each for each in rewards if each.event.event_key not in decisions]
+        found = await self._archive.pairs(experiment_id, apart)
+        decisions |= {each.event_key: each for each in found}
+        missing = {key_of(row) for row in page.rows if is_kind(row, REWARD)} - decisions.keys()
+        late = await self._archive.decisions(missing, experiment_id)
+        decisions |= {key: each.event for key, each in late.items()}
+        events = {each.event.offset: _archived_event(each.event, decisions) for each in archived}
+        events |= {offset_of(row): _event(row, decisions) for row in page.rows}
+        whole = [events[offset] for offset in sorted(events)]
+        if whole and len(whole) != whole[-1].offset - after:
+            raise DamagedArchive("Archived events are missing.")
+        return whole
 
     async def events_at(self, experiment_id: str, offsets: Iterable[int]) -> dict[int, StoredEvent]:
         """The events at these offsets, with their contexts; offsets beyond the log are left out."""
         found: dict[int, StoredEvent] = {}
-        for some in chunks(sorted(set(offsets)), CONTEXTS_A_QUERY):
+        wanted = sorted(set(offsets))
+        for some in chunks(wanted, CONTEXTS_A_QUERY):
             found.update(await self._some_events(experiment_id, some))
-        return found
+        archived = await self._archive.at(experiment_id, [n for n in wanted if n not in found])
+        return found | {offset: each.event for offset, each in archived.items()}
 
     async def _some_events(
         self, experiment_id: str, offsets: Sequence[int]
@@ -207,17 +263,25 @@ class EventLog:
 
     async def find_request(self, experiment_id: str, request_id: str) -> list[StoredEvent]:
         """The events that a request wrote, in order; none when it is new."""
-        return await self._database.read(
+        found = await self._database.read(
             lambda connection: fetch_by_requests(connection, experiment_id, [request_id])
         )
+        if found:
+            return found
+        archived = await self._archive.requests(experiment_id, [request_id])
+        return [replace(each, context=None) for each in archived]
 
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""
-        found = await self._backend.find_decisions(list(decision_ids))
-        return {decision.event_key: decision for decision in found}
+        wanted = list(decision_ids)
+        found = {each.event_key: each for each in await self._backend.find_decisions(wanted)}
+        archived = await self._archive.decisions([key for key in wanted if key not in found])
+        return found | {key: replace(each.event, context=None) for key, each in archived.items()}
 
-    async def find_rewards(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
-        """The rewards of these decisions, by the decision's id."""
+    async def find_rewards(
+        self, experiment_id: str, decision_ids: Iterable[str]
+    ) -> dict[str, StoredEvent]:
+        """The rewards of these decisions of an experiment, by the decision's id."""
         keys = list(decision_ids)
         found = await self._database.read(
             lambda connection: fetch_by_keys(
@@ -225,25 +289,37 @@ class EventLog:
             ),
             PAGE_TIMEOUT_SECONDS,
         )
-        return {reward.event_key: reward for reward in found}
+        rewards = {reward.event_key: reward for reward in found}
+        missing = [key for key in keys if key not in rewards]
+        return rewards | await self._archive.rewards(missing, experiment_id)
 
     async def find_decision(self, decision_id: str) -> StoredEvent | None:
         """The decision that has this id, without its context."""
         return (await self.find_decisions([decision_id])).get(decision_id)
 
 
-async def _read(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
+class _Page(NamedTuple):
+    """Rows of the table, and the decisions of their rewards as far as they are there too."""
+
+    rows: Sequence[Row]
+    decisions: dict[str, StoredEvent]
+
+
+async def _read(connection: AsyncConnection, query: Query) -> _Page:
     rows = await fetch_rows(connection, query)
     decisions = {key_of(row): stored_event(row) for row in rows if is_kind(row, DECISION)}
     rewarded = {key_of(row) for row in rows if is_kind(row, REWARD)}
     # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
     missing = sorted(rewarded - decisions.keys())
     found = await fetch_by_keys(connection, DECISION, missing, with_context=True)
-    known = decisions | {decision.event_key: decision for decision in found}
-    return [_event(row, known) for row in rows]
+    return _Page(rows, decisions | {decision.event_key: decision for decision in found})
 
 
 def _event(row: Row, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
     if is_kind(row, DECISION):
         return decisions[key_of(row)]
     return stored_event(row, decisions[key_of(row)] if is_kind(row, REWARD) else None)
+
+
+def _archived_event(event: StoredEvent, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
+    return event if event.kind is DECISION else replace(event, decision=decisions[event.event_key])

@@ -13,8 +13,15 @@ from service.ops.failpoints import Failpoint, reach
 from service.records import Appended, EventKind, NewEvent, Status, StoredEvent, utc_now
 from service.storage.database import Database, DatabaseOptions
 from service.storage.drivers.postgres import set_limits
-from service.storage.events.append_inputs import Lookups, locked, lookups
-from service.storage.events.append_plan import AppendCall, AppendPlan, Outcome, numbered
+from service.storage.events.append_inputs import Lookups, archived_lookups, locked, lookups
+from service.storage.events.append_plan import (
+    AppendCall,
+    AppendPlan,
+    LockedExperiment,
+    Outcome,
+    RequestKey,
+    numbered,
+)
 from service.storage.events.rows import event_values, fetch_by_keys, in_log_order, stored_event
 
 MAX_BYTES = 1 << 20  # of the events of one statement, which is in memory as a whole, here and there
@@ -41,7 +48,8 @@ COLUMNS = {
 # Appends come again and again and have one good plan: that one may be kept.
 BEGIN = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = auto"
 LOCK = """
-SELECT experiment_id, phase, status, head_offset, epoch, clock_timestamp() FROM experiments
+SELECT experiment_id, phase, status, head_offset, epoch, archived_offset, clock_timestamp()
+FROM experiments
 WHERE experiment_id = ANY($1::text[]) ORDER BY experiment_id FOR UPDATE
 """
 _FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
@@ -59,6 +67,13 @@ CROSS JOIN LATERAL (
     WHERE experiment_id = $1 AND request_id = asked.request_id OFFSET 0
 ) AS found
 """  # noqa: S608
+ARCHIVED_REQUESTS = """
+SELECT found.request_key FROM unnest($2::bigint[]) AS asked(request_key)
+CROSS JOIN LATERAL (
+    SELECT request_key FROM archived_requests
+    WHERE experiment_key = $1 AND request_key = asked.request_key OFFSET 0
+) AS found
+"""
 
 
 def _arrays(names: Sequence[str], first: int) -> str:
@@ -167,7 +182,11 @@ async def _append_planned(
     wanted = lookups(calls)
     async with transaction(driver, options):
         experiments, now = locked(await driver.fetch(LOCK, wanted.experiment_ids))
-        plan = AppendPlan(experiments, await _related(driver, wanted), now or utc_now())
+        stored, archived = (
+            await _related(driver, wanted),
+            await _archived(driver, wanted, experiments),
+        )
+        plan = AppendPlan(experiments, stored, now or utc_now(), archived)
         outcomes = plan.outcomes(calls)
         if plan.new_events:
             reach(Failpoint.BEFORE_INSERT)
@@ -191,6 +210,17 @@ async def _related(driver: asyncpg.Connection, wanted: Lookups) -> list[StoredEv
     for experiment_id, request_ids in wanted.requests.items():
         rows = await driver.fetch(BY_REQUESTS, experiment_id, request_ids)
         found += in_log_order([stored_event(row) for row in rows])
+    return found
+
+
+async def _archived(
+    driver: asyncpg.Connection, wanted: Lookups, experiments: Sequence[LockedExperiment]
+) -> set[RequestKey]:
+    """The named requests that may be archived."""
+    found: set[RequestKey] = set()
+    for experiment_key, requests in archived_lookups(wanted, experiments):
+        rows = await driver.fetch(ARCHIVED_REQUESTS, experiment_key, list(requests))
+        found |= {requests[row[0]] for row in rows}
     return found
 
 

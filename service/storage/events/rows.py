@@ -157,6 +157,11 @@ def is_kind(row: Row, kind: EventKind) -> bool:
     return bool(row[2] == kind)
 
 
+def offset_of(row: Row) -> int:
+    """The offset of a row of `event_columns`."""
+    return int(row[1])
+
+
 def key_of(row: Row) -> str:
     """The key of a row of `event_columns`."""
     return str(row[3])

@@ -9,8 +9,20 @@ from typing import Any
 from service.ops.failpoints import Failpoint, reach
 from service.records import EventKind, StoredEvent, utc_now
 from service.storage.database import Database
-from service.storage.events.append_inputs import Locked, Lookups, locked, lookups
-from service.storage.events.append_plan import AppendCall, AppendPlan, LockedExperiment, Outcome
+from service.storage.events.append_inputs import (
+    Locked,
+    Lookups,
+    archived_lookups,
+    locked,
+    lookups,
+)
+from service.storage.events.append_plan import (
+    AppendCall,
+    AppendPlan,
+    LockedExperiment,
+    Outcome,
+    RequestKey,
+)
 from service.storage.events.rows import (
     MAX_KEYS,
     chunks,
@@ -24,11 +36,15 @@ from service.storage.tables import SQLITE_NOW, moment_from_sqlite, padded
 _COLUMNS = [column.name for column in event_columns(with_context=True)]
 _FOUND = ", ".join("NULL" if name == "context" else name for name in _COLUMNS)
 LOCK = f"""
-SELECT experiment_id, phase, status, head_offset, epoch, {SQLITE_NOW} FROM experiments
+SELECT experiment_id, phase, status, head_offset, epoch, archived_offset, {SQLITE_NOW}
+FROM experiments
 WHERE experiment_id IN ({{}}) ORDER BY experiment_id
 """  # noqa: S608
 BY_KEYS = f"SELECT {_FOUND} FROM events WHERE kind = ? AND event_key IN ({{}})"  # noqa: S608
 BY_REQUESTS = f"SELECT {_FOUND} FROM events WHERE experiment_id = ? AND request_id IN ({{}})"  # noqa: S608
+ARCHIVED_REQUESTS = """
+SELECT request_key FROM archived_requests WHERE experiment_key = ? AND request_key IN ({})
+"""
 INSERT = f"""
 INSERT INTO events ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
 """  # noqa: S608
@@ -57,7 +73,8 @@ class SqliteEvents:
 def _append(calls: Sequence[AppendCall], connection: sqlite3.Connection) -> list[Outcome]:
     wanted = lookups(calls)
     experiments, now = _locked(connection, wanted.experiment_ids)
-    plan = AppendPlan(experiments, _related(connection, wanted), now or utc_now())
+    stored, archived = _related(connection, wanted), _archived(connection, wanted, experiments)
+    plan = AppendPlan(experiments, stored, now or utc_now(), archived)
     outcomes = plan.outcomes(calls)
     if plan.new_events:
         reach(Failpoint.BEFORE_INSERT)
@@ -83,6 +100,17 @@ def _related(connection: sqlite3.Connection, wanted: Lookups) -> list[StoredEven
     return found
 
 
+def _archived(
+    connection: sqlite3.Connection, wanted: Lookups, experiments: Sequence[LockedExperiment]
+) -> set[RequestKey]:
+    """The named requests that may be archived."""
+    found: set[RequestKey] = set()
+    for experiment_key, requests in archived_lookups(wanted, experiments):
+        rows = _found(connection, ARCHIVED_REQUESTS, (experiment_key,), list(requests))
+        found |= {requests[row[0]] for row in rows}
+    return found
+
+
 def _by_keys(
     connection: sqlite3.Connection, kind: EventKind, keys: Sequence[str]
 ) -> list[StoredEvent]:
@@ -90,7 +118,7 @@ def _by_keys(
 
 
 def _found(
-    connection: sqlite3.Connection, query: str, first: tuple[str, ...], values: Sequence[str]
+    connection: sqlite3.Connection, query: str, first: tuple[Any, ...], values: Sequence[Any]
 ) -> Iterator[Sequence[Any]]:
     """The rows of a query whose last condition is a list of values."""
     for some in chunks(values, MAX_KEYS):

@@ -78,7 +78,9 @@ Search = Callable[[EventLog, Sequence[StoredEvent]], Awaitable[Sized]]
 SEARCHES: dict[str, Search] = {
     "page": lambda log, some: log.read(some[0].experiment_id, some[0].offset - 1, len(some)),
     "decisions": lambda log, some: log.find_decisions([each.event_key for each in some]),
-    "rewards": lambda log, some: log.find_rewards([each.event_key for each in some]),
+    "rewards": lambda log, some: log.find_rewards(
+        some[0].experiment_id, [each.event_key for each in some]
+    ),
     "offsets": lambda log, some: log.events_at(
         some[0].experiment_id, [each.offset for each in some]
     ),

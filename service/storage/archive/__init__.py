@@ -1,0 +1,1 @@
+"""Archived rounds: files of decisions and rewards, their manifest, and what moves rounds there."""

@@ -1,0 +1,159 @@
+"""Reads archived rounds. What is missing in the table of events is looked for here.
+
+A segment is entered in the manifest before its rows are deleted. So whoever reads the table first, and
+the manifest afterwards, misses nothing.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.errors import DamagedArchive
+from service.records import Domain, EventKind, StoredEvent
+from service.storage.archive.manifest import COLUMNS, Segment
+from service.storage.archive.request_keys import hashed
+from service.storage.archive.segment_file import (
+    Archived,
+    SegmentTable,
+    checked_bytes,
+    read_segment,
+)
+from service.storage.database import Database
+from service.storage.events.search import one_of
+from service.storage.tables import archived_requests, experiments, log_segments
+
+TIMEOUT_SECONDS = 10.0
+
+
+class Archive:
+    """The archived rounds of all experiments."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the files; raises `DamagedArchive` if none is set."""
+        folder = self._database.options.archive_folder
+        if folder is None:
+            raise DamagedArchive("No folder of archived rounds is set.")
+        return folder
+
+    async def segments(
+        self, experiment_id: str, *conditions: sa.ColumnElement[bool]
+    ) -> list[Segment]:
+        """The manifest of an experiment, in order."""
+        return await self._segments(log_segments.c.experiment_id == experiment_id, *conditions)
+
+    async def reach(self, experiment_id: str) -> int:
+        """The offset up to which rounds are archived."""
+        query = sa.select(experiments.c.archived_offset).where(
+            experiments.c.experiment_id == experiment_id
+        )
+        found = await self._database.read(
+            lambda connection: connection.scalar(query), TIMEOUT_SECONDS
+        )
+        return int(found or 0)
+
+    async def check(self, segment: Segment) -> None:
+        """Read a file in full; raises `DamagedArchive` if it has changed."""
+        await asyncio.to_thread(checked_bytes, self.folder / segment.place, segment.sha256)
+
+    async def between(self, experiment_id: str, after: int, up_to: int) -> list[Archived]:
+        """The archived events with `after` < offset ≤ `up_to`, in order."""
+        found: list[Archived] = []
+        for segment in await self.segments(
+            experiment_id, log_segments.c.last_offset > after, log_segments.c.first_offset <= up_to
+        ):
+            table = await self._table(segment)
+            found += await asyncio.to_thread(table.between, after, up_to)
+        return found
+
+    async def at(self, experiment_id: str, offsets: Collection[int]) -> dict[int, Archived]:
+        """The archived events at these offsets."""
+        if not offsets:
+            return {}
+        found: dict[int, Archived] = {}
+        for segment in await self.segments(
+            experiment_id,
+            log_segments.c.last_offset >= min(offsets),
+            log_segments.c.first_offset <= max(offsets),
+        ):
+            here = [n for n in offsets if segment.first_offset <= n <= segment.last_offset]
+            if here:
+                events = await asyncio.to_thread((await self._table(segment)).at, here)
+                found |= {each.event.offset: each for each in events}
+        return found
+
+    async def decisions(
+        self, decision_ids: Collection[str], experiment_id: str | None = None
+    ) -> dict[str, Archived]:
+        """The archived decisions that have these ids, of one experiment or of all."""
+        keys = {each.encode(): each for each in decision_ids}
+        if not keys:
+            return {}
+        conditions = [log_segments.c.first_key <= max(keys), log_segments.c.last_key >= min(keys)]
+        if experiment_id is not None:
+            conditions.append(log_segments.c.experiment_id == experiment_id)
+        found: dict[str, Archived] = {}
+        for segment in await self._segments(*conditions):
+            if segment.may_have(keys):
+                table, wanted = await self._table(segment), list(keys.values())
+                events = await asyncio.to_thread(table.of_keys, EventKind.DECISION.value, wanted)
+                found |= {each.event.event_key: each for each in events}
+        return found
+
+    async def rewards(
+        self, decision_ids: Collection[str], experiment_id: str
+    ) -> dict[str, StoredEvent]:
+        """The archived rewards of these decisions, by the decision's id."""
+        decided = await self.decisions(decision_ids, experiment_id)
+        return {each.event_key: each for each in await self.pairs(experiment_id, decided.values())}
+
+    async def pairs(self, experiment_id: str, events: Iterable[Archived]) -> list[StoredEvent]:
+        """The archived rewards of decisions, or decisions of rewards."""
+        offsets = {each.pair_offset for each in events if each.pair_offset is not None}
+        return [each.event for each in (await self.at(experiment_id, offsets)).values()]
+
+    async def requests(self, experiment_id: str, request_ids: Sequence[str]) -> list[StoredEvent]:
+        """The archived decisions of these requests, in order."""
+        mine = sa.select(archived_requests.c.event_offset).where(
+            archived_requests.c.experiment_key == hashed(experiment_id)
+        )
+        keys = [hashed(each) for each in request_ids]
+
+        async def fetch(connection: AsyncConnection) -> list[int]:
+            asked = one_of(connection.dialect, mine, archived_requests.c.request_key, keys)
+            return [int(offset) for offset in await connection.scalars(asked)]
+
+        first = await self._database.read(fetch, TIMEOUT_SECONDS)
+        # The sides of a round follow one another.
+        offsets = {place for offset in first for place in (offset, offset + 1)}
+        found = await self.at(experiment_id, offsets)
+        wanted = set(request_ids)
+        return [found[n].event for n in sorted(found) if found[n].event.request_id in wanted]
+
+    async def target_rewards(self, experiment_id: str) -> dict[int, float]:
+        """The archived rewards of target decisions, by offset."""
+        found: dict[int, float] = {}
+        for segment in await self.segments(experiment_id, log_segments.c.target_rewards > 0):
+            found |= (await self._table(segment)).rewards_of(Domain.TARGET.value)
+        return found
+
+    async def _table(self, segment: Segment) -> SegmentTable:
+        return await asyncio.to_thread(read_segment, self.folder / segment.place, segment.sha256)
+
+    async def _segments(self, *conditions: sa.ColumnElement[bool]) -> list[Segment]:
+        ordered = (
+            sa.select(*COLUMNS)
+            .where(*conditions)
+            .order_by(log_segments.c.experiment_id, log_segments.c.last_offset)
+        )
+
+        async def fetch(connection: AsyncConnection) -> list[Segment]:
+            return [Segment(*row) for row in await connection.execute(ordered)]
+
+        return await self._database.read(fetch, TIMEOUT_SECONDS)

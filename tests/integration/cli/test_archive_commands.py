@@ -1,0 +1,88 @@
+"""`daband log archive`, and the commands that read a log afterwards, as an operator uses them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from benchmarks.long_log import linear_spec, write_log, write_snapshot
+from service.storage.archive.segment_file import read_segment
+from service.storage.database import Database
+from tests.integration.cli.test_cli import daband
+from tests.support.storage import PATIENT, migrated, sqlite_url
+
+EVENTS = 1_200
+
+
+@pytest.fixture
+async def folder(tmp_path: Path) -> Path:
+    """The data folder of an experiment `long`, whose rounds are a day old and folded."""
+    read_segment.cache_clear()
+    url = sqlite_url(tmp_path / "data" / "daband.db")
+    await migrated(url)
+    database = await Database.open(url, PATIENT)
+    spec = linear_spec("long", arms=3, size=4, episode_length=10**9)
+    await write_snapshot(database, await write_log(database, spec, EVENTS))
+    await database.close()
+    return tmp_path / "data"
+
+
+def passed(*arguments: str, folder: Path) -> Result:
+    outcome = daband(*arguments, "--data-dir", str(folder))
+    assert outcome.exit_code == 0, outcome.output
+    return outcome
+
+
+def exported(folder: Path, name: str) -> bytes:
+    file = folder.parent / f"{name}.jsonl"
+    passed("log", "export", "long", str(file), folder=folder)
+    return file.read_bytes()
+
+
+def test_a_log_is_replayed_and_exported_the_same_after_it_was_archived(folder: Path):
+    before = exported(folder, "before")
+    replayed = passed("replay", "long", folder=folder).output
+    done = passed("log", "archive", "--older-than", "1h", "--keep", "100", folder=folder)
+    assert f"long: {EVENTS - 100} events moved into 1 files" in done.output
+    assert (
+        f"1 files with {EVENTS - 100} events"
+        in passed("log", "check", "long", folder=folder).output
+    )
+    assert exported(folder, "after") == before
+    assert passed("replay", "long", folder=folder).output == replayed
+    again = passed("log", "archive", "long", "--older-than", "1h", "--keep", "100", folder=folder)
+    assert "long: 0 events" in again.output
+
+
+def test_the_restore_drill(folder: Path, tmp_path: Path):
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+    told = passed("backup", str(tmp_path / "backup"), folder=folder).output
+    assert "1 files of archived rounds are not in it" in told
+    other = tmp_path / "other"
+    passed("migrate", folder=other)
+    passed("restore", str(tmp_path / "backup"), folder=other)
+    missing = daband("log", "check", "long", "--data-dir", str(other))
+    assert missing.exit_code == 2
+    assert "cannot be read" in missing.output
+    shutil.copytree(folder / "archive", other / "archive")
+    assert "equal" in passed("replay", "long", folder=other).output
+
+
+def test_a_flipped_byte_ends_a_replay_with_the_name_of_the_file(folder: Path):
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+    (file,) = (folder / "archive").rglob("*.parquet")
+    content = bytearray(file.read_bytes())
+    content[1000] ^= 4
+    file.write_bytes(content)
+    for command in (("replay", "long"), ("log", "check", "long")):
+        outcome = daband(*command, "--data-dir", str(folder))
+        assert outcome.exit_code == 2
+        assert f"{file.name} has changed" in outcome.output
+
+
+def test_young_rounds_are_not_archived(folder: Path):
+    for age in ("59m", "soon"):
+        outcome = daband("log", "archive", "--older-than", age, "--data-dir", str(folder))
+        assert outcome.exit_code == 2
+    assert "long: 0 events" in passed("log", "archive", folder=folder).output

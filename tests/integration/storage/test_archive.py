@@ -1,0 +1,408 @@
+"""Archived rounds, on SQLite and on Postgres: read as one log with the rest, and never lost."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from msgspec import structs
+
+from service.errors import (
+    DamagedArchive,
+    DecisionArchived,
+    RequestConflict,
+    RewardConflict,
+    UnknownDecision,
+)
+from service.records import (
+    Appended,
+    Domain,
+    EventKind,
+    Experiment,
+    NewEvent,
+    Phase,
+    StoredEvent,
+    phase_event,
+    utc_now,
+    uuid7,
+)
+from service.storage.archive.archive import Archive
+from service.storage.archive.archiving import Archiving
+from service.storage.archive.manifest import ArchivingError
+from service.storage.archive.next_rounds import ArchivingOptions
+from service.storage.archive.segment_file import read_segment
+from service.storage.database import Database
+from service.storage.erasing import Erasing
+from service.storage.events.browsing import Browsing, LogFilter
+from service.storage.events.history import History
+from service.storage.events.log import EventLog
+from service.storage.experiments import Experiments
+from service.storage.tables import archived_requests, events, experiments, log_segments
+from tests.support.storage import PATIENT, decision, outcome, reward
+
+SMALL = ArchivingOptions(segment_events=10, rows_a_step=4, pause_seconds=0.0)
+ROUNDS = 12
+
+
+@pytest.fixture
+async def database(database_url: str, tmp_path: Path) -> AsyncIterator[Database]:
+    folder = tmp_path / "archive"
+    read_segment.cache_clear()
+    opened = await Database.open(database_url, dataclasses.replace(PATIENT, archive_folder=folder))
+    yield opened
+    await opened.close()
+
+
+async def play(log: EventLog, experiment: Experiment) -> list[list[NewEvent]]:
+    """Rounds of two sides in named requests; each third has no reward, some rewards come late."""
+    rounds = []
+    for number in range(ROUNDS):
+        sides = [
+            structs.replace(
+                decision(experiment, domain=domain, request_id=f"r-{number}"),
+                arm=f"arm-{number % 2}",
+                context=bytes([number]) * 5,
+            )
+            for domain in (Domain.SOURCE, Domain.TARGET)
+        ]
+        await log.append(sides)
+        rounds.append(sides)
+        if number == 1:
+            await log.append([phase_event(experiment.experiment_id, Phase.CONTINUED)])
+        if number % 3 == 2:
+            for late in (number - 2, number):
+                await log.append([reward(experiment, rounds[late][0].event_key, late / 10)])
+            await log.append([reward(experiment, rounds[number - 2][1].event_key, 0.5)])
+    return rounds
+
+
+async def fold(database: Database, experiment: Experiment) -> None:
+    """As if a trainer had folded the log up to its end."""
+    folded = sa.update(experiments).values(folded_offset=experiments.c.head_offset)
+    await database.write(lambda connection: connection.execute(folded))
+
+
+async def archive(database: Database, experiment: Experiment, kept: int = 0) -> None:
+    await fold(database, experiment)
+    await Archiving(database, SMALL).run(experiment, utc_now() + timedelta(days=1), kept)
+
+
+async def rows(database: Database) -> list[tuple[int, str]]:
+    query = sa.select(events.c.event_offset, events.c.kind).order_by(events.c.event_offset)
+    found = await database.read(lambda connection: connection.execute(query))
+    return [(offset, kind) for offset, kind in found]
+
+
+async def whole(log: EventLog, experiment: Experiment, size: int = 7) -> list[StoredEvent]:
+    """The log, page by page."""
+    found: list[StoredEvent] = []
+    while page := await log.read(experiment.experiment_id, len(found), size):
+        found += page
+    return found
+
+
+@pytest.fixture
+async def played(event_log: EventLog, experiment: Experiment) -> list[list[NewEvent]]:
+    return await play(event_log, experiment)
+
+
+async def test_both_tiers_are_read_as_the_log_was_before(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    before = await whole(event_log, experiment)
+    await archive(database, experiment, kept=9)
+    left = await rows(database)
+    assert [kind for _, kind in left[:1]] == ["phase"]
+    assert len(left) < len(before) / 2
+    for size in (1, 7, 1000):
+        assert await whole(event_log, experiment, size) == before
+    assert await event_log.read(experiment.experiment_id, 3, 8, up_to=9) == before[3:9]
+    offsets = [each.offset for each in before]
+    found = await event_log.events_at(experiment.experiment_id, [*offsets, 10**6])
+    assert found == {each.offset: structs.replace(each, decision=None) for each in before}
+
+
+async def test_every_search_finds_what_it_found_before(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    history, experiment_id = History(database), experiment.experiment_id
+    keys = [side.event_key for sides in played for side in sides]
+
+    async def found() -> list[object]:
+        return [
+            await event_log.find_decisions(keys),
+            dict(sorted((await event_log.find_rewards(experiment_id, keys)).items())),
+            [await event_log.find_request(experiment_id, f"r-{n}") for n in range(ROUNDS + 1)],
+            await history.target_rewards(experiment_id),
+            [await history.has_reward(experiment_id, after) for after in (0, 20, 10**6)],
+            await history.lifecycle(experiment_id),
+        ]
+
+    before = await found()
+    await archive(database, experiment, kept=9)
+    assert await found() == before
+
+
+async def test_pages_and_counts_are_those_of_before(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    browsing = Browsing(database)
+    filters = [
+        LogFilter(),
+        LogFilter(domain=Domain.TARGET),
+        LogFilter(arm="arm-1", is_rewarded=True),
+        LogFilter(is_rewarded=False),
+    ]
+
+    async def found() -> list[object]:
+        pages = [
+            await browsing.page(experiment.experiment_id, before, limit, wanted)
+            for wanted in filters
+            for before, limit in ((1000, 100), (30, 5), (9, 3))
+        ]
+        blocks = [(0, 12), (12, 30), (30, 40)]
+        counts = await browsing.counts(experiment.experiment_id, Domain.SOURCE, blocks)
+        return [*pages, sorted(counts)]
+
+    before = await found()
+    await archive(database, experiment, kept=9)
+    assert await found() == before
+
+
+async def test_a_repeated_request_gets_its_archived_decisions(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    first = await event_log.find_request(experiment.experiment_id, "r-0")
+    await archive(database, experiment)
+    again = [structs.replace(each, event_key=uuid7()) for each in played[0]]
+    repeated = await event_log.append([structs.replace(each, has_new_key=True) for each in again])
+    assert [each.created for each in repeated] == [False, False]
+    assert [each.event.event_key for each in repeated] == [each.event_key for each in first]
+    other = [structs.replace(each, request_hash="other", has_new_key=True) for each in again]
+    assert isinstance(await outcome(event_log.append(other)), RequestConflict)
+    new = decision(experiment, request_id="r-new")
+    assert [each.created for each in await event_log.append([new])] == [True]
+
+
+async def test_rewards_of_archived_decisions_repeat_but_no_new_one_comes(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    await archive(database, experiment)
+    rewarded, unrewarded = played[0][0].event_key, played[1][0].event_key
+    before = await event_log.last_offset(experiment.experiment_id)
+    (repeated,) = await event_log.append([reward(experiment, rewarded, 0.0)])
+    assert not repeated.created
+    refusals = [
+        await outcome(event_log.append([reward(experiment, key, 0.7)]))
+        for key in (rewarded, unrewarded, uuid7(), played[0][0].event_key[:-1] + "x")
+    ]
+    assert [type(each) for each in refusals] == [
+        RewardConflict,
+        DecisionArchived,
+        UnknownDecision,
+        UnknownDecision,
+    ]
+    assert await event_log.last_offset(experiment.experiment_id) == before
+
+
+async def test_a_decision_that_is_written_again_under_its_own_id_is_found(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    await archive(database, experiment)
+    (again,) = await event_log.append([played[2][0]])
+    assert (again.created, again.event.offset) == (False, 6)
+
+
+async def test_a_reward_in_the_table_of_an_archived_decision_brings_it(
+    database: Database, event_log: EventLog, experiment: Experiment
+):
+    new = [decision(experiment, context=bytes([n])) for n in range(4)]
+    await event_log.append(new)
+    await event_log.append([reward(experiment, new[0].event_key)])
+    await archive(database, experiment, kept=2)
+    assert [offset for offset, _ in await rows(database)] == [4, 5]
+    *_, last = await whole(event_log, experiment)
+    assert last.decision is not None
+    assert last.decision.context == bytes([0])
+    (conflict,) = [await outcome(event_log.append([reward(experiment, new[0].event_key, 9.0)]))]
+    assert isinstance(conflict, RewardConflict)
+
+
+async def test_only_what_is_old_folded_and_not_kept_leaves_the_table(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    head = await event_log.last_offset(experiment.experiment_id)
+    archiving, later = Archiving(database, SMALL), utc_now() + timedelta(days=1)
+    assert (await archiving.run(experiment, later)).events == 0  # nothing is folded
+    await fold(database, experiment)
+    assert (await archiving.run(experiment, utc_now() - timedelta(days=1))).events == 0
+    assert (await archiving.run(experiment, later, kept=head)).events == 0
+    assert len(await rows(database)) == head
+    assert (await archiving.run(experiment, later)).events > 0
+
+
+async def test_the_sides_of_a_round_stay_together(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    for kept in range(12, 4, -1):
+        await archive(database, experiment, kept)
+        archived = await Archive(database).reach(experiment.experiment_id)
+        on_both = [
+            number
+            for number in range(ROUNDS)
+            if len(
+                {
+                    each.offset <= archived
+                    for each in await event_log.find_request(
+                        experiment.experiment_id, f"r-{number}"
+                    )
+                }
+            )
+            > 1
+        ]
+        assert on_both == []
+
+
+async def test_a_flipped_byte_is_refused_with_the_name_of_the_file(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+):
+    await archive(database, experiment)
+    first, *_ = await Archive(database).segments(experiment.experiment_id)
+    file = tmp_path / "archive" / first.place
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    read_segment.cache_clear()
+    with pytest.raises(DamagedArchive, match=file.name):
+        await event_log.read(experiment.experiment_id, 0, 3)
+    file.unlink()
+    with pytest.raises(DamagedArchive, match="cannot be read"):
+        await event_log.read(experiment.experiment_id, 0, 3)
+    new = decision(experiment, request_id="r-new")
+    assert (await event_log.append([new]))[0].created  # what needs no file goes on
+
+
+class StoppedError(Exception):
+    """A run ends here."""
+
+
+@pytest.mark.parametrize("step", ["_enter", "_delete_rows"])
+async def test_an_interrupted_run_loses_nothing_and_the_next_one_completes_it(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    step: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before = await whole(event_log, experiment)
+
+    async def interrupted(*arguments: object) -> None:
+        raise StoppedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archiving, step, interrupted)
+        with pytest.raises(StoppedError):
+            await archive(database, experiment)
+    assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 1
+    assert await whole(event_log, experiment) == before
+    refused = await outcome(event_log.append([reward(experiment, played[1][0].event_key)]))
+    assert isinstance(refused, DecisionArchived) == (step == "_delete_rows")
+    await archive(database, experiment)
+    again = await whole(event_log, experiment)
+    assert again[: len(before)] == before
+    assert len(list((tmp_path / "archive").rglob("*.parquet"))) == len(
+        await Archive(database).segments(experiment.experiment_id)
+    )
+    assert all(kind == "phase" or offset >= len(before) for offset, kind in await rows(database))
+
+
+async def test_a_reward_that_comes_while_its_decision_is_written_to_a_file_is_in_it(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    enter, late = Archiving._enter, [reward(experiment, played[1][0].event_key, 0.3)]
+
+    async def reward_first(self: Archiving, *arguments: object) -> None:
+        while late:
+            await event_log.append([late.pop()])
+        await enter(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Archiving, "_enter", reward_first)
+    await archive(database, experiment, kept=3)
+    found = await event_log.find_rewards(experiment.experiment_id, [played[1][0].event_key])
+    assert [each.reward for each in found.values()] == [0.3]
+    (pair,) = (
+        each
+        for each in (
+            await Browsing(database).page(experiment.experiment_id, 100, 100, LogFilter())
+        ).pairs
+        if each.decision.event_key == played[1][0].event_key
+    )
+    assert pair.reward == 0.3
+
+
+async def test_selects_and_rewards_go_on_while_a_log_is_archived(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    written: list[Appended] = []
+    is_over = asyncio.Event()
+
+    async def playing() -> None:
+        while not is_over.is_set():
+            new = decision(experiment, request_id=f"during-{len(written)}")
+            written.extend(await event_log.append([new]))
+            await event_log.append([reward(experiment, new.event_key)])
+
+    task = asyncio.create_task(playing())
+    for _ in range(3):
+        await archive(database, experiment)
+    is_over.set()
+    await task
+    log = await whole(event_log, experiment, 50)
+    assert [each.offset for each in log] == list(range(1, len(log) + 1))
+    rewarded = {each.event_key for each in log if each.kind is EventKind.REWARD}
+    assert {each.event.event_key for each in written} <= rewarded
+
+
+async def test_two_processes_do_not_archive_one_log_at_once(
+    database: Database, experiment: Experiment, played: list[list[NewEvent]]
+):
+    await fold(database, experiment)
+    one, other = Archiving(database, SMALL), Archiving(database, SMALL)
+    later = utc_now() + timedelta(days=1)
+    results = await asyncio.gather(
+        one.run(experiment, later), other.run(experiment, later), return_exceptions=True
+    )
+    assert [type(each) for each in results].count(ArchivingError) == 1
+
+
+async def test_a_deleted_experiment_leaves_no_file_and_no_key(
+    database: Database,
+    experiments: Experiments,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+):
+    await archive(database, experiment)
+    assert list((tmp_path / "archive").rglob("*.parquet"))
+    await experiments.delete("doses")
+    erasing = Erasing(database)
+    while await erasing.step():
+        pass
+    assert list((tmp_path / "archive").iterdir()) == []
+    for table in (archived_requests, log_segments, events):
+        query = sa.select(sa.func.count()).select_from(table)
+        async with database.snapshot() as connection:
+            assert await connection.scalar(query) == 0
