@@ -1,6 +1,7 @@
 """Killed while it archives a log, the command loses and doubles nothing, and the next run completes it."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ OLD = ("--older-than", "1h")
 pytestmark = pytest.mark.slow
 
 
-async def stored(url: str, folder: Path) -> tuple[Experiment, list[StoredEvent]]:
+async def stored(url: str) -> tuple[Experiment, list[StoredEvent]]:
     """An experiment with a folded log of yesterday, and that log."""
     await migrated(url)
     database = await Database.open(url, PATIENT)
@@ -34,8 +35,6 @@ async def stored(url: str, folder: Path) -> tuple[Experiment, list[StoredEvent]]
 
 async def read(url: str, folder: Path, experiment: Experiment) -> tuple[list[StoredEvent], int]:
     """The log of both tiers, and how far it is archived."""
-    from dataclasses import replace
-
     database = await Database.open(url, replace(PATIENT, archive_folder=folder / "data/archive"))
     log = await EventLog(database).read(experiment.experiment_id, 0, EVENTS)
     archived = await Archive(database).reach(experiment.experiment_id)
@@ -55,7 +54,7 @@ def archive(folder: Path, url: str, **settings: str) -> tuple[int, str]:
 async def test_a_death_while_archiving_loses_and_doubles_nothing(
     point: Failpoint, folder: Path, postgres_url: str
 ):
-    experiment, before = await stored(postgres_url, folder)
+    experiment, before = await stored(postgres_url)
     code, output = archive(folder, postgres_url, FAIL_AT=str(point))
     assert code == -signal.SIGKILL, output
     log, archived = await read(postgres_url, folder, experiment)
