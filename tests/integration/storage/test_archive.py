@@ -250,20 +250,10 @@ async def test_the_sides_of_a_round_stay_together(
     for kept in range(12, 4, -1):
         await archive(database, experiment, kept)
         archived = await Archive(database).reach(experiment.experiment_id)
-        on_both = [
-            number
-            for number in range(ROUNDS)
-            if len(
-                {
-                    each.offset <= archived
-                    for each in await event_log.find_request(
-                        experiment.experiment_id, f"r-{number}"
-                    )
-                }
-            )
-            > 1
-        ]
-        assert on_both == []
+        for number in range(ROUNDS):
+            found = await event_log.find_request(experiment.experiment_id, f"r-{number}")
+            assert len(found) == 2
+            assert len({each.offset <= archived for each in found}) == 1
 
 
 async def test_a_flipped_byte_is_refused_with_the_name_of_the_file(
