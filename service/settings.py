@@ -47,7 +47,9 @@ class Settings(BaseSettings):
         "(postgresql://user@h1:5432,h2:5432/name); empty: SQLite in the data folder",
     )
     archive_dir: Path | None = Field(
-        None, description="folder of archived rounds; empty: `archive` in the data folder"
+        None,
+        description="folder of archived rounds, which every process needs; "
+        "empty, with SQLite: `archive` in the data folder",
     )
     redis_url: SecretStr | None = Field(
         None,
@@ -313,9 +315,14 @@ class Settings(BaseSettings):
         return f"sqlite:///{self.data_dir / 'daband.db'}"
 
     @property
-    def archive_folder(self) -> Path:
-        """The folder of archived rounds."""
-        return self.archive_dir or self.data_dir / "archive"
+    def archive_folder(self) -> Path | None:
+        """The folder of archived rounds; beside a database server only one that is named.
+
+        There the data folder may be a container's own, and gone with it.
+        """
+        if self.archive_dir is not None or not self.storage_url.startswith("sqlite"):
+            return self.archive_dir
+        return self.data_dir / "archive"
 
     @property
     def bus_url(self) -> str | None:

@@ -35,7 +35,7 @@ async def stored(url: str) -> tuple[Experiment, list[StoredEvent]]:
 
 async def read(url: str, folder: Path, experiment: Experiment) -> tuple[list[StoredEvent], int]:
     """The log of both tiers, and how far it is archived."""
-    database = await Database.open(url, replace(PATIENT, archive_folder=folder / "data/archive"))
+    database = await Database.open(url, replace(PATIENT, archive_folder=folder / "archive"))
     log = await EventLog(database).read(experiment.experiment_id, 0, EVENTS)
     archived = await Archive(database).reach(experiment.experiment_id)
     await database.close()
@@ -43,9 +43,8 @@ async def read(url: str, folder: Path, experiment: Experiment) -> tuple[list[Sto
 
 
 def archive(folder: Path, url: str, **settings: str) -> tuple[int, str]:
-    data = str(folder / "data")
-    given = ("log", "archive", "long", *OLD, "--data-dir", data)
-    command = Daband(folder, *given, DATABASE_URL=url, **settings)
+    given = {"DATABASE_URL": url, "ARCHIVE_DIR": str(folder / "archive"), **settings}
+    command = Daband(folder, "log", "archive", "long", *OLD, **given)
     command.start()
     return command.wait(), command.tail()
 
@@ -65,4 +64,4 @@ async def test_a_death_while_archiving_loses_and_doubles_nothing(
     log, archived = await read(postgres_url, folder, experiment)
     assert log == before
     assert archived == EVENTS - 1
-    assert len(list((folder / "data/archive").rglob("*.parquet"))) == 1
+    assert len(list((folder / "archive").rglob("*.parquet"))) == 1

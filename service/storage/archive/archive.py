@@ -39,7 +39,9 @@ class Archive:
         """The folder of the files; raises `DamagedArchive` if none is set."""
         folder = self._database.options.archive_folder
         if folder is None:
-            raise DamagedArchive("No folder of archived rounds is set.")
+            raise DamagedArchive(
+                "No folder of archived rounds is set: DABAND_ARCHIVE_DIR names it."
+            )
         return folder
 
     async def segments(

@@ -9,6 +9,7 @@ from typer.testing import Result
 from benchmarks.long_log import linear_spec, write_log, write_snapshot
 from service.storage.archive.segment_file import read_segment
 from service.storage.database import Database
+from service.storage.experiments import Experiments
 from tests.integration.cli.test_cli import daband
 from tests.support.storage import PATIENT, migrated, sqlite_url
 
@@ -79,6 +80,24 @@ def test_a_flipped_byte_ends_a_replay_with_the_name_of_the_file(folder: Path):
         outcome = daband(*command, "--data-dir", str(folder))
         assert outcome.exit_code == 2
         assert f"{file.name} has changed" in outcome.output
+
+
+@pytest.fixture
+async def server_url(postgres_url: str) -> str:
+    """Postgres with an experiment."""
+    database = await Database.open(postgres_url, PATIENT)
+    await Experiments(database).create("long", "{}")
+    await database.close()
+    return postgres_url
+
+
+def test_beside_a_database_server_the_folder_must_be_named(server_url: str, tmp_path: Path):
+    given = {"DATABASE_URL": server_url, "DATA_DIR": str(tmp_path)}
+    refused = daband("log", "archive", **given)
+    assert refused.exit_code == 2
+    assert "DABAND_ARCHIVE_DIR" in refused.output
+    allowed = daband("log", "archive", ARCHIVE_DIR=str(tmp_path / "archive"), **given)
+    assert allowed.exit_code == 0, allowed.output
 
 
 def test_young_rounds_are_not_archived(folder: Path):
