@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from service.bus.bus import SnapshotBus
-from service.errors import StorageUnavailable, UnknownExperiment
+from service.errors import DamagedArchive, StorageUnavailable, UnknownExperiment
 from service.evaluating.history import HistoryImport
 from service.records import utc_now
 from service.storage.events.history_parts import HistoryParts, PendingHistory
@@ -72,3 +72,6 @@ class UnfinishedHistories:
                 await self._parts.delete_before(history.experiment_id, history.sha256, before)
         except UnknownExperiment:
             return  # deleted; its parts are erased with it
+        except DamagedArchive as error:
+            details = {"action": "histories_wait", "reason": str(error)}
+            log.warning("archived rounds cannot be read", extra=details)

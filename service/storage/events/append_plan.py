@@ -1,6 +1,7 @@
 """What becomes of each appended event: pure rules, applied while the experiments are locked."""
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -50,6 +51,10 @@ class LookedUp(NamedTuple):
 
     up_to: int = 0
     events: tuple[StoredEvent, ...] = ()
+
+
+# What is known of ids that were made moments ago: no archived round has them.
+JUST_MADE = LookedUp(sys.maxsize)
 
 
 class ArchiveNeeded(NamedTuple):
@@ -277,9 +282,8 @@ class _Draft:
         return self._create(event)
 
     def _look_up(self) -> None:
-        """Ask for the archive, unless it was looked up or the caller was answered moments ago."""
-        is_known = self._call.looked_up.up_to >= self.experiment.archived_offset
-        if not (is_known or self._call.is_answered):
+        """Ask for the archive, unless it was looked up as far as it reaches."""
+        if self._call.looked_up.up_to < self.experiment.archived_offset:
             raise _ArchiveNeededError
 
     def _create(self, event: NewEvent) -> Appended:

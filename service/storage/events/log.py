@@ -14,6 +14,7 @@ from service.storage.archive.archive import Archive
 from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
 from service.storage.events.append_plan import (
+    JUST_MADE,
     ROUNDS,
     AppendCall,
     ArchiveNeeded,
@@ -135,7 +136,7 @@ class EventLog:
         That is done within milliseconds, or as soon as the database can be written again. A crash of
         the process before that loses them; `on_lost` is called with what else does.
         """
-        call = AppendCall(tuple(new_events), is_answered=True)
+        call = AppendCall(tuple(new_events), is_answered=True, looked_up=JUST_MADE)
         self._group.submit_later(call, len(new_events), on_lost)
 
     async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
@@ -266,10 +267,10 @@ class EventLog:
         found = await self._database.read(
             lambda connection: fetch_by_requests(connection, experiment_id, [request_id])
         )
-        if found:
-            return found
+        # Of an archived round that is being deleted, the table may have one side only.
         archived = await self._archive.requests(experiment_id, [request_id])
-        return [replace(each, context=None) for each in archived]
+        both = {each.offset: replace(each, context=None) for each in [*archived, *found]}
+        return [both[offset] for offset in sorted(both)]
 
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""

@@ -31,8 +31,7 @@ from service.records import (
 )
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving
-from service.storage.archive.manifest import ArchivingError
-from service.storage.archive.next_rounds import ArchivingOptions
+from service.storage.archive.manifest import ArchivingError, Segment
 from service.storage.archive.segment_file import read_segment
 from service.storage.database import Database
 from service.storage.erasing import Erasing
@@ -40,10 +39,10 @@ from service.storage.events.browsing import Browsing, LogFilter
 from service.storage.events.history import History
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
-from service.storage.tables import archived_requests, events, experiments, log_segments
+from service.storage.tables import archived_requests, events, log_segments
+from tests.support.archives import SMALL, archive, fold
 from tests.support.storage import PATIENT, decision, outcome, reward
 
-SMALL = ArchivingOptions(segment_events=10, rows_a_step=4, pause_seconds=0.0)
 ROUNDS = 12
 
 
@@ -77,17 +76,6 @@ async def play(log: EventLog, experiment: Experiment) -> list[list[NewEvent]]:
                 await log.append([reward(experiment, rounds[late][0].event_key, late / 10)])
             await log.append([reward(experiment, rounds[number - 2][1].event_key, 0.5)])
     return rounds
-
-
-async def fold(database: Database, experiment: Experiment) -> None:
-    """As if a trainer had folded the log up to its end."""
-    folded = sa.update(experiments).values(folded_offset=experiments.c.head_offset)
-    await database.write(lambda connection: connection.execute(folded))
-
-
-async def archive(database: Database, experiment: Experiment, kept: int = 0) -> None:
-    await fold(database, experiment)
-    await Archiving(database, SMALL).run(experiment, utc_now() + timedelta(days=1), kept)
 
 
 async def rows(database: Database) -> list[tuple[int, str]]:
@@ -313,6 +301,59 @@ async def test_an_interrupted_run_loses_nothing_and_the_next_one_completes_it(
         await Archive(database).segments(experiment.experiment_id)
     )
     assert all(kind == "phase" or offset >= len(before) for offset, kind in await rows(database))
+
+
+@pytest.fixture
+async def half_deleted(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[NewEvent]:
+    """A round whose file is in the manifest; of its rows only the target's is left."""
+
+    async def one_row(self: Archiving, segment: Segment) -> None:
+        first = sa.delete(events).where(events.c.event_offset == segment.first_offset)
+        await database.write(lambda connection: connection.execute(first))
+        raise StoppedError
+
+    monkeypatch.setattr(Archiving, "_delete_rows", one_row)
+    with pytest.raises(StoppedError):
+        await archive(database, experiment)
+    assert (2, "decision") in await rows(database)
+    assert (1, "decision") not in await rows(database)
+    return played[0]
+
+
+async def test_a_request_is_answered_as_before_while_its_rows_are_deleted(
+    event_log: EventLog, experiment: Experiment, half_deleted: list[NewEvent]
+):
+    again = [
+        structs.replace(each, event_key=uuid7(), has_new_key=True, context=bytes(5))
+        for each in half_deleted
+    ]
+    repeated = await event_log.append(again)
+    assert [each.created for each in repeated] == [False, False]
+    assert [each.event.offset for each in repeated] == [1, 2]
+    ids = [each.event_key for each in half_deleted]
+    assert [each.event.event_key for each in repeated] == ids
+    found = await event_log.find_request(experiment.experiment_id, "r-0")
+    assert [each.event_key for each in found] == ids
+    other = [structs.replace(each, request_hash="other") for each in again]
+    assert isinstance(await outcome(event_log.append(other)), RequestConflict)
+
+
+async def test_accepted_rounds_that_are_written_again_after_they_were_archived_are_found(
+    database: Database, event_log: EventLog, experiment: Experiment
+):
+    made = [decision(experiment) for _ in range(20)]
+    rounds = [each for new in made for each in (new, reward(experiment, new.event_key))]
+    await event_log.append(rounds, is_answered=True)
+    await archive(database, experiment, kept=15)
+    again = await event_log.append(rounds, is_answered=True)
+    assert {each.created for each in again} == {False}
+    assert [each.event.offset for each in again] == list(range(1, 41))
 
 
 async def test_a_reward_that_comes_while_its_decision_is_written_to_a_file_is_in_it(
