@@ -35,6 +35,7 @@ from service.storage.archive.manifest import ArchivingError, Segment
 from service.storage.archive.segment_file import read_segment
 from service.storage.database import Database
 from service.storage.erasing import Erasing
+from service.storage.events import postgres, sqlite
 from service.storage.events.browsing import Browsing, LogFilter
 from service.storage.events.history import History
 from service.storage.events.log import EventLog
@@ -354,6 +355,24 @@ async def test_accepted_rounds_that_are_written_again_after_they_were_archived_a
     again = await event_log.append(rounds, is_answered=True)
     assert {each.created for each in again} == {False}
     assert [each.event.offset for each in again] == list(range(1, 41))
+
+
+async def test_while_nothing_is_archived_an_append_looks_nothing_more_up(
+    database: Database, event_log: EventLog, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+):
+    async def looked_up(*_: object) -> None:
+        raise StoppedError
+
+    monkeypatch.setattr(EventLog, "_looked_up", looked_up)
+    for backend in (postgres, sqlite):
+        monkeypatch.setattr(backend, "ARCHIVED_REQUESTS", "no statement")
+    played = await play(event_log, experiment)
+    again = await event_log.append(played[0])
+    assert [each.created for each in again] == [False, False]
+    unknown = event_log.append([reward(experiment, uuid7())])
+    assert isinstance(await outcome(unknown), UnknownDecision)
+    await archive(database, experiment)
+    assert isinstance(await outcome(event_log.append(played[0])), Exception)
 
 
 async def test_a_reward_that_comes_while_its_decision_is_written_to_a_file_is_in_it(
