@@ -100,11 +100,12 @@ class Policies:
         self._bytes: dict[str, int] = {}  # estimated size of each
         self._used: set[str] = set()  # names used since the last poll
         self._used_at: dict[str, float] = {}
+        self._loading: dict[str, asyncio.Task[Served]] = {}
 
     async def current(self, name: str) -> Served:
         """The current policy of an experiment; raises `UnknownExperiment`."""
         served = self.known(name)
-        return served if served is not None else await self._first(name)
+        return served if served is not None else await self._loaded(name)
 
     def known(self, name: str) -> Served | None:
         """The same if it is in memory, without waiting."""
@@ -130,6 +131,14 @@ class Policies:
                 self._note_use(loop.time())
                 await self._poll()
 
+    async def _loaded(self, name: str) -> Served:
+        """Load a policy once, however many requests need it: after a restart all of them do."""
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.create_task(self._first(name))
+            loading.add_done_callback(lambda _: self._loading.pop(name))
+        return await asyncio.shield(loading)
+
     async def _first(self, name: str) -> Served:
         experiment = await self._experiments.get(name)
         spec = ExperimentSpec.of(experiment)
@@ -140,14 +149,12 @@ class Policies:
             )
             stored = Published(policy, experiment.created_at)
         served = Served(experiment, spec, stored.policy)
-        newer = self._served.get(name)  # another request may have loaded it meanwhile
-        if newer is None or newer.version < served.version:
-            self._served[name] = served
-            self._bytes[name] = estimated(spec.bandit_config()).policy_bytes
-            self._used_at[name] = asyncio.get_running_loop().time()
-            self._observe(served, stored.created_at)
-            self._make_room(name)
-        return self._served[name]
+        self._served[name] = served
+        self._bytes[name] = estimated(spec.bandit_config()).policy_bytes
+        self._used_at[name] = asyncio.get_running_loop().time()
+        self._observe(served, stored.created_at)
+        self._make_room(name)
+        return served
 
     def _note_use(self, now: float) -> None:
         """Move recently used policies to the end, and drop idle ones."""

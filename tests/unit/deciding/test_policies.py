@@ -1,5 +1,6 @@
 """The policies in memory: swapped whole, never backwards, never for a damaged one."""
 
+import asyncio
 import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -165,6 +166,30 @@ async def test_after_the_first_request_nothing_is_read(store: FakeStore, bus: In
     reads, store.is_away = store.reads, True
     assert await made.current("doses") is first
     assert store.reads == reads
+
+
+async def test_many_first_requests_load_a_policy_once(store: FakeStore, bus: InProcessBus):
+    store.save(stored(1))
+    await policies(store, bus).current("doses")
+    reads_of_one, made = store.reads, policies(store, bus)
+    first, *others = [asyncio.create_task(made.current("doses")) for _ in range(20)]
+    await asyncio.sleep(0)
+    first.cancel()  # its caller has gone, the others still wait
+    served = await asyncio.gather(*others)
+    assert {each.version for each in served} == {1}
+    assert store.reads == 2 * reads_of_one
+
+
+async def test_an_experiment_that_could_not_be_loaded_is_loaded_by_the_next_request(
+    store: FakeStore, bus: InProcessBus
+):
+    made, store.is_away = policies(store, bus), True
+    refused = await asyncio.gather(
+        *[made.current("doses") for _ in range(3)], return_exceptions=True
+    )
+    assert [type(each) for each in refused] == [StorageUnavailable] * 3
+    store.is_away = False
+    assert (await made.current("doses")).version == 0
 
 
 async def test_a_notice_of_the_bus_brings_the_new_policy(store: FakeStore, bus: InProcessBus):
