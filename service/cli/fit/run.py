@@ -60,6 +60,8 @@ def fitted(
             "host": "127.0.0.1",
             "auth": "off",
             "workers": 1,
+            # Nothing is served meanwhile that training could slow down, and a process costs more.
+            "training": "thread",
             "storage_timeout_seconds": 60.0,
         }
         try:
