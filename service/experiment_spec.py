@@ -33,7 +33,7 @@ from service.columns.schema import TableSchema
 from service.errors import MAX_QUOTED_NAME, InvalidRequest, refuse
 from service.images.schema import ImageSchema
 from service.limits import MEBIBYTE, BudgetLimits
-from service.records import Experiment, RewardRange, check_identifier
+from service.records import UNIT, Experiment, RewardRange, check_identifier
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_ARMS = 10_000
@@ -147,6 +147,11 @@ class ExperimentSpec:
     def arm_index(self, arm: str) -> int:
         """The model's index of an arm; joint models ignore it."""
         return self.arm_indexes.get(arm, 0) if self.is_per_arm else self.arm_indexes[arm]
+
+    @property
+    def unit(self) -> RewardRange:
+        """What the rewards 0 and 1 mean."""
+        return self.reward_range or UNIT
 
     @property
     def recipe(self) -> int:

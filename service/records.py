@@ -201,9 +201,17 @@ class RewardRange(NamedTuple):
     low: float
     high: float
 
+    @property
+    def width(self) -> float:
+        """A difference of 1 between rewards in the unit of the outcomes."""
+        return self.high - self.low
+
     def in_unit(self, reward: float) -> float:
         """A reward between 0 and 1 in the unit of the outcomes."""
-        return self.low + reward * (self.high - self.low)
+        return self.low + reward * self.width
+
+
+UNIT = RewardRange(0.0, 1.0)  # of rewards without a declared range
 
 
 class Appended(NamedTuple):

@@ -23,7 +23,7 @@ class Line:
 def curve(facts: Facts) -> str:
     """Mean reward along the source's log, and regret where it is known."""
     points = facts.points
-    spread = facts.unit.high - facts.unit.low
+    spread = facts.spec.unit.width
     known = [each["regret"] for each in points if each["regret"] is not None]
     lines = [Line("Mean reward", facts.means)]
     if known:
@@ -34,9 +34,7 @@ def curve(facts: Facts) -> str:
         for each in facts.transfer["gate"]
         if each["what"] in MARKS
     ]
-    return _drawn(
-        EVENT, [each["offset"] for each in points], lines, (facts.unit.low, facts.unit.high), marks
-    )
+    return _drawn(EVENT, [each["offset"] for each in points], lines, facts.spec.unit, marks)
 
 
 def expected_curve(facts: Facts) -> str | None:
@@ -44,7 +42,7 @@ def expected_curve(facts: Facts) -> str | None:
     judged = [each for each in facts.transfer["versions"] if each["expected"]]
     if len(judged) < 2 or facts.expected is None:
         return None
-    unit = facts.unit
+    unit = facts.spec.unit
     lines = [
         Line("Expected reward", [unit.in_unit(each["expected"]["reward"]) for each in judged]),
         Line(
@@ -54,7 +52,7 @@ def expected_curve(facts: Facts) -> str | None:
             dashed=True,
         ),
     ]
-    return _drawn(EVENT, [each["offset"] for each in judged], lines, (unit.low, unit.high))
+    return _drawn(EVENT, [each["offset"] for each in judged], lines, unit)
 
 
 def target_regret_curve(facts: Facts) -> str | None:
@@ -62,7 +60,7 @@ def target_regret_curve(facts: Facts) -> str | None:
     found = facts.transfer["target_regret"]["curve"]
     if not found:
         return None
-    spread = facts.unit.high - facts.unit.low
+    spread = facts.spec.unit.width
     totals = [spread * total for _, total in found]
     ends = min(0.0, *totals), max(1.0, *totals)
     return _drawn(

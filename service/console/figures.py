@@ -7,10 +7,11 @@ from typing import Any
 from model import Domain
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
-from service.pages.rendering import Headline, Tile
-from service.records import Experiment, RewardRange
-from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
-from service.reporting.figures import UNIT, light_of, number
+from service.pages.rendering import Tile
+from service.records import Experiment
+from service.reporting.advice import LIGHTS, NOT_JUDGED, target_rewards_text
+from service.reporting.figures import light_of, number
+from service.reporting.transfer_history import what_and_why
 from service.routes.browsing.learning import learning_answer
 from service.routes.experiments import state_answer
 from service.routes.transfer import transfer_answer
@@ -39,10 +40,6 @@ class Facts:
     learning: Mapping[str, Any]
 
     @property
-    def unit(self) -> RewardRange:
-        return self.spec.reward_range or UNIT
-
-    @property
     def word(self) -> str:
         """The verdict in a word."""
         verdict = self.transfer["verdict"]
@@ -60,7 +57,7 @@ class Facts:
     @property
     def means(self) -> list[float]:
         """Mean rewards along the log, in their unit."""
-        return [self.unit.in_unit(each["mean"]) for each in self.points]
+        return [self.spec.unit.in_unit(each["mean"]) for each in self.points]
 
     @property
     def present_reward(self) -> float | None:
@@ -68,7 +65,7 @@ class Facts:
         recent = self.points[-RECENT:]
         count = sum(each["rewards"] for each in recent)
         total = sum(each["rewards"] * each["mean"] for each in recent)
-        return self.unit.in_unit(total / count) if count else None
+        return self.spec.unit.in_unit(total / count) if count else None
 
     @property
     def expected(self) -> Mapping[str, float] | None:
@@ -76,7 +73,7 @@ class Facts:
         found = self.transfer["expected"]
         if found is None:
             return None
-        return {name: self.unit.in_unit(value) for name, value in found.items()}
+        return {name: self.spec.unit.in_unit(value) for name, value in found.items()}
 
 
 def joined(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -117,13 +114,6 @@ async def facts_of(services: Services, experiment: Experiment, points: int = POI
     )
 
 
-def headline(facts: Facts) -> Headline:
-    """The verdict, what it means and what to do next."""
-    reasons = facts.transfer["verdict"]["reasons"] if facts.transfer["verdict"] else ()
-    step = next_step(facts.word, facts.state["encoder_version"], int(facts.state.get("episode", 0)))
-    return Headline(facts.light, facts.word, MEANINGS[facts.word], f"{step}.", reasons)
-
-
 def tiles(facts: Facts) -> list[Tile]:
     """The figures that stand out."""
     counts, state = facts.state["counts"], facts.state
@@ -134,7 +124,7 @@ def tiles(facts: Facts) -> list[Tile]:
             number(facts.present_reward),
             f"Mean of the newest rewards, of {counts['source_rewards']:,} in all.",
         ),
-        Tile("Target contexts", f"{counts['target_contexts']:,}", _target(counts)),
+        Tile("Target contexts", f"{counts['target_contexts']:,}", target_rewards_text(counts)),
         Tile(
             "Policy",
             f"version {state['policy_version']}",
@@ -150,11 +140,6 @@ def _expected(facts: Facts) -> Tile:
     meaning = f"At least {number(found['lower'])}. Estimated without target rewards."
     light = light_of("expected_reward", facts.transfer["expected"]["reward"])
     return Tile(title, number(found["reward"]), meaning, light)
-
-
-def _target(counts: Mapping[str, int]) -> str:
-    rewards = counts.get("target_rewards", 0)
-    return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."
 
 
 def _training(state: Mapping[str, Any]) -> str:
@@ -188,7 +173,7 @@ def arm_rows(facts: Facts, most: int = 20) -> list[ArmRow]:
             each["arm"],
             each["decisions"],
             each["decisions"] / total,
-            number(None if each["mean"] is None else facts.unit.in_unit(each["mean"])),
+            number(None if each["mean"] is None else facts.spec.unit.in_unit(each["mean"])),
         )
         for each in arms[:most]
     ]
@@ -226,21 +211,20 @@ def _outcome(facts: Facts, entry: Mapping[str, Any], candidates: Sequence[int]) 
     details = entry["details"]
     verdict = details.get("verdict") or {}
     episode = details.get("episode")
-    reasons = verdict.get("reasons") or [details.get("reason") or ""]
-    author = f" by {details['by']}" if details.get("by") else ""
+    what, why = what_and_why(entry)
     kept = episode if episode in candidates and entry["what"] != "encoder_promoted" else None
     return Outcome(
         TIMELINE_LIGHTS.get(MARKS.get(entry["what"], ""), Light.UNKNOWN),
-        str(entry["what"]).replace("_", " ") + author,
+        what,
         f"update {episode}" if episode else f"version {details.get('version', '')}",
         entry["at"],
         entry["offset"],
         _reward(facts, verdict.get("reward_before")),
         _reward(facts, verdict.get("reward")),
-        "; ".join(each for each in reasons if each),
+        why,
         kept,
     )
 
 
 def _reward(facts: Facts, value: float | None) -> str:
-    return number(None if value is None else facts.unit.in_unit(value))
+    return number(None if value is None else facts.spec.unit.in_unit(value))

@@ -20,7 +20,7 @@ from service.formats.image_tables import image_rows
 from service.formats.tables import TableFile
 from service.images.named import NamedImages
 from service.images.schema import ImageSchema
-from service.records import RewardRange
+from service.records import UNIT, RewardRange
 
 MAX_ROWS = 1_000_000
 ROWS = 4096  # read at once
@@ -208,7 +208,7 @@ class _Reader:
         self._file = file
         self._columns = columns
         self._arms = frozenset(shape.arms)
-        self._range = shape.reward_range or RewardRange(0.0, 1.0)
+        self._range = shape.reward_range or UNIT
         self._has_range = shape.reward_range is not None
         self._times = Moments(columns.time)
 

@@ -17,7 +17,7 @@ from service.formats.surveying import (
     surveyed_rounds,
 )
 from service.formats.tables import CsvOptions, TableFile
-from service.records import RewardRange
+from service.records import UNIT, RewardRange
 
 UPLOADED_ROWS = 50_000  # target rows at once
 ROWS_A_SLOT = 4  # past rounds that each number of a row should have
@@ -79,7 +79,7 @@ class TablePair:
     @property
     def unit(self) -> RewardRange:
         """What the rewards 0 and 1 mean."""
-        return RewardRange(*(self.reward_range or (0.0, 1.0)))
+        return RewardRange(*(self.reward_range or UNIT))
 
     def context(self) -> dict[str, Any]:
         """The context to declare."""

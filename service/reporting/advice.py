@@ -1,9 +1,11 @@
-"""What the verdict means, and what to do next: the same words on the report and in the terminal."""
+"""What the verdict means, and what to do next: the same words on pages and in the terminal."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from model import Word
 from service.pages.lights import Light
+from service.pages.rendering import Headline
 
 NOT_JUDGED = "not judged"
 LIGHTS: Mapping[str, Light] = {
@@ -35,3 +37,17 @@ def next_step(word: str, encoder_version: int, episode: int) -> str:
     if word == NOT_JUDGED and episode and not encoder_version:
         return _NO_ENCODER
     return _NEXT.get(word, _NEXT[Word.WEAK])
+
+
+def headline(transfer: Mapping[str, Any], state: Mapping[str, Any]) -> Headline:
+    """The verdict of the answer of `/transfer`, what it means and what to do next."""
+    verdict = transfer["verdict"] or {"word": NOT_JUDGED, "reasons": ()}
+    word = str(verdict["word"])
+    step = next_step(word, state["encoder_version"], int(state.get("episode", 0)))
+    return Headline(LIGHTS[word], word, MEANINGS[word], f"{step}.", verdict["reasons"])
+
+
+def target_rewards_text(counts: Mapping[str, int]) -> str:
+    """Whether the target contexts were seen with rewards."""
+    rewards = counts.get("target_rewards", 0)  # absent before the first snapshot
+    return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."

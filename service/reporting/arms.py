@@ -59,7 +59,7 @@ def _counts(learner: Learner, arms: Integers) -> Integers:
 def _means(learner: Learner, arms: Integers, values: Doubles, unit: RewardRange) -> Doubles:
     sums = np.bincount(arms, values, minlength=learner.config.arm_count)
     with np.errstate(invalid="ignore"):
-        return unit.low + sums / _counts(learner, arms) * (unit.high - unit.low)
+        return unit.low + sums / _counts(learner, arms) * unit.width
 
 
 def _mean(values: Doubles) -> float:

@@ -8,10 +8,9 @@ from model import SIGN_LIMITS
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.pages.rendering import Table
-from service.records import RewardRange
+from service.records import UNIT as UNIT, RewardRange
 from service.reporting.advice import LIGHTS
 
-UNIT = RewardRange(0.0, 1.0)  # of rewards without a declared range
 TITLES = ("setting", "value", "meaning")
 LONGEST = 60  # characters of a setting's value
 
@@ -187,15 +186,10 @@ def abstention_table(found: Sequence[Mapping[str, Any]], unit: RewardRange) -> T
 def diagnostics_table(found: Mapping[str, float], unit: RewardRange) -> Table:
     """Each diagnostic with its meaning."""
     rows = [
-        (title, number(found[name] * (spread(unit) if is_reward else 1.0)), meaning)
+        (title, number(found[name] * (unit.width if is_reward else 1.0)), meaning)
         for name, (title, is_reward, meaning) in DIAGNOSTICS.items()
     ]
     return Table(("term", "value", "meaning"), rows, {1}, {2})
-
-
-def spread(unit: RewardRange) -> float:
-    """What a difference of 1 between rewards is in the unit of the outcomes."""
-    return unit.high - unit.low
 
 
 def counts_table(counts: Mapping[str, int]) -> Table:
@@ -222,10 +216,10 @@ def _declared(spec: ExperimentSpec) -> Iterator[tuple[str, str, str]]:
     yield "method", spec.method, "the system that learns"
     yield "recipe", str(spec.recipe), "the version of the method's default values"
     yield "seed", str(spec.seed), "every random draw follows from it"
-    yield "arms", _short(", ".join(spec.arms)), "what can be chosen"
+    yield "arms", shortened(", ".join(spec.arms)), "what can be chosen"
     if spec.table is not None:
         columns = ", ".join(each.name for each in spec.table.columns)
-        yield "columns", _short(columns), "the columns of a context"
+        yield "columns", shortened(columns), "the columns of a context"
     if spec.reward_range is not None:
         low, high = map(number, spec.reward_range)
         yield "reward_range", f"{low} to {high}", "the unit of rewards; the model sees 0 to 1"
@@ -236,7 +230,7 @@ def _declared(spec: ExperimentSpec) -> Iterator[tuple[str, str, str]]:
 def _values(spec: ExperimentSpec) -> Iterator[tuple[str, str, str]]:
     config = spec.bandit_config()
     for each in dataclasses.fields(config):
-        value = _short(_plain(getattr(config, each.name)))
+        value = shortened(_plain(getattr(config, each.name)))
         yield each.name, value, each.metadata["meaning"]
 
 
@@ -248,5 +242,6 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def shortened(text: str, length: int = LONGEST) -> str:
+    """A text of at most this many characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"

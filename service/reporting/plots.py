@@ -10,10 +10,11 @@ from matplotlib.ticker import MaxNLocator
 from model import SIGN_LIMITS, Domain, Doubles, LatentMap
 from service.pages.plot_style import COLOURS, DASHES, MARKERS, SERIES, legend_above, threshold
 from service.records import RewardRange
-from service.reporting.figures import DIAGNOSTICS, UNIT, spread
+from service.reporting.figures import DIAGNOSTICS, shortened
 
 DOMAIN_COLOURS = {Domain.SOURCE: COLOURS["source"], Domain.TARGET: COLOURS["target"]}
 MOST_ARMS = 8  # maximum of arms in a plot
+LONGEST = 18  # characters of an arm's name
 BLOCKS = 40
 TERMS = ("predicted_reward", "source_regret", "divergence", "regression_error")
 OUTCOMES = {
@@ -25,7 +26,7 @@ OUTCOMES = {
 Draw = Callable[[Axes], None]
 
 
-def learning_curve(rewards: Mapping[Domain, Doubles], unit: RewardRange = UNIT) -> Draw:
+def learning_curve(rewards: Mapping[Domain, Doubles], unit: RewardRange) -> Draw:
     """Mean reward over the remembered rounds, in blocks, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
@@ -66,12 +67,12 @@ def expected_by_version(versions: Sequence[Mapping[str, Any]]) -> Draw:
     return draw
 
 
-def terms_by_version(versions: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
+def terms_by_version(versions: Sequence[Mapping[str, Any]], unit: RewardRange) -> Draw:
     """The diagnostic terms of each judged encoder version, in the unit of the outcomes."""
 
     def draw(axes: Axes) -> None:
         titles = {name: DIAGNOSTICS[name][0] for name in TERMS}
-        _draw_by_version(axes, versions, "diagnostics", titles, spread(unit))
+        _draw_by_version(axes, versions, "diagnostics", titles, unit.width)
         axes.set_ylim(0.0, 1.1 * axes.get_ylim()[1])
 
     return draw
@@ -126,7 +127,7 @@ def arm_map(found: LatentMap, arms: Sequence[str]) -> Draw:
         for place, index in enumerate(most[:MOST_ARMS]):
             x, y = found.points[found.is_target & (found.arms == index)].T
             style: dict[str, Any] = {"marker": MARKERS[place], "color": SERIES[place]}
-            axes.scatter(x, y, s=18, lw=0, label=shortened(arms[index]), **style)
+            axes.scatter(x, y, s=18, lw=0, label=shortened(arms[index], LONGEST), **style)
         _finish_map(axes)
 
     return draw
@@ -150,7 +151,7 @@ def arm_priors(priors: Mapping[Domain, Doubles], arms: Sequence[str]) -> Draw:
                 at + offset, widths, 0.36, color=DOMAIN_COLOURS[domain], label=str(domain), hatch=hatch,
                 edgecolor=COLOURS["grid"], lw=0,
             )  # fmt: skip
-        axes.set_yticks(at, [shortened(arms[index]) for index in most])
+        axes.set_yticks(at, [shortened(arms[index], LONGEST) for index in most])
         axes.grid(visible=False, axis="y")
         axes.set(xlabel="% of contexts", xlim=(0, None))
         legend_above(axes)
@@ -158,7 +159,7 @@ def arm_priors(priors: Mapping[Domain, Doubles], arms: Sequence[str]) -> Draw:
     return draw
 
 
-def gate_history(entries: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT) -> Draw:
+def gate_history(entries: Sequence[Mapping[str, Any]], unit: RewardRange) -> Draw:
     """Held-out source reward of each trained encoder, by its outcome."""
 
     def draw(axes: Axes) -> None:
@@ -184,12 +185,12 @@ def gate_history(entries: Sequence[Mapping[str, Any]], unit: RewardRange = UNIT)
     return draw
 
 
-def regret_curve(curve: Sequence[Sequence[float]], unit: RewardRange = UNIT) -> Draw:
+def regret_curve(curve: Sequence[Sequence[float]], unit: RewardRange) -> Draw:
     """Cumulative regret of target rewards."""
 
     def draw(axes: Axes) -> None:
         rewards, regret = zip(*curve, strict=True)
-        axes.plot(rewards, [spread(unit) * each for each in regret], color=COLOURS["target"])
+        axes.plot(rewards, [unit.width * each for each in regret], color=COLOURS["target"])
         axes.set(
             xlabel="target rewards", ylabel="cumulative regret", ylim=(0, None), xlim=(0, None)
         )
@@ -199,8 +200,3 @@ def regret_curve(curve: Sequence[Sequence[float]], unit: RewardRange = UNIT) -> 
 
 def _limits(unit: RewardRange, low: float, high: float) -> tuple[float, float]:
     return unit.in_unit(low), unit.in_unit(high)
-
-
-def shortened(text: str, length: int = 18) -> str:
-    """A name that is short enough for a plot."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -8,14 +8,13 @@ from typing import Any
 from model import Domain, Doubles, LatentMap, Learner, latent_map
 from service.experiment_spec import ExperimentSpec
 from service.pages.plot_style import HEIGHT, svg
-from service.pages.rendering import Headline, Plot, Table, Tile, rendered
-from service.records import RewardRange
+from service.pages.rendering import Plot, Table, Tile, rendered
+from service.records import UNIT, RewardRange
 from service.reporting import plots
-from service.reporting.advice import LIGHTS, MEANINGS, NOT_JUDGED, next_step
+from service.reporting.advice import headline, target_rewards_text
 from service.reporting.arms import ArmFigures, arm_figures, arms_lead, arms_table
 from service.reporting.figures import (
     SIGNS,
-    UNIT,
     abstention_table,
     configuration_table,
     counts_table,
@@ -26,6 +25,7 @@ from service.reporting.figures import (
     number,
     signs_table,
 )
+from service.reporting.transfer_history import what_and_why
 
 LAST_GATES = 30
 ROW_HEIGHT = 0.42  # inches, of an arm in the plot of arms
@@ -41,10 +41,6 @@ class ReportFacts:
     made_at: datetime
 
     @property
-    def unit(self) -> RewardRange:
-        return self.spec.reward_range or UNIT
-
-    @property
     def versions(self) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = self.transfer["versions"]
         return found
@@ -57,24 +53,24 @@ class ReportFacts:
 
 def render(facts: ReportFacts, learner: Learner) -> str:
     """The page."""
-    figures = None if facts.spec.is_per_arm else arm_figures(learner, facts.unit)
+    figures = None if facts.spec.is_per_arm else arm_figures(learner, facts.spec.unit)
     last = facts.versions[-1] if facts.versions else None
     found = latent_map(learner)
     return rendered(
         "transfer.html",
         name=facts.spec.name,
         made=_made(facts),
-        answer=_answer(facts),
+        answer=headline(facts.transfer, facts.state),
         tiles=_tiles(facts, figures),
         **_arms(facts, figures, found),
-        abstention=abstention_table(facts.transfer["abstention"], facts.unit),
+        abstention=abstention_table(facts.transfer["abstention"], facts.spec.unit),
         conditions=facts.transfer["conditions"],
         signs=signs_table(facts.signs) if last else None,
         judged=_judged_text(facts) if last else None,
         sign_plots=_sign_plots(facts, found),
         learning_plots=_learning_plots(facts, learner),
-        unit_of_rewards=_unit_of_rewards(facts.unit),
-        diagnostics=diagnostics_table(last["diagnostics"], facts.unit) if last else None,
+        unit_of_rewards=_unit_of_rewards(facts.spec.unit),
+        diagnostics=diagnostics_table(last["diagnostics"], facts.spec.unit) if last else None,
         diagnostic_plots=[_diagnostic_plot(facts)],
         counts=counts_table(facts.state["counts"]),
         gates=_gates(facts.transfer["gate"]),
@@ -93,26 +89,13 @@ def _made(facts: ReportFacts) -> str:
     )
 
 
-def _answer(facts: ReportFacts) -> Headline:
-    verdict = facts.transfer["verdict"] or {"word": NOT_JUDGED, "reasons": []}
-    word = str(verdict["word"])
-    state = facts.state
-    step = next_step(word, state["encoder_version"], int(state.get("episode", 0)))
-    return Headline(LIGHTS[word], word, MEANINGS[word], f"{step}.", verdict["reasons"])
-
-
 def _tiles(facts: ReportFacts, figures: ArmFigures | None) -> list[Tile]:
     counts = facts.state["counts"]
     return [
         _expected(facts, figures),
         Tile("Source rewards", f"{counts['source_rewards']:,}", "What was learned from."),
-        Tile("Target contexts", f"{counts['target_contexts']:,}", _target_rewards(counts)),
+        Tile("Target contexts", f"{counts['target_contexts']:,}", target_rewards_text(counts)),
     ]
-
-
-def _target_rewards(counts: Mapping[str, int]) -> str:
-    rewards = counts.get("target_rewards", 0)  # absent before the first snapshot
-    return f"With {rewards:,} target rewards." if rewards else "Seen without any reward."
 
 
 def _expected(facts: ReportFacts, figures: ArmFigures | None) -> Tile:
@@ -120,7 +103,7 @@ def _expected(facts: ReportFacts, figures: ArmFigures | None) -> Tile:
     title, found = "Expected reward in the target", facts.transfer["expected"]
     if found is None:
         return Tile(title, "–", "Known once an encoder's transfer has been judged.")
-    reward, lower = (number(facts.unit.in_unit(found[each])) for each in ("reward", "lower"))
+    reward, lower = (number(facts.spec.unit.in_unit(found[each])) for each in ("reward", "lower"))
     past = "" if figures is None else f" Past source rounds earned {number(figures.mean_earned)}."
     meaning = f"At least {lower}, on the conditions below. Estimated, not measured.{past}"
     return Tile(title, reward, meaning, light_of("expected_reward", found["reward"]))
@@ -195,7 +178,7 @@ def _has_points(found: LatentMap) -> bool:
 
 
 def _learning_plots(facts: ReportFacts, learner: Learner) -> list[Plot]:
-    rewards, unit = _rewards(learner), facts.unit
+    rewards, unit = _rewards(learner), facts.spec.unit
     trained = [
         each
         for each in facts.transfer["gate"]
@@ -233,7 +216,7 @@ def _diagnostic_plot(facts: ReportFacts) -> Plot:
         "diagnostics",
         "Diagnostic terms",
         "Each term by encoder version; lower is better.",
-        facts.versions and plots.terms_by_version(facts.versions, facts.unit),
+        facts.versions and plots.terms_by_version(facts.versions, facts.spec.unit),
         height=1.3 * HEIGHT,
     )
 
@@ -264,14 +247,13 @@ def _gates(entries: Sequence[Mapping[str, Any]]) -> Table | None:
     rows = []
     for each in reversed(entries[-LAST_GATES:]):
         details = each["details"]
-        reasons = details.get("verdict", {}).get("reasons") or [details.get("reason") or ""]
-        author = f" by {details['by']}" if details.get("by") else ""
+        what, why = what_and_why(each)
         rows.append(
             (
                 f"{each['at']:%Y-%m-%d %H:%M:%S} UTC",
-                str(each["what"]).replace("_", " ") + author,
+                what,
                 str(details.get("episode", details.get("version", ""))),
-                "; ".join(reasons),
+                why,
                 str(each["offset"]),
             )
         )

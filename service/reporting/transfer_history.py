@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -57,6 +57,14 @@ def act_entry(record: AuditRecord) -> dict[str, Any]:
 def gate_entries(lifecycle: Sequence[StoredEvent]) -> list[dict[str, Any]]:
     """The outcomes of trained encoders, in order."""
     return [entry(event) for event in lifecycle if event.kind in GATE]
+
+
+def what_and_why(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """What was done and by whom, and the reasons."""
+    details = entry["details"]
+    author = f" by {details['by']}" if details.get("by") else ""
+    reasons = details.get("verdict", {}).get("reasons") or [details.get("reason")]
+    return str(entry["what"]).replace("_", " ") + author, "; ".join(filter(None, reasons))
 
 
 def versions(

@@ -15,7 +15,7 @@ from service.formats.image_tables import TABLES, ImageOptions
 from service.formats.surveying import SurveyedRounds
 from service.formats.table_pair import About, PairChoices, Remark, surveyed_pair
 from service.images.files import ARCHIVE
-from service.records import RewardRange
+from service.records import UNIT, RewardRange
 
 HINTS: Mapping[About | None, str] = {
     About.RANGE: "; --reward-range declares another range",
@@ -97,7 +97,7 @@ class Surveyed:
     @property
     def unit(self) -> RewardRange:
         """What the rewards 0 and 1 mean."""
-        return RewardRange(*(self.reward_range or (0.0, 1.0)))
+        return RewardRange(*(self.reward_range or UNIT))
 
 
 def surveyed(wanted: FitTables) -> Surveyed:

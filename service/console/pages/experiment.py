@@ -9,11 +9,12 @@ from service.auth.keys import Caller, Scope
 from service.auth.tenants import public_name
 from service.console.curves import curve, expected_curve, target_regret_curve
 from service.console.drawing import scatter
-from service.console.figures import Facts, arm_rows, facts_of, headline, outcomes, tiles
+from service.console.figures import Facts, arm_rows, facts_of, outcomes, tiles
 from service.console.live_parts import LivePart, LiveParts
 from service.console.pages.acts import DONE
 from service.console.rendering import answer, html, page, text_of
 from service.records import Experiment
+from service.reporting.advice import headline
 from service.reporting.figures import (
     configuration_table,
     declaration_table,
@@ -53,7 +54,7 @@ async def experiment_page(
         done=DONE.get(done),
         tab="overview",
         signs=signs_table(last["signs"]) if last else None,
-        diagnostics=diagnostics_table(last["diagnostics"], facts.unit) if last else None,
+        diagnostics=diagnostics_table(last["diagnostics"], facts.spec.unit) if last else None,
         declaration=declaration_table(facts.spec),
         configuration=configuration_table(facts.spec),
         versions=[each for each in kept if each.version != facts.state["policy_version"]],
@@ -107,7 +108,7 @@ async def _live(
     return {
         "name": public_name(experiment.name),
         "facts": facts,
-        "answer": headline(facts),
+        "answer": headline(facts.transfer, facts.state),
         "tiles": tiles(facts),
         "curve": curve(facts),
         "expected_curve": expected_curve(facts),

@@ -65,5 +65,5 @@ def _is_wanted(experiment: Experiment, text: str, status: str) -> bool:
 
 
 def _row(facts: Facts) -> Row:
-    low, high = facts.unit
+    low, high = facts.spec.unit
     return Row(public_name(facts.experiment.name), facts, sparkline(facts.means, low, high))

@@ -13,7 +13,6 @@ from service.console.rendering import page
 from service.experiment_spec import ExperimentSpec
 from service.http.problems import refused_parameters
 from service.pages.lights import Light
-from service.reporting.figures import UNIT
 from service.routes import ExperimentDep, ServicesDep
 from service.routes.browsing.decision import decision_again
 from service.routes.browsing.export import exported
@@ -61,7 +60,7 @@ async def log_page(
         query=urlencode(given),
         before=before,
         arms=spec.arms[:200],
-        unit=spec.reward_range or UNIT,
+        unit=spec.unit,
         tab="log",
     )
 
@@ -90,7 +89,7 @@ async def decision_page(
         light=_light(found),
         arms=sorted(logged.probabilities, key=lambda each: -logged.probabilities[each])[:MOST_ARMS],
         pairs=[("logged", logged), *([("derived", derived)] if derived else [])],
-        unit=ExperimentSpec.of(experiment).reward_range or UNIT,
+        unit=ExperimentSpec.of(experiment).unit,
         tab="log",
     )
 

@@ -37,7 +37,7 @@ def _in_unit(found: dict[str, Any], unit: RewardRange) -> dict[str, Any]:
         if found.get(name) is not None:
             changed[name] = _values(found[name], unit)
     if found.get("standard_error") is not None:
-        changed["standard_error"] = found["standard_error"] * (unit.high - unit.low)
+        changed["standard_error"] = found["standard_error"] * unit.width
     return changed
 
 

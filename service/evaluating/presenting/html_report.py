@@ -17,7 +17,7 @@ from service.evaluating.presenting.figures import (
 from service.pages.lights import Light
 from service.pages.plot_style import HEIGHT, svg
 from service.pages.rendering import Headline, Plot, Table, Tile, rendered
-from service.records import RewardRange
+from service.records import UNIT, RewardRange
 
 ROW_HEIGHT = 0.5  # inches, of a candidate in the plot of intervals
 ESTIMATORS = {
@@ -60,7 +60,7 @@ def shown_values(result: dict[str, Any], made_at: datetime) -> dict[str, Any]:
     """What `evaluation_result.html` shows of a result."""
     shown = in_unit(result)
     logged = shown["logged"]
-    unit = RewardRange(*(result.get("reward_range") or (0.0, 1.0)))
+    unit = RewardRange(*(result.get("reward_range") or UNIT))
     return {
         "facts": _facts(result, unit, made_at),
         "answer": _answer(shown["candidates"], logged),

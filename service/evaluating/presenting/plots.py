@@ -71,7 +71,7 @@ def growth(candidate: dict[str, Any], place: int, logged: float | None, unit: Re
                 "log", (1.0, logged), (3, 0), xycoords=("axes fraction", "data"),
                 textcoords="offset points", va="center", fontsize=8.5, color=COLOURS["muted"],
             )  # fmt: skip
-        space = MARGIN * (unit.high - unit.low)
+        space = MARGIN * unit.width
         axes.set(
             xlabel="rounds",
             ylabel="value",
