@@ -22,6 +22,7 @@ from model import Domain as Domain, Phase as Phase
 from service.errors import refuse
 
 MAX_ID_BYTES = 128
+CONTEXT_TYPE = np.dtype("<f4")  # of the numbers of contexts, wherever they are kept as bytes
 
 
 class EventKind(StrEnum):

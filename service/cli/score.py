@@ -28,6 +28,7 @@ from service.formats.tables import CsvOptions
 from service.images.decoding import decoded_image
 from service.images.files import ImageFileError, images_in, is_images
 from service.images.schema import ImageError
+from service.records import CONTEXT_TYPE
 
 
 class ScoringError(Exception):
@@ -129,7 +130,7 @@ def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Ite
         array = np.load(contexts, mmap_mode="r")
         for start in range(0, len(array), MAX_BATCH):
             with np.errstate(over="ignore"):  # values beyond float32 are refused later
-                rows = np.ascontiguousarray(array[start : start + MAX_BATCH], dtype="<f4")
+                rows = np.ascontiguousarray(array[start : start + MAX_BATCH], dtype=CONTEXT_TYPE)
             yield binary_target_rows(spec, rows.tobytes(), MediaType.BYTES, None), None
         return
     with contexts.open("rb") as stream:

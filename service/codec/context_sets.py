@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from model import Domain, Floats
-from service.codec.decisions import CONTEXT_TYPE, stored_contexts
+from service.codec.decisions import stored_contexts
 from service.experiment_spec import ExperimentSpec
-from service.records import EventKind, NewEvent, StoredEvent, part_key
+from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent, part_key
 
 PART_BYTES = 1 << 16
 _OFFSET_BITS = 40

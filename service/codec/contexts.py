@@ -27,14 +27,14 @@ from service.codec.bodies import (
     decode_by,
     decoder,
 )
-from service.codec.decisions import CONTEXT_TYPE, Side, context_bytes
+from service.codec.decisions import Side, context_bytes
 from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
 from service.images.decoding import decoded_image
 from service.images.schema import ImageError, ImageSchema
-from service.records import check_identifier
+from service.records import CONTEXT_TYPE, check_identifier
 
 MSGPACK_BINARY = (0xC4, 0xC5, 0xC6)  # first bytes of msgpack's three kinds of binary
 LEAST_IMAGES = 64  # that a request may have, however large they are

@@ -14,9 +14,7 @@ from msgspec import Struct
 
 from model import UNKNOWN_PROPENSITY, Domain, Floats, Selection, entropy
 from service.experiment_spec import ExperimentSpec
-from service.records import EventKind, NewEvent, StoredEvent
-
-CONTEXT_TYPE = np.dtype("<f4")
+from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent
 
 
 class DecisionPayload(Struct, frozen=True, gc=False):

@@ -23,10 +23,11 @@ from service.codec.contexts import (
     numbers_from,
     side_by_arm,
 )
-from service.codec.decisions import CONTEXT_TYPE, stored_contexts
+from service.codec.decisions import stored_contexts
 from service.columns.schema import TableError
 from service.errors import refuse
 from service.experiment_spec import ExperimentSpec
+from service.records import CONTEXT_TYPE
 
 
 class TargetRows(NamedTuple):

@@ -21,12 +21,12 @@ from service.codec.contexts import (
     image_of,
     npy_header,
 )
-from service.codec.decisions import CONTEXT_TYPE
 from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import InvalidRequest, refuse
 from service.experiment_spec import ExperimentSpec
 from service.images.files import ImageFileError, images_in_zip
+from service.records import CONTEXT_TYPE
 
 MAX_LINE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from model import Booleans, Floats, Selection
 from service.codec.decisions import (
-    CONTEXT_TYPE,
     Chosen,
     DecisionAnswer,
     DecisionOrigin,
@@ -33,7 +32,7 @@ from service.deciding.scorer import Scorer
 from service.errors import ServiceError, UnknownExperiment
 from service.metrics import Metrics
 from service.ops import tracing
-from service.records import Appended, Domain, NewEvent, StoredEvent, uuid7s
+from service.records import CONTEXT_TYPE, Appended, Domain, NewEvent, StoredEvent, uuid7s
 from service.storage.events.append_plan import REFUSALS
 from service.storage.events.log import EventLog
 

@@ -13,12 +13,12 @@ import numpy as np
 from model import Floats
 from service.bus.bus import SnapshotBus
 from service.codec.context_sets import ContextSet, parts_of, rows_a_part
-from service.codec.decisions import CONTEXT_TYPE, context_bytes
+from service.codec.decisions import context_bytes
 from service.deciding.policies import Served
 from service.errors import InvalidRequest, RequestConflict
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
-from service.records import Appended, NewEvent, StoredEvent
+from service.records import CONTEXT_TYPE, Appended, NewEvent, StoredEvent
 from service.storage.events.log import EventLog
 
 MAX_CONTEXTS = 1_000_000

@@ -7,10 +7,10 @@ from msgspec import UNSET
 
 from model import Floats
 from service.codec.context_sets import StoredSet, completed, part_contexts
-from service.codec.decisions import CONTEXT_TYPE, past_payload_of, payload_of
+from service.codec.decisions import past_payload_of, payload_of
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision, LogHeader
-from service.records import Domain, EventKind, Experiment, StoredEvent
+from service.records import CONTEXT_TYPE, Domain, EventKind, Experiment, StoredEvent
 from service.storage.events.log import EventLog
 
 PAGE = 2048

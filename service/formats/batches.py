@@ -6,8 +6,8 @@ import numpy as np
 
 from model import UNKNOWN_PROPENSITY, Domain, draw_keys
 from model.ope import LoggedRounds
-from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import LoggedDecision, LogHeader
+from service.records import CONTEXT_TYPE
 
 ROUNDS = 4096
 

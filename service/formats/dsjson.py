@@ -13,7 +13,7 @@ import numpy as np
 
 from model import ContextKind, Domain
 from service.formats.hashing import SIZE, hashed, tokens
-from service.formats.jsonl import CONTEXT_TYPE, packed
+from service.formats.jsonl import packed
 from service.formats.records import (
     BadLine,
     LogFormatError,
@@ -23,6 +23,7 @@ from service.formats.records import (
     checked,
     reason_of,
 )
+from service.records import CONTEXT_TYPE
 
 OWN = "daband"
 # Fields of a line that are derived again when it is written.

@@ -20,7 +20,7 @@ from service.formats.image_tables import image_rows
 from service.formats.tables import TableFile
 from service.images.named import NamedImages
 from service.images.schema import ImageSchema
-from service.records import UNIT, RewardRange
+from service.records import CONTEXT_TYPE, UNIT, RewardRange
 
 MAX_ROWS = 1_000_000
 ROWS = 4096  # read at once
@@ -29,7 +29,6 @@ MAX_SPOOLED_BYTES = 4 << 30
 PART_ROWS, PART_BYTES = 256, 1 << 20  # of rounds that are written at once
 MAX_TEXT = 128
 _LENGTH_BYTES = 4
-CONTEXT_TYPE = np.dtype("<f4")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,7 @@ from service.formats.records import (
     checked,
     reason_of,
 )
-
-CONTEXT_TYPE = np.dtype("<f4")
+from service.records import CONTEXT_TYPE
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -15,7 +15,7 @@ import numpy as np
 
 from model import ContextKind
 from service.formats.hashing import hashed
-from service.formats.jsonl import CONTEXT_TYPE, packed
+from service.formats.jsonl import packed
 from service.formats.records import (
     BadLine,
     LogFormatError,
@@ -25,6 +25,7 @@ from service.formats.records import (
     checked,
     reason_of,
 )
+from service.records import CONTEXT_TYPE
 
 FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
 USER = "user_feature_"

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model import Domain
-from service.formats.jsonl import CONTEXT_TYPE
 from service.formats.records import (
     BadLine,
     LogFormatError,
@@ -20,6 +19,7 @@ from service.formats.records import (
     checked,
     reason_of,
 )
+from service.records import CONTEXT_TYPE
 
 ROWS = 8192  # of a row group; bounds memory
 KEY = b"daband"

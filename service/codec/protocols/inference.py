@@ -22,6 +22,7 @@ from service.codec.wire import Answer, Header
 from service.columns.schema import MAX_COLUMNS, ColumnType
 from service.errors import refuse
 from service.experiment_spec import ExperimentSpec
+from service.records import CONTEXT_TYPE
 
 CONTEXT = "context"
 HEADER_LENGTH = "inference-header-content-length"
@@ -149,7 +150,7 @@ def _of_numbers(spec: ExperimentSpec, values: np.ndarray) -> list[TargetRows]:
     if values.dtype == np.bool_ or values.shape[1:] != shape:
         refuse(f"Expected numbers of shape {['n', *shape]}.", "#/inputs/0")
     with np.errstate(over="ignore"):  # what is too large is refused as not finite
-        content = values.astype("<f4").tobytes()
+        content = values.astype(CONTEXT_TYPE).tobytes()
     return binary_target_rows(spec, content, MediaType.BYTES, None)
 
 
