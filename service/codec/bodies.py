@@ -223,6 +223,13 @@ def decoder(kind: Any, media: MediaType) -> Decoder:
     return msgspec.json.Decoder(kind).decode
 
 
+def nested(kind: Any, depth: int) -> Any:
+    """The type of lists in lists, `depth` levels, of a kind."""
+    for _ in range(depth):
+        kind = list[kind]
+    return kind
+
+
 _PLACE = re.compile(r" - at .*?`\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<name>[A-Za-z_]+)|\[(?P<index>\d+)\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)

@@ -26,6 +26,7 @@ from service.codec.bodies import (
     decode,
     decode_by,
     decoder,
+    nested,
 )
 from service.codec.decisions import Side, context_bytes
 from service.columns.rows import RowPlan
@@ -244,10 +245,7 @@ def _is_object(content: bytes, media: MediaType) -> bool:
 @cache
 def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
     """A decoder of numbers in `depth` nested lists."""
-    kind: Any = float
-    for _ in range(depth):
-        kind = list[kind]
-    return decoder(kind, media)
+    return decoder(nested(float, depth), media)
 
 
 def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:

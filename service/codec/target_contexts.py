@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Raw
 
 from model import Domain, Floats
-from service.codec.bodies import IMAGES, MAX_BATCH, MediaType, TargetSelectBody, decode
+from service.codec.bodies import IMAGES, MAX_BATCH, MediaType, TargetSelectBody, decode, nested
 from service.codec.contexts import (
     MSGPACK_BINARY,
     check_eligible,
@@ -84,10 +84,7 @@ def _shared(
         return checked_batch(array, shape, pointer)
     if spec.takes_objects:
         return _of_objects(spec, content, is_many, media)
-    kind: Any = float
-    for _ in range(len(shape) + is_many):
-        kind = list[kind]
-    values = decode(content, kind, media, pointer)
+    values = decode(content, nested(float, len(shape) + is_many), media, pointer)
     rows = values if is_many else [values]
     _check_count(len(rows), pointer)
     return checked_batch(rows, shape, pointer)

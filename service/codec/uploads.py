@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Raw
 
 from model import Floats
-from service.codec.bodies import MediaType, decode
+from service.codec.bodies import MediaType, decode, nested
 from service.codec.contexts import (
     NpyHeader,
     checked_batch,
@@ -143,13 +143,10 @@ class JsonLines:
 
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec = spec
-        self._shape = shape = spec.context_shape
+        self._shape = spec.context_shape
         self._rest = b""
         self._number = 0  # lines seen so far
-        kind: Any = float
-        for _ in range(len(shape) + 1):
-            kind = list[kind]
-        self._kind = kind
+        self._kind = nested(float, len(self._shape))
 
     def feed(self, piece: bytes) -> Iterator[Floats]:
         """The contexts of all complete lines."""
@@ -179,7 +176,7 @@ class JsonLines:
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
-            rows = decode(b"[" + b",".join(full) + b"]", self._kind)
+            rows = decode(b"[" + b",".join(full) + b"]", list[self._kind])
             if not is_each_whole or len(rows) != len(full):
                 refuse("A line is not an array of numbers.")
             yield checked_batch(rows, self._shape, "#")
@@ -207,7 +204,5 @@ class JsonLines:
         for index, line in enumerate(lines):
             if line.strip():
                 pointer = f"#/{start + index}"
-                checked_batch(
-                    [decode(line, self._kind.__args__[0], pointer=pointer)], self._shape, pointer
-                )
+                checked_batch([decode(line, self._kind, pointer=pointer)], self._shape, pointer)
         refuse("A line is not an array of numbers.", f"#/{start}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta, Raw, Struct
 
-from service.codec.bodies import ABSENT, MediaType, decode
+from service.codec.bodies import ABSENT, MediaType, decode, nested
 from service.errors import refuse
 
 TEXT = "BYTES"
@@ -88,9 +88,8 @@ def _of_json(body: TensorBody, pointer: str) -> np.ndarray:
 def _listed(content: bytes, kind: Any, depth: int, pointer: str) -> Any:
     """A flat list, or one of `depth` levels."""
     is_nested = content[1:].lstrip().startswith(b"[")
-    for _ in range(depth if is_nested else 1):
-        kind = list[kind]
-    return decode(content, kind, MediaType.JSON, pointer)
+    lists = nested(kind, depth if is_nested else 1)
+    return decode(content, lists, MediaType.JSON, pointer)
 
 
 def _element(datatype: str) -> Any:
