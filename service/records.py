@@ -221,6 +221,11 @@ class Appended(NamedTuple):
     event: StoredEvent
     created: bool
 
+    @property
+    def status(self) -> str:
+        """As callers see it."""
+        return "created" if self.created else "already_recorded"
+
 
 def phase_event(
     experiment_id: str, phase: Phase, best_reward: float = 1.0, actor: "Actor | None" = None
@@ -231,14 +236,8 @@ def phase_event(
     """
     if phase is not Phase.CONTINUED:
         raise ValueError("the phase can only change to continued")
-    actor = actor or Actor()
-    remarks = {"by": actor.by, "reason": actor.reason}
-    payload = {
-        "phase": phase.value,
-        "best_reward": float(best_reward),
-        **{name: text for name, text in remarks.items() if text is not None},
-        **acted_by(actor.key_id),
-    }
+    known = {} if actor is None else actor.known()
+    payload = {"phase": phase.value, "best_reward": float(best_reward), **known}
     return NewEvent(
         experiment_id,
         EventKind.PHASE,
@@ -246,11 +245,6 @@ def phase_event(
         payload=json.dumps(payload).encode(),
         request_hash=f"best_reward={float(best_reward)!r}",
     )
-
-
-def acted_by(key_id: str | None) -> dict[str, str]:
-    """The payload field for the caller's key, if there is one."""
-    return {} if key_id is None else {"key_id": key_id}
 
 
 def declared_best_reward(event: StoredEvent) -> float:
@@ -357,6 +351,15 @@ class Actor:
     by: str | None = None
     reason: str | None = None
     key_id: str | None = None
+
+    def known(self) -> dict[str, str]:
+        """What is known of it, as events of the log keep it."""
+        every = {"by": self.by, "reason": self.reason, "key_id": self.key_id}
+        return {name: text for name, text in every.items() if text is not None}
+
+    def details(self) -> dict[str, str | None]:
+        """The same with author and reason in any case, as the audit trail shows it."""
+        return {"by": None, "reason": None, **self.known()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,12 +103,10 @@ def _joined(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 
 async def facts_of(services: Services, experiment: Experiment, points: int = POINTS) -> Facts:
     """The facts of an experiment."""
-    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
-    failure = await services.failures.get(experiment.experiment_id)
     return Facts(
         experiment,
         ExperimentSpec.of(experiment),
-        state_answer(experiment, newest[0] if newest else None, failure),
+        await state_answer(services, experiment),
         await transfer_answer(services, experiment),
         await learning_answer(services, experiment, Domain.SOURCE, points),
     )

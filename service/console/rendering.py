@@ -10,7 +10,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from service.auth.access import CONSOLE
 from service.auth.keys import Caller
+from service.auth.tenants import public_name
 from service.console.static_files import address_of
+from service.records import Experiment
 from service.reporting.figures import number
 
 POLICY = (
@@ -45,6 +47,11 @@ def answer(text: str, code: int = 200) -> Response:
 def is_htmx(headers: Mapping[str, str]) -> bool:
     """Whether htmx asks for a part of a page."""
     return headers.get("hx-request") == "true"
+
+
+def place_of(experiment: Experiment, done: str) -> str:
+    """The page of an experiment after an act."""
+    return f"{CONSOLE}/experiments/{public_name(experiment.name)}?done={done}"
 
 
 @cache

@@ -79,7 +79,7 @@ class Stored:
         return {
             "experiment": experiment,
             "request_id": self.request_id,
-            "status": "created" if self.appended.created else "already_recorded",
+            "status": self.appended.status,
             "contexts": self.rows,
             "offset": self.appended.event.offset,
         }

@@ -20,7 +20,6 @@ from service.records import (
     Experiment,
     NewEvent,
     Status,
-    acted_by,
 )
 from service.storage.events.history_parts import HistoryPart, HistoryParts
 from service.storage.events.log import EventLog
@@ -148,16 +147,11 @@ class HistoryImport:
             "rows": spool.rows,
             "rewards": spool.rewarded,
             "propensities": spool.with_propensity,
-            **self._author(),
+            **self._actor.known(),
         }
         payload = json.dumps(facts).encode()
         key = self._history_key(digest)
         return NewEvent(self._experiment.experiment_id, EventKind.HISTORY, key, payload=payload)
-
-    def _author(self) -> dict[str, str]:
-        """Who imports it and why, as far as that is known."""
-        said = {"by": self._actor.by, "reason": self._actor.reason}
-        return {name: text for name, text in said.items() if text} | acted_by(self._actor.key_id)
 
     def _events(self, rounds: list[PastRound], digest: str, first_row: int) -> Iterator[NewEvent]:
         arms = ExperimentSpec.of(self._experiment).arms

@@ -12,7 +12,6 @@ from service.records import (
     EventKind,
     StoredEvent,
     TransferRecord,
-    acted_by,
     declared_best_reward,
 )
 
@@ -49,9 +48,12 @@ def entry(event: StoredEvent) -> dict[str, Any]:
 
 def act_entry(record: AuditRecord) -> dict[str, Any]:
     """An administrative act on the experiment, as answered."""
-    actor = record.actor
-    details = {"by": actor.by, "reason": actor.reason, **acted_by(actor.key_id)}
-    return {"offset": None, "at": record.created_at, "what": record.act, "details": details}
+    return {
+        "offset": None,
+        "at": record.created_at,
+        "what": record.act,
+        "details": record.actor.details(),
+    }
 
 
 def gate_entries(lifecycle: Sequence[StoredEvent]) -> list[dict[str, Any]]:

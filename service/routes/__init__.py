@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 from starlette.requests import ClientDisconnect
 
 from service.auth.keys import Caller
 from service.codec.bodies import MediaType, decode, media_type
+from service.deciding.policies import Served
 from service.errors import UnknownExperiment, UploadStalled
 from service.experiment_spec import ExperimentSpec, is_name
 from service.records import Experiment
@@ -57,9 +58,21 @@ async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> 
 ExperimentDep = Annotated[Experiment, Depends(experiment_of)]
 
 
-def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+async def served_of(name: str, services: ServicesDep, caller: CallerDep) -> Served:
+    """The same with the policy that answers its requests."""
+    if not is_name(name):
+        raise UnknownExperiment
+    return await services.policies.current(caller.tenant_scope.full_name(name))
+
+
+ServedDep = Annotated[Served, Depends(served_of)]
+
+Limit = Annotated[int, Query(ge=1, le=1000)]  # of a list
+
+
+def json_answer(body: Any, status: int = 200) -> Response:
     """A JSON answer, without validation of its shape."""
-    return Response(_encode(body), status, headers=headers, media_type=MediaType.JSON)
+    return Response(_encode(body), status, media_type=MediaType.JSON)
 
 
 def html_answer(page: str) -> Response:

@@ -10,7 +10,7 @@ from service.codec import answers, requests
 from service.learning.restore import intact
 from service.records import CandidateEncoder, EventKind, Experiment
 from service.routes import ExperimentDep, ServicesDep, json_answer
-from service.routes.audit import Audit, audit_of, outcome
+from service.routes.audit import Audit, audit_of, logged
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
 from service.routes.snapshots import MAX_VERSION
@@ -53,10 +53,7 @@ async def promote(
     await services.candidates.pin(experiment.experiment_id, episode)
     facts = {"episode": episode, "sha256": found.sha256}
     event = audit.event(experiment.experiment_id, EventKind.PROMOTION, facts, str(episode))
-    (appended,) = await services.event_log.append([event])
-    services.bus.wake(experiment.name)
-    name = public_name(experiment.name)
-    return {"experiment": name, "episode": episode, **outcome(appended)}
+    return {**await logged(services, experiment, event), "episode": episode}
 
 
 @router.get(

@@ -177,5 +177,4 @@ def _round(
 def _outcome(decision_id: str, outcome: Outcome) -> dict[str, Any]:
     if isinstance(outcome, ServiceError):
         return {"decision_id": decision_id, "status": "refused", "problem": outcome.problem()}
-    status = "created" if outcome.created else "already_recorded"
-    return {"decision_id": decision_id, "status": status, "offset": outcome.event.offset}
+    return {"decision_id": decision_id, "status": outcome.status, "offset": outcome.event.offset}

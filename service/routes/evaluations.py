@@ -15,6 +15,7 @@ from service.limits import BudgetLimits
 from service.records import Evaluation, Experiment, check_identifier, utc_now
 from service.routes import (
     CallerDep,
+    Limit,
     ServicesDep,
     body_of,
     experiment_of,
@@ -26,7 +27,6 @@ from service.services import Services
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
 
-Limit = Annotated[int, Query(ge=1, le=1000)]
 Name = Annotated[str | None, Query(description="an experiment; without it all")]
 
 

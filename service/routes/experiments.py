@@ -27,6 +27,7 @@ from service.records import (
     phase_event,
 )
 from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
+from service.routes.audit import logged
 from service.routes.documentation import body, problems
 from service.services import Services
 
@@ -104,37 +105,33 @@ async def open_target(
     """Write the change of the phase to the log, as answered."""
     event = phase_event(experiment.experiment_id, Phase.CONTINUED, best_reward, actor)
     try:
-        (appended,) = await services.event_log.append([event])
+        found = await logged(services, experiment, event)
     except RequestConflict:
         raise PhaseConflict from None
-    services.bus.wake(experiment.name)
-    return {
-        "experiment": public_name(experiment.name),
-        "phase": Phase.CONTINUED.value,
-        "best_reward": best_reward,
-        "offset": appended.event.offset,
-        "status": "created" if appended.created else "already_recorded",
-    }
+    return {**found, "phase": Phase.CONTINUED.value, "best_reward": best_reward}
 
 
 @router.get("/{name}/state", response_model=answers.State, responses=problems(404))
 async def show_state(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """Counts, versions and lag, with the trainer's notes of its newest snapshot."""
+    return json_answer(await state_answer(services, experiment))
+
+
+async def state_answer(services: Services, experiment: Experiment) -> dict[str, Any]:
+    """The state of an experiment, as answered."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     failure = await services.failures.get(experiment.experiment_id)
-    found = state_answer(experiment, newest[0] if newest else None, failure)
+    found = _state(experiment, newest[0] if newest else None, failure)
     version = found["encoder_version"]
     if version and await services.transfers.has(experiment.experiment_id, version):
         found["training"]["judgement"] = "done"
-    return json_answer(found)
+    return found
 
 
-def state_answer(
-    experiment: Experiment,
-    newest: SnapshotRecord | None,
-    failure: LearningFailure | None = None,
+def _state(
+    experiment: Experiment, newest: SnapshotRecord | None, failure: LearningFailure | None
 ) -> dict[str, Any]:
-    """The state of an experiment; database facts override the trainer's notes."""
+    """Database facts override the trainer's notes."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
     updates = {

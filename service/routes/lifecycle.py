@@ -10,8 +10,8 @@ from service.codec import answers, requests
 from service.codec.bodies import StatusBody
 from service.errors import NothingToTrainOn, refuse
 from service.records import Actor, AuditRecord, EventKind, Experiment, Status
-from service.routes import CallerDep, ExperimentDep, ServicesDep, body_of, json_answer
-from service.routes.audit import Audit, audit_of, outcome
+from service.routes import CallerDep, ExperimentDep, Limit, ServicesDep, body_of, json_answer
+from service.routes.audit import Audit, audit_of, logged
 from service.routes.documentation import body, problems
 from service.routes.experiments import answer_of
 from service.services import Services
@@ -22,7 +22,6 @@ router = APIRouter(tags=["experiments"])
 
 Confirm = Annotated[str, Query(description="the experiment's name, again")]
 Remark = Annotated[str | None, Query(max_length=500)]
-Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @router.patch(
@@ -61,9 +60,7 @@ async def ask_training(services: Services, experiment: Experiment, audit: Audit)
         raise NothingToTrainOn
     facts = {"cause": Cause.REQUEST.value}
     event = audit.event(experiment.experiment_id, EventKind.TRAINING, facts, "train")
-    (appended,) = await services.event_log.append([event])
-    services.bus.wake(experiment.name)
-    return {"experiment": public_name(experiment.name), **outcome(appended)}
+    return await logged(services, experiment, event)
 
 
 async def _has_reward(services: Services, experiment_id: str) -> bool:

@@ -3,14 +3,14 @@
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from service.auth.tenants import public_name
 from service.codec import answers, requests
 from service.learning.restore import intact
 from service.records import EventKind, Experiment, SnapshotRecord
-from service.routes import ExperimentDep, ServicesDep, json_answer
-from service.routes.audit import Audit, audit_of, outcome
+from service.routes import ExperimentDep, Limit, ServicesDep, json_answer
+from service.routes.audit import Audit, audit_of, logged
 from service.routes.documentation import body, bytes_answer, problems
 from service.routes.exporting import policy_answer
 from service.services import Services
@@ -20,7 +20,6 @@ MAX_VERSION = 2**63 - 1
 router = APIRouter(prefix="/experiments/{name}/snapshots", tags=["snapshots"])
 
 Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]
-Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @router.get("", response_model=answers.SnapshotList, responses=problems(404))
@@ -57,10 +56,7 @@ async def restore(
     await services.snapshots.pin(experiment.experiment_id, version)
     facts = {"version": version, "sha256": found.record.sha256}
     event = audit.event(experiment.experiment_id, EventKind.RESTORE, facts, str(version))
-    (appended,) = await services.event_log.append([event])
-    services.bus.wake(experiment.name)
-    name = public_name(experiment.name)
-    return {"experiment": name, "version": version, **outcome(appended)}
+    return {**await logged(services, experiment, event), "version": version}
 
 
 @router.get(

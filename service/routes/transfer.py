@@ -77,8 +77,7 @@ async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Respo
     from service.reporting.report import ReportFacts, render  # noqa: PLC0415 - loads the plotting library
 
     spec = ExperimentSpec.of(experiment)
-    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
-    state = state_answer(experiment, newest[0] if newest else None)
+    state = await state_answer(services, experiment)
     found = await transfer_answer(services, experiment)
     facts = ReportFacts(spec, found, state, utc_now())
     loaded = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)

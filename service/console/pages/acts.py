@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Form, Response
 from starlette.responses import RedirectResponse
 
-from service.auth.access import CONSOLE
-from service.auth.tenants import public_name
+from service.console.rendering import place_of
 from service.records import Actor, Experiment, Status, uuid7
 from service.routes import CallerDep, ExperimentDep, ServicesDep
 from service.routes.audit import Audit
@@ -55,12 +54,11 @@ async def act(
     """Carry out one act and show the experiment again."""
     actor = Actor(wanted.by.strip() or None, wanted.reason, caller.key_id)
     await _carry_out(services, experiment, wanted, actor)
-    place = f"{CONSOLE}/experiments/{public_name(experiment.name)}?done={wanted.act}"
-    return RedirectResponse(place, 303)
+    return RedirectResponse(place_of(experiment, wanted.act), 303)
 
 
 async def _carry_out(services: Services, experiment: Experiment, wanted: Act, actor: Actor) -> None:
-    audit = Audit(uuid7(), actor.by, actor.reason, actor.key_id)
+    audit = Audit(uuid7(), actor)
     if wanted.act in STATUSES:
         await services.experiments.set_status(experiment.name, STATUSES[wanted.act], actor)
     elif wanted.act == "train":

@@ -6,12 +6,10 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
 from model import SYSTEMS
-from service.auth.access import CONSOLE
-from service.auth.tenants import public_name
 from service.columns.schema import ColumnType
 from service.console.creating.declaring import Typed
 from service.console.creating.forms import actor_of, beside, form_of, text_of
-from service.console.rendering import page
+from service.console.rendering import page, place_of
 from service.errors import ExperimentExists, InvalidRequest, NotGranted, TooManyExperiments
 from service.routes import CallerDep, ServicesDep
 from service.routes.experiments import checked
@@ -40,8 +38,7 @@ async def create(request: Request, services: ServicesDep, caller: CallerDep) -> 
             return _page(request, typed, 422, wrong=beside(error))
         except (ExperimentExists, NotGranted, TooManyExperiments) as error:
             return _page(request, typed, error.status, wrong={"name": error.detail})
-    place = f"{CONSOLE}/experiments/{public_name(made.name)}?done=create"
-    return RedirectResponse(place, 303)
+    return RedirectResponse(place_of(made, "create"), 303)
 
 
 def _page(request: Request, typed: Typed, code: int = 200, /, **shown: Any) -> Response:

@@ -62,7 +62,5 @@ def _versions() -> Mapping[str, str]:
 
 
 async def _lag(services: Services, experiment: Experiment) -> Mapping[str, object]:
-    newest = await services.snapshots.list(experiment.experiment_id, limit=1)
-    failure = await services.failures.get(experiment.experiment_id)
-    state = state_answer(experiment, newest[0] if newest else None, failure)
+    state = await state_answer(services, experiment)
     return {**state, "name": public_name(experiment.name)}

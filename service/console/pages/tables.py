@@ -12,14 +12,12 @@ from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse
 
 from model import SYSTEMS
-from service.auth.access import CONSOLE
 from service.auth.keys import Caller
-from service.auth.tenants import public_name
 from service.columns.schema import TableError
 from service.console.creating.forms import actor_of, beside, form_of, has_file, saved, text_of
 from service.console.creating.from_tables import created, wanted_of
 from service.console.creating.pair_form import AS_FOUND, FORCED, PairTyped, Surveyed, surveyed
-from service.console.rendering import html, is_htmx, page
+from service.console.rendering import html, is_htmx, page, place_of
 from service.errors import ExperimentExists, InvalidRequest, NotGranted, TooManyExperiments, refuse
 from service.routes import CallerDep, ServicesDep
 from service.services import Services
@@ -66,7 +64,7 @@ async def _from_files(
         return _answer(request, typed, found, {"form": str(error)})
     except pa.ArrowException:
         return _answer(request, typed, found, {"form": "A file is damaged."})
-    return _leave(request, f"{CONSOLE}/experiments/{public_name(made.name)}?done=tables")
+    return _leave(request, place_of(made, "tables"))
 
 
 def _surveyed(form: FormData, typed: PairTyped, folder: Path) -> Surveyed:

@@ -25,10 +25,9 @@ from service.errors import (
     NotGranted,
     UnknownExperiment,
 )
-from service.experiment_spec import is_name
 from service.http.dialects import flag_error
 from service.records import Status
-from service.routes import CallerDep, ServicesDep, beside_requests, json_answer
+from service.routes import CallerDep, ServicesDep, beside_requests, json_answer, served_of
 from service.routes.documentation import body, errors_as
 from service.services import Services
 
@@ -53,7 +52,7 @@ async def evaluate_flag(
     name, is_target = key.removesuffix(TARGET), key.endswith(TARGET)
     _check(caller, Access.TARGET if is_target else Access.SELECT)
     context = flags.context_of(await request.body())
-    served = await _served(name, services, caller)
+    served = await served_of(name, services, caller)
     evaluate = _target_flag if is_target else _source_flag
     return json_answer(await evaluate(key, served, context, services))
 
@@ -99,12 +98,6 @@ def _check(caller: Caller, access: Access) -> None:
         raise NotGranted(scope=access.value)
 
 
-async def _served(name: str, services: Services, caller: Caller) -> Served:
-    if not is_name(name):
-        raise UnknownExperiment
-    return await services.policies.current(caller.tenant_scope.full_name(name))
-
-
 async def _source_flag(key: str, served: Served, context: Context, services: Services) -> Flag:
     """A decision of the source; the same user gets the same one under the same policy."""
     user, spec = flags.targeting_key(context), served.spec
@@ -130,6 +123,6 @@ async def _target_flag(key: str, served: Served, context: Context, services: Ser
 async def _flag_or_error(name: str, context: Context, services: Services, caller: Caller) -> Flag:
     key = f"{name}{TARGET}"
     try:
-        return await _target_flag(key, await _served(name, services, caller), context, services)
+        return await _target_flag(key, await served_of(name, services, caller), context, services)
     except (EvaluationRefused, UnknownExperiment) as error:
         return flag_error(key, error.problem())

@@ -16,10 +16,8 @@ from service.codec.protocols.inference import (
     outputs_of,
 )
 from service.deciding.policies import Served
-from service.errors import UnknownExperiment
-from service.experiment_spec import is_name
 from service.http.problems import response_of
-from service.routes import CallerDep, ServicesDep, beside_requests, json_answer
+from service.routes import ServedDep, ServicesDep, beside_requests, json_answer
 from service.routes.documentation import Responses, body, errors_as
 from service.routes.ops import check_ready
 from service.routes.snapshots import MAX_VERSION
@@ -38,17 +36,7 @@ def errors(*statuses: int, has_body: bool = False) -> Responses:
     return errors_as(schemas.InferenceError, *statuses, has_body=has_body)
 
 
-async def current_of(name: str, services: ServicesDep, caller: CallerDep) -> Served:
-    """The model in the path, in the version that `/target/select` answers with."""
-    if not is_name(name):
-        raise UnknownExperiment
-    return await services.policies.current(caller.tenant_scope.full_name(name))
-
-
-CurrentDep = Annotated[Served, Depends(current_of)]
-
-
-async def version_of(version: Version, current: CurrentDep, services: ServicesDep) -> Served:
+async def version_of(version: Version, current: ServedDep, services: ServicesDep) -> Served:
     """The model in the path, in the version in the path."""
     return await services.versions.served(current, version)
 
@@ -77,7 +65,7 @@ async def ready(services: ServicesDep) -> Response:
 
 
 @router.get("/models/{name}", response_model=schemas.ModelMetadata, responses=errors(404))
-async def model(current: CurrentDep, services: ServicesDep) -> Response:
+async def model(current: ServedDep, services: ServicesDep) -> Response:
     """An experiment as a model: its versions, inputs and outputs."""
     return await _metadata(current, services)
 
@@ -93,7 +81,7 @@ async def model_version(served: VersionDep, services: ServicesDep) -> Response:
 
 
 @router.get("/models/{name}/ready", response_model=schemas.ModelReady, responses=errors(404))
-async def model_ready(current: CurrentDep) -> Response:
+async def model_ready(current: ServedDep) -> Response:
     """Whether the current version can be asked."""
     return _ready(current)
 
@@ -114,7 +102,7 @@ async def model_version_ready(served: VersionDep) -> Response:
     responses=errors(404, has_body=True),
     openapi_extra=INFER,
 )
-async def infer(current: CurrentDep, request: Request, services: ServicesDep) -> Response:
+async def infer(current: ServedDep, request: Request, services: ServicesDep) -> Response:
     """Decide for target contexts with the current version, as `/target/select` does."""
     return await _inferred(current, request, services)
 
