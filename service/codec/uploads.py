@@ -176,7 +176,7 @@ class JsonLines:
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
-            rows = decode(b"[" + b",".join(full) + b"]", list[self._kind])
+            rows = decode(b"[" + b",".join(full) + b"]", nested(self._kind, 1))
             if not is_each_whole or len(rows) != len(full):
                 refuse("A line is not an array of numbers.")
             yield checked_batch(rows, self._shape, "#")

@@ -5,38 +5,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 from model import Learner, Policy, SnapshotError, estimated, restore_policy
 from service.bus.bus import SnapshotBus, Topic
 from service.deciding.scorer import Placement
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec
+from service.metrics import Metrics
 from service.records import Experiment, StoredSnapshot, utc_now
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 
 log = logging.getLogger(__name__)
-
-
-class PolicyObserver(Protocol):
-    """Observes which policies are served."""
-
-    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        """Another policy is served; `created_at` is when it was published."""
-
-    def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        """The log holds `event_count` events that are newer than the policy."""
-
-
-class Unobserved:
-    """An observer that does nothing."""
-
-    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        """Do nothing."""
-
-    def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +68,14 @@ class Policies:
         bus: SnapshotBus,
         placement: Placement | None = None,
         options: PolicyOptions | None = None,
-        observer: PolicyObserver | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._experiments = experiments
         self._snapshots = snapshots
         self._bus = bus
         self._placement = placement or Placement()
         self._options = options or PolicyOptions()
-        self._observer = observer or Unobserved()
+        self._metrics = metrics or Metrics()
         self._served: dict[str, Served] = {}  # by name, the most recently used last
         self._bytes: dict[str, int] = {}  # estimated size of each
         self._used: set[str] = set()  # names used since the last poll
@@ -222,7 +202,7 @@ class Policies:
         served = replace(before, experiment=experiment)
         self._served[experiment.name] = served
         lag = experiment.head_offset - served.policy.version.offset
-        self._observer.set_policy_lag(experiment.name, max(0, lag))
+        self._metrics.set_policy_lag(experiment.name, max(0, lag))
 
     def _swap(self, experiment: Experiment, published: Published) -> None:
         before = self._served.get(experiment.name)
@@ -234,19 +214,18 @@ class Policies:
             self._observe(served, published.created_at)
 
     def _observe(self, served: Served, created_at: datetime) -> None:
-        self._observer.set_policy(served.experiment.name, served.version, created_at)
+        self._metrics.set_policy(served.experiment.name, served.version, created_at)
 
     async def _newest_stored(self, experiment: Experiment) -> Published | None:
         """The policy of the newest intact snapshot."""
-        stored = await self._snapshots.latest(experiment.experiment_id)
-        while stored is not None:
-            if await asyncio.to_thread(_is_intact, stored):
-                policy = await self._restored(experiment.name, stored.blob)
-                if policy is not None:
-                    return Published(policy, stored.record.created_at)
-            version = stored.record.version - 1
-            stored = await self._snapshots.newest_at_or_before(experiment.experiment_id, version)
-        return None
+
+        async def published(stored: StoredSnapshot) -> Published | None:
+            if not await asyncio.to_thread(_is_intact, stored):
+                return None
+            policy = await self._restored(experiment.name, stored.blob)
+            return None if policy is None else Published(policy, stored.record.created_at)
+
+        return await self._snapshots.newest_usable(experiment.experiment_id, published)
 
     async def _restored(self, name: str, blob: bytes) -> Policy | None:
         try:

@@ -18,7 +18,7 @@ from service.deciding.policies import Served
 from service.errors import InvalidRequest, RequestConflict
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
-from service.records import CONTEXT_TYPE, Appended, NewEvent, StoredEvent
+from service.records import CONTEXT_TYPE, Appended, EventKind, NewEvent, StoredEvent
 from service.storage.events.log import EventLog
 
 MAX_CONTEXTS = 1_000_000
@@ -106,7 +106,7 @@ class Uploading:
     async def store_spooled(self, served: Served, request_id: str, spool: Spool) -> Stored:
         """Write a large set part by part; parts of an interrupted attempt are not written again."""
         made = ContextSet(served.experiment.experiment_id, request_id)
-        before = await self._event_log.find_contexts(made.key())
+        before = await self._event_log.find(EventKind.CONTEXTS, made.key())
         if before is not None:
             return self._found(served, request_id, spool, before)
         events: list[NewEvent] = []

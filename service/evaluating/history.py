@@ -114,7 +114,8 @@ class HistoryImport:
 
     async def is_accepted(self, digest: str) -> bool:
         """Whether the history with this digest was accepted."""
-        return await self._event_log.find_history(self._history_key(digest)) is not None
+        key = self._history_key(digest)
+        return await self._event_log.find(EventKind.HISTORY, key) is not None
 
     async def finish(
         self, digest: str, progress: Progress = _ignore, total: int | None = None

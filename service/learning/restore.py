@@ -84,13 +84,13 @@ class LearnerStore:
     async def load(self, experiment: Experiment, spec: ExperimentSpec) -> LoadedLearner:
         """The learner of the newest valid snapshot, or the initial learner."""
         last_offset = await self.event_log.last_offset(experiment.experiment_id)
-        stored = await self.snapshots.latest(experiment.experiment_id)
-        while stored is not None:
-            if (learner := await self._restored(stored, spec, last_offset)) is not None:
-                return LoadedLearner(learner, stored.record)
-            version = stored.record.version - 1
-            stored = await self.snapshots.newest_at_or_before(experiment.experiment_id, version)
-        return LoadedLearner(await asyncio.to_thread(self.initial, spec))
+
+        async def loaded(stored: StoredSnapshot) -> LoadedLearner | None:
+            learner = await self._restored(stored, spec, last_offset)
+            return None if learner is None else LoadedLearner(learner, stored.record)
+
+        found = await self.snapshots.newest_usable(experiment.experiment_id, loaded)
+        return found or LoadedLearner(await asyncio.to_thread(self.initial, spec))
 
     def initial(self, spec: ExperimentSpec) -> Learner:
         """The learner before any event."""

@@ -14,7 +14,13 @@ from service.auth.tenants import TenantScope
 from service.errors import RequestConflict, UnknownEvaluation
 from service.records import Evaluation, EvaluationStatus, uuid7
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, columns_without, evaluations, experiments
+from service.storage.tables import (
+    DatabaseNow,
+    columns_without,
+    database_now,
+    evaluations,
+    experiments,
+)
 from service.storage.tenants import is_within
 
 COLUMNS = columns_without(evaluations, "holder", "expires_at")
@@ -85,7 +91,7 @@ class Evaluations:
         """Claim the oldest unclaimed job for the holder; None if there is none."""
 
         async def take(connection: AsyncConnection) -> Evaluation | None:
-            now = await _now(connection)
+            now = await database_now(connection)
             is_abandoned = sa.and_(
                 evaluations.c.status == EvaluationStatus.RUNNING.value,
                 evaluations.c.expires_at < now,
@@ -117,7 +123,7 @@ class Evaluations:
         """Record progress and renew the claim; false if the job was cancelled or reclaimed."""
 
         async def note(connection: AsyncConnection) -> bool:
-            now = await _now(connection)
+            now = await database_now(connection)
             done, total = progress
             changed = await connection.execute(
                 _own(evaluation_id, holder).values(
@@ -171,10 +177,6 @@ def _own(evaluation_id: str, holder: str) -> Any:
     return _change(evaluation_id).where(
         evaluations.c.holder == holder, evaluations.c.status == EvaluationStatus.RUNNING.value
     )
-
-
-async def _now(connection: AsyncConnection) -> Any:
-    return await connection.scalar(sa.select(DatabaseNow()))
 
 
 def _is_of(tenant_scope: TenantScope) -> sa.ColumnElement[bool]:

@@ -24,6 +24,7 @@ from service.storage.database import Database
 from service.storage.tables import (
     DatabaseNow,
     api_keys,
+    database_now,
     ended_sessions,
     key_changes,
     key_secrets,
@@ -57,9 +58,7 @@ class Keys:
         async def exchange(connection: AsyncConnection) -> ApiKey:
             if await _lock(connection, key_id):
                 raise KeyRevoked
-            now = await connection.scalar(sa.select(DatabaseNow()))
-            assert now is not None, "the database has a clock"  # noqa: S101
-            end = now + timedelta(seconds=overlap_seconds)
+            end = await database_now(connection) + timedelta(seconds=overlap_seconds)
             lasts_longer = sa.or_(
                 key_secrets.c.expires_at.is_(None), key_secrets.c.expires_at > end
             )

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import FailureStage, LearningFailure
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, experiments, learning_failures
+from service.storage.tables import DatabaseNow, database_now, experiments, learning_failures
 
 LONGEST_PAUSE = timedelta(hours=1)
 LONGEST_REASON = 1000
@@ -24,7 +24,7 @@ class LearningFailures:
         """Record a failure; the pause doubles each time, up to an hour."""
 
         async def note(connection: AsyncConnection) -> LearningFailure:
-            now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
+            now = await database_now(connection)
             before = await _find(connection, experiment_id)
             failure = self._next(before, stage, reason[:LONGEST_REASON], now)
             await connection.execute(_of(experiment_id))

@@ -15,7 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.records import Experiment, FailureStage, Lease, Status
 from service.storage.database import Database
 from service.storage.experiments import COLUMNS, experiment_of, lock_experiment
-from service.storage.tables import DatabaseNow, experiments, learning_failures, padded, trainers
+from service.storage.tables import (
+    DatabaseNow,
+    database_now,
+    experiments,
+    learning_failures,
+    padded,
+    trainers,
+)
 
 FORGOTTEN_AFTER = timedelta(days=1)  # for rows of killed trainers
 MOST_NAMES = 1000  # of one query
@@ -38,7 +45,7 @@ class Leases:
         """Renew a trainer's row, and so all its leases, for `ttl_seconds`."""
 
         async def extend(connection: AsyncConnection) -> None:
-            now: datetime = (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
+            now = await database_now(connection)
             ends = {"expires_at": now + timedelta(seconds=ttl_seconds)}
             mine = trainers.c.trainer_id == trainer_id
             if not (

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,6 +22,8 @@ from service.storage.tables import (
     experiments,
     snapshots,
 )
+
+T = TypeVar("T")
 
 RECORD_COLUMNS = columns_without(snapshots, "blob")
 
@@ -62,11 +65,17 @@ class Snapshots:
         """The newest snapshot; None before the first."""
         return await self._newest(snapshots.c.experiment_id == experiment_id)
 
-    async def newest_at_or_before(self, experiment_id: str, version: int) -> StoredSnapshot | None:
-        """The newest kept snapshot up to this version."""
-        return await self._newest(
-            snapshots.c.experiment_id == experiment_id, snapshots.c.version <= version
-        )
+    async def newest_usable(
+        self, experiment_id: str, use: Callable[[StoredSnapshot], Awaitable[T | None]]
+    ) -> T | None:
+        """The result of `use` for the newest kept snapshot for which it has one."""
+        stored = await self.latest(experiment_id)
+        while stored is not None:
+            if (made := await use(stored)) is not None:
+                return made
+            is_earlier = snapshots.c.version < stored.record.version
+            stored = await self._newest(snapshots.c.experiment_id == experiment_id, is_earlier)
+        return None
 
     async def get(self, experiment_id: str, version: int) -> StoredSnapshot:
         """The snapshot of this version; raises `UnknownSnapshot`."""

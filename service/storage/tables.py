@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -54,6 +55,11 @@ class DatabaseNow(FunctionElement[datetime]):
 
     inherit_cache = True
     type = UtcDateTime()
+
+
+async def database_now(connection: AsyncConnection) -> datetime:
+    """The time by the database's clock."""
+    return (await connection.execute(sa.select(DatabaseNow()))).scalar_one()
 
 
 @compiles(DatabaseNow, "postgresql")

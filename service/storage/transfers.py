@@ -37,12 +37,7 @@ class Transfers:
             "created_at": DatabaseNow(),
             "judgement": json.dumps(dict(judgement)),
         }
-        is_there = sa.select(
-            sa.exists().where(
-                transfers.c.experiment_id == experiment_id,
-                transfers.c.encoder_version == encoder_version,
-            )
-        )
+        is_there = _is_judged(experiment_id, encoder_version)
 
         async def insert(connection: AsyncConnection) -> None:
             await lock_led(connection, experiment_id, epoch)
@@ -53,12 +48,7 @@ class Transfers:
 
     async def has(self, experiment_id: str, encoder_version: int) -> bool:
         """Whether an encoder version was judged."""
-        query = sa.select(
-            sa.exists().where(
-                transfers.c.experiment_id == experiment_id,
-                transfers.c.encoder_version == encoder_version,
-            )
-        )
+        query = _is_judged(experiment_id, encoder_version)
         found = await self._database.read(
             lambda connection: connection.scalar(query), self._timeout_seconds
         )
@@ -83,6 +73,15 @@ class Transfers:
             TransferRecord(version, offset, moment, _read(judgement))
             for version, offset, moment, judgement in rows
         ]
+
+
+def _is_judged(experiment_id: str, encoder_version: int) -> sa.Select[bool]:
+    return sa.select(
+        sa.exists().where(
+            transfers.c.experiment_id == experiment_id,
+            transfers.c.encoder_version == encoder_version,
+        )
+    )
 
 
 def _read(judgement: str) -> dict[str, Any]:

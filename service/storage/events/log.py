@@ -224,21 +224,10 @@ class EventLog:
         )
         return part
 
-    async def find_contexts(self, key: str) -> StoredEvent | None:
-        """The event of contexts that has this key, without them."""
+    async def find(self, kind: EventKind, key: str) -> StoredEvent | None:
+        """The event of a kind that is never archived, without its contexts."""
         found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.CONTEXTS, [key], with_context=False
-            )
-        )
-        return found[0] if found else None
-
-    async def find_history(self, key: str) -> StoredEvent | None:
-        """The event that accepted the history of this key."""
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.HISTORY, [key], with_context=False
-            )
+            lambda connection: fetch_by_keys(connection, kind, [key], with_context=False)
         )
         return found[0] if found else None
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from service.errors import StaleEpoch, UnknownExperiment, UnknownSnapshot, VersionConflict
-from service.records import Experiment, NewSnapshot, SnapshotRecord
+from service.records import Experiment, NewSnapshot, SnapshotRecord, StoredSnapshot
 from service.storage.candidates import Candidates
 from service.storage.database import Database
 from service.storage.experiments import Experiments
@@ -129,15 +129,21 @@ async def test_the_first_snapshot_of_each_encoder_is_pinned(
     assert [record.is_pinned for record in listed] == [False, True, False, True]
 
 
-async def test_the_fall_back_is_the_newest_kept_before_a_version(
+async def test_kept_snapshots_are_tried_from_the_newest_until_one_is_usable(
     snapshots: Snapshots, experiment: Experiment
 ):
     await save_many(snapshots, experiment, 5)
-    await snapshots.prune(experiment.experiment_id, keep=1)
-    found = await snapshots.newest_at_or_before(experiment.experiment_id, 4)
-    assert found is not None
-    assert found.record.version == 1
-    assert await snapshots.newest_at_or_before(experiment.experiment_id, 0) is None
+    await snapshots.prune(experiment.experiment_id, keep=2)
+    tried: list[int] = []
+
+    async def use(stored: StoredSnapshot) -> str | None:
+        tried.append(stored.record.version)
+        return "usable" if stored.record.version == wanted else None
+
+    for wanted, expected in ((4, [5, 4]), (1, [5, 4, 1]), (3, [5, 4, 1])):
+        found = await snapshots.newest_usable(experiment.experiment_id, use)
+        assert (found, tried) == (None if wanted == 3 else "usable", expected)
+        tried.clear()
 
 
 async def test_versions_are_not_used_again_after_pruning(

@@ -13,9 +13,10 @@ from model.budget import estimated
 from model.learner import Learner
 from model.state.snapshot import to_bytes
 from service.bus.bus import InProcessBus
-from service.deciding.policies import Policies, PolicyObserver, PolicyOptions
+from service.deciding.policies import Policies, PolicyOptions
 from service.errors import StorageUnavailable, UnknownExperiment
 from service.experiment_spec import ExperimentSpec
+from service.metrics import Metrics
 from service.records import (
     Experiment,
     Phase,
@@ -83,13 +84,12 @@ class FakeStore:
         there = [name for name in self.names if f"id-{name}" in experiment_ids]
         return [self.named(name) for name in there]
 
-    async def latest(self, experiment_id: str) -> StoredSnapshot | None:
-        return await self.newest_at_or_before(experiment_id, max(self.kept, default=0))
-
-    async def newest_at_or_before(self, experiment_id: str, version: int) -> StoredSnapshot | None:
+    async def newest_usable(self, experiment_id: str, use: Any) -> Any:
         self._check()
-        fitting = [each for each in self.kept if each <= version]
-        return self.kept[max(fitting)] if fitting else None
+        for version in sorted(self.kept, reverse=True):
+            if (made := await use(self.kept[version])) is not None:
+                return made
+        return None
 
     def _check(self) -> None:
         self.reads += 1
@@ -114,26 +114,18 @@ def policies(
     store: FakeStore,
     bus: InProcessBus,
     poll_seconds: float = 0.01,
-    observer: PolicyObserver | None = None,
+    metrics: Metrics | None = None,
     **options: Any,
 ) -> Policies:
     fake: Any = store
     chosen = PolicyOptions(poll_seconds, **options)
-    return Policies(fake, fake, bus, options=chosen, observer=observer)
+    return Policies(fake, fake, bus, options=chosen, metrics=metrics)
 
 
-@dataclass
-class FakeObserver:
-    """Records all calls."""
-
-    published: list[tuple[str, int, datetime]] = field(default_factory=list)
-    lags: list[tuple[str, int]] = field(default_factory=list)
-
-    def set_policy(self, experiment: str, version: int, created_at: datetime) -> None:
-        self.published.append((experiment, version, created_at))
-
-    def set_policy_lag(self, experiment: str, event_count: int) -> None:
-        self.lags.append((experiment, event_count))
+def policy_metric(metrics: Metrics, name: str) -> float | None:
+    """What a metric says of the policy of `doses`."""
+    labels = {"experiment": "doses"}
+    return metrics.registry.get_sample_value(f"daband_policy_{name}", labels)
 
 
 async def version(made: Policies) -> int:
@@ -282,22 +274,23 @@ async def test_a_pause_is_noticed_without_a_new_policy(store: FakeStore, bus: In
 async def test_a_policy_is_as_old_as_its_snapshot_after_a_restart(
     store: FakeStore, bus: InProcessBus
 ):
-    snapshot, observer = stored(3), FakeObserver()
+    snapshot, metrics = stored(3), Metrics()
     long_ago = datetime(2020, 1, 1, tzinfo=UTC)
     store.save(replace(snapshot, record=replace(snapshot.record, created_at=long_ago)))
-    await policies(store, bus, observer=observer).current("doses")
-    assert observer.published == [("doses", 3, long_ago)]
+    await policies(store, bus, metrics=metrics).current("doses")
+    assert policy_metric(metrics, "version") == 3
+    assert policy_metric(metrics, "created_timestamp_seconds") == long_ago.timestamp()
 
 
 async def test_a_poll_tells_how_many_events_the_policy_does_not_know(
     store: FakeStore, bus: InProcessBus
 ):
-    observer = FakeObserver()
-    made = policies(store, bus, observer=observer)
+    metrics = Metrics()
+    made = policies(store, bus, metrics=metrics)
     await made.current("doses")
     store.head_offset = 7
     async with running(made.run()):
-        await eventually(lambda: ("doses", 7) in observer.lags)
+        await eventually(lambda: policy_metric(metrics, "lag_events") == 7)
 
 
 async def test_only_what_is_asked_for_is_polled(store: FakeStore, bus: InProcessBus):
