@@ -30,9 +30,7 @@ class NoKneeError(Exception):
     """The service did not keep up even with the lowest rate."""
 
 
-def find_knee(
-    play: Callable[[float], Stage], promise: Promise, start_rate: float = START_RATE
-) -> Stage:
+def find_knee(play: Callable[[float], Stage], promise: Promise) -> Stage:
     """The stage with the highest rate that was kept up with; `play` tries a rate.
 
     A step that fails is tried once more: something else may have had the machine.
@@ -42,9 +40,9 @@ def find_knee(
         tries = (play(rate) for _ in range(TRIES))
         return next((stage for stage in tries if promise.is_kept(stage)), None)
 
-    best, too_much = kept_at(start_rate), start_rate * GROWTH
+    best, too_much = kept_at(START_RATE), START_RATE * GROWTH
     if best is None:
-        raise NoKneeError(f"{start_rate:.0f} requests a second are too much already")
+        raise NoKneeError(f"{START_RATE:.0f} requests a second are too much already")
     while too_much < MAX_RATE and (stage := kept_at(too_much)):
         best, too_much = stage, too_much * GROWTH
     for _ in range(HALVINGS):

@@ -120,9 +120,8 @@ class ServiceApp(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-def create_app(settings: Settings | None = None) -> ServiceApp:
+def create_app(settings: Settings) -> ServiceApp:
     """The service as an ASGI app; it opens nothing before its lifespan begins."""
-    settings = settings or Settings()
     metrics, readiness, keys = Metrics(), Readiness(), KeyRing()
 
     @asynccontextmanager

@@ -255,6 +255,6 @@ def refuse(detail: str, pointer: str = "#") -> NoReturn:
     raise InvalidRequest(errors=[{"detail": detail, "pointer": pointer}])
 
 
-def refuse_numbers(shape: tuple[int, ...], pointer: str = "#") -> NoReturn:
+def refuse_numbers(shape: tuple[int, ...], pointer: str) -> NoReturn:
     """Refuse values that are not contexts of this shape."""
     refuse(f"Expected finite float32 numbers of shape {list(shape)}.", pointer)

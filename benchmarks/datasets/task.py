@@ -111,7 +111,7 @@ def as_floats(contexts: Contexts) -> Floats:
     return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2))
 
 
-def float_chunks(contexts: Contexts, size: int = 1024) -> Iterator[Floats]:
+def float_chunks(contexts: Contexts, size: int) -> Iterator[Floats]:
     """`as_floats` over consecutive chunks, so that a large set never lies in memory as floats."""
     for start in range(0, len(contexts), size):
         yield as_floats(contexts[start : start + size])

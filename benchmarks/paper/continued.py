@@ -56,8 +56,10 @@ def _play(
     return run.regret[begun:]
 
 
-def thinned_curve(regret: Doubles, points: int = CURVE_POINTS) -> dict[str, list[float]]:
+def thinned_curve(regret: Doubles) -> dict[str, list[float]]:
     """Cumulative regret after some of the rounds, evenly spaced, the last one always."""
-    ends = np.unique(np.linspace(0, len(regret), min(points, len(regret)) + 1).round().astype(int))
+    ends = np.unique(
+        np.linspace(0, len(regret), min(CURVE_POINTS, len(regret)) + 1).round().astype(int)
+    )
     after = ends[1:]
     return {"rounds": after.tolist(), "regret": np.cumsum(regret)[after - 1].tolist()}

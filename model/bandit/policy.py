@@ -74,11 +74,9 @@ class Policy:
         """φ of contexts (n, *shape), (n, d) on the host."""
         return self._encoder.on_host(contexts, domain)
 
-    def score_many(
-        self, contexts: object, domain: Domain, eligible: Booleans | None = None
-    ) -> Scores:
+    def score_many(self, contexts: object, domain: Domain) -> Scores:
         """Mean, bonus and UCB of every arm, each (n, K)."""
-        return self._scored(self._checked(contexts, eligible), domain)
+        return self._scored(self._checked(contexts, None), domain)
 
     def select_many(
         self,

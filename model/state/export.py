@@ -65,7 +65,7 @@ def exported(snapshot: bytes, facts: Mapping[str, Any]) -> bytes:
     return joined(pieces_of(kept, {"manifest": text}))
 
 
-def open_exported(content: bytes, device: torch.device | str = "cpu") -> ExportedPolicy:
+def open_exported(content: bytes) -> ExportedPolicy:
     """The policy of a file; everything in it is validated."""
     manifest = manifest_of(content)
     try:
@@ -77,16 +77,14 @@ def open_exported(content: bytes, device: torch.device | str = "cpu") -> Exporte
             raise SnapshotError("checksum does not match: the file was changed")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(f"unreadable policy file: {error}") from error
-    return ExportedPolicy(_policy(config, seed, version, arrays, torch.device(device)), manifest)
+    return ExportedPolicy(_policy(config, seed, version, arrays), manifest)
 
 
-def _policy(
-    config: BanditConfig, seed: int, version: PolicyVersion, arrays: Arrays, device: torch.device
-) -> Policy:
+def _policy(config: BanditConfig, seed: int, version: PolicyVersion, arrays: Arrays) -> Policy:
     with first_weights(seed, "exported encoder"):
         encoder = build_encoder(config).eval()
     load_state(encoder, arrays, _ENCODER)
-    frozen = FrozenEncoder.of(encoder, device)
+    frozen = FrozenEncoder.of(encoder, torch.device("cpu"))
     factors = taken_statistics(config, encoder, arrays).factors()
     confidence = taken_confidence(arrays)
     if arrays:

@@ -25,9 +25,7 @@ from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, t
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.tables import opened_table
 from service.formats.tables import CsvOptions
-from service.images.decoding import decoded_image
-from service.images.files import ImageFileError, images_in, is_images
-from service.images.schema import ImageError
+from service.images.files import ImageFileError, decoded_images, is_images
 from service.records import CONTEXT_TYPE
 
 
@@ -51,7 +49,7 @@ def scored_lines(
     floor: float | None,
     options: TableOptions,
     *,
-    as_csv: bool = False,
+    as_csv: bool,
 ) -> Iterator[bytes]:
     """The decisions for the contexts of a file, as JSON lines or CSV."""
     try:
@@ -147,15 +145,8 @@ def _of_images(spec: ExperimentSpec, path: Path) -> Iterator[_Batch]:
     """Images, whose names are the ids."""
     if spec.image is None or spec.is_per_arm:
         raise ImageFileError("The policy takes no images.")
-    files = images_in(path)
-    while some := list(islice(files, min(MAX_BATCH, most_images(spec)))):
-        rows = np.empty((len(some), *spec.context_shape), dtype=np.float32)
-        for row, (name, content) in enumerate(some):
-            try:
-                rows[row] = decoded_image(spec.image, content)
-            except ImageError as error:
-                raise ImageFileError(str(error), name) from None
-        yield [TargetRows(spec.arms, rows, range(len(rows)))], [name for name, _ in some]
+    for names, rows in decoded_images(spec.image, path, min(MAX_BATCH, most_images(spec))):
+        yield [TargetRows(spec.arms, rows, range(len(rows)))], names
 
 
 def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterator[_Batch]:

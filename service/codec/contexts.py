@@ -208,7 +208,7 @@ def lone_image(spec: ExperimentSpec, content: bytes, shape: tuple[int, ...]) -> 
     return image_of(spec, content).reshape(shape)
 
 
-def check_image_count(spec: ExperimentSpec, count: int, pointer: str = "#") -> None:
+def check_image_count(spec: ExperimentSpec, count: int, pointer: str) -> None:
     """Refuse more images than may be in memory at once: small files can hold many pixels."""
     if spec.image is not None and count > most_images(spec):
         refuse(f"A request has at most {most_images(spec)} images of this shape.", pointer)

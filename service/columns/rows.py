@@ -94,11 +94,11 @@ class RowPlan:
         return TableError("Expected an object of columns.")
 
 
-def check_value(column: Column, value: object, row: int | None = None) -> None:
+def check_value(column: Column, value: object) -> None:
     """Refuse a value that the column does not take."""
     if is_missing(value):
         if not column.missing:
-            raise column.absent(row)
+            raise column.absent()
         return
     if column.type is ColumnType.NUMERIC:
         fits = is_float32(value)
@@ -109,7 +109,7 @@ def check_value(column: Column, value: object, row: int | None = None) -> None:
         if column.type is ColumnType.ORDINAL:
             fits = fits and str(value) in column.values
     if not fits:
-        raise column.misfit(row)
+        raise column.misfit()
 
 
 def _struct(schema: TableSchema) -> type[Struct]:

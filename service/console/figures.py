@@ -19,6 +19,7 @@ from service.services import Services
 
 POINTS, FEW_POINTS = 40, 16
 FEWEST_REWARDS = 5  # of a point: the mean of one or two says nothing
+MOST_ARMS = 20  # in the table of arms
 RECENT = 5  # points of the curve whose mean is the present reward
 MARKS: Mapping[str, str] = {
     "encoder_activated": "good",
@@ -162,7 +163,7 @@ class ArmRow:
     mean: str
 
 
-def arm_rows(facts: Facts, most: int = 20) -> list[ArmRow]:
+def arm_rows(facts: Facts) -> list[ArmRow]:
     """The most chosen arms."""
     arms = facts.learning["arms"]
     total = sum(each["decisions"] for each in arms) or 1
@@ -173,7 +174,7 @@ def arm_rows(facts: Facts, most: int = 20) -> list[ArmRow]:
             each["decisions"] / total,
             number(None if each["mean"] is None else facts.spec.unit.in_unit(each["mean"])),
         )
-        for each in arms[:most]
+        for each in arms[:MOST_ARMS]
     ]
 
 

@@ -93,7 +93,7 @@ def _none_left(reasons: Mapping[str, str | None]) -> str:
 
 
 def surveyed_context(
-    paths: Sequence[Path], ignore: Collection[str] = (), categorical: Collection[str] = ()
+    paths: Sequence[Path], ignore: Collection[str], categorical: Collection[str]
 ) -> dict[str, Any]:
     """The context of an experiment for the rows of some files, as `POST /experiments` takes it."""
     files = [TableFile(path) for path in paths]

@@ -42,10 +42,7 @@ MAX_HEAD_BYTES = 64 << 10
 
 
 def guarded_protocol(
-    header_seconds: float,
-    excess: Excess,
-    fast_path: FastPath | None = None,
-    close_limits: CloseLimits | None = None,
+    header_seconds: float, excess: Excess, fast_path: FastPath | None = None
 ) -> type[asyncio.Protocol]:
     """The protocol class for a server with this header timeout and this rule for excess requests."""
 
@@ -53,7 +50,6 @@ def guarded_protocol(
         _header_seconds = header_seconds
         _excess = staticmethod(excess)
         _fast_path = fast_path
-        _close_limits = close_limits or CloseLimits()
 
     return Protocol
 
@@ -108,7 +104,6 @@ class _Guarded(HttpToolsProtocol):
     cycle: RequestResponseCycle  # of the newest request
     _header_seconds: float
     _excess: Excess
-    _close_limits: CloseLimits
     _fast_path: FastPath | None = None
     _deadline: TimerHandle | None = None  # for the request head that is being read
     _is_in_head = False
@@ -124,7 +119,7 @@ class _Guarded(HttpToolsProtocol):
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(StagedTransport(transport, self.loop, self._close_limits))
+        super().connection_made(StagedTransport(transport, self.loop, CloseLimits()))
         self._begin_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:

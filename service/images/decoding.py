@@ -1,7 +1,7 @@
 """One PNG or JPEG file to the numbers that the model sees, by pillow.
 
 The size in the file's header is checked before a pixel is decoded. Whatever a file may mean in two ways is
-refused: transparency, several frames, 16-bit colour, CMYK.
+refused: transparency, several frames, 16-bit colour, CMYK. Images are turned as their orientation says.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ def decoded_image(schema: ImageSchema, content: bytes) -> Floats:
             if schema.budget is not None:
                 schema.budget.take(image.width * image.height)
             image.load()
-            return _numbers(schema, _upright(image))
+            return _numbers(schema, ImageOps.exif_transpose(image))
     except ImageError:
         raise
     except Exception:  # noqa: BLE001 - pillow raises many kinds for damaged files
@@ -54,7 +54,7 @@ def size_of(content: bytes) -> tuple[int, int]:
     try:
         with _opened(content) as image:
             if image.width * image.height <= MAX_PIXELS:
-                image = _upright(image)  # type: ignore[assignment]
+                image = ImageOps.exif_transpose(image)  # type: ignore[assignment]
             return image.size
     except ImageError:
         raise
@@ -87,11 +87,6 @@ def _check_header(schema: ImageSchema, image: ImageFile, content: bytes) -> None
         raise ImageError(
             "The image has 16 bits a channel and colours or transparency: save it with 8 bits, or as grey."
         )
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """The image as it is shown: cameras write it sideways and say so."""
-    return ImageOps.exif_transpose(image)
 
 
 def _numbers(schema: ImageSchema, image: Image.Image) -> Floats:

@@ -8,11 +8,15 @@ import stat
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
-from service.images.decoding import MAX_IMAGE_BYTES
-from service.images.schema import ImageError
+import numpy as np
+
+from model import Floats
+from service.images.decoding import MAX_IMAGE_BYTES, decoded_image
+from service.images.schema import ImageError, ImageSchema
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 ARCHIVE = ".zip"
@@ -54,6 +58,21 @@ def images_in(path: Path) -> Iterator[NamedImage]:
             yield from images_in_zip(file)
     else:
         yield path.name, read_image(path)
+
+
+def decoded_images(
+    schema: ImageSchema, path: Path, count: int
+) -> Iterator[tuple[list[str], Floats]]:
+    """Names and numbers of the images of a path, so many at a time; an error names the image."""
+    files = images_in(path)
+    while some := list(islice(files, count)):
+        rows = np.empty((len(some), *schema.shape), dtype=np.float32)
+        for row, (name, content) in enumerate(some):
+            try:
+                rows[row] = decoded_image(schema, content)
+            except ImageError as error:
+                raise ImageFileError(str(error), name) from None
+        yield [name for name, _ in some], rows
 
 
 def images_in_zip(file: IO[bytes]) -> Iterator[NamedImage]:

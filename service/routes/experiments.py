@@ -121,17 +121,17 @@ async def state_answer(services: Services, experiment: Experiment) -> dict[str, 
     """The state of an experiment, as answered."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
     failure = await services.failures.get(experiment.experiment_id)
-    found = _state(experiment, newest[0] if newest else None, failure)
+    found = state_from(experiment, newest[0] if newest else None, failure)
     version = found["encoder_version"]
     if version and await services.transfers.has(experiment.experiment_id, version):
         found["training"]["judgement"] = "done"
     return found
 
 
-def _state(
+def state_from(
     experiment: Experiment, newest: SnapshotRecord | None, failure: LearningFailure | None
 ) -> dict[str, Any]:
-    """Database facts override the trainer's notes."""
+    """The state by these records; database facts override the trainer's notes."""
     note = dict(newest.note) if newest else {}
     counts = dict.fromkeys(COUNTS, 0) | note.pop("counts", {})
     updates = {

@@ -63,9 +63,7 @@ class StallingService:
         self._time.at(answered, lambda: on_answer(Answer("200", body)))
 
 
-def stage_of(
-    latencies: Sequence[Sequence[float]], rate: float = 10.0, refused: int = 0, start: float = 0.0
-) -> Stage:
+def stage_of(latencies: Sequence[Sequence[float]], rate: float = 10.0, refused: int = 0) -> Stage:
     """A stage with these good answers in its seconds, and refusals in its first."""
     series = []
     for second in latencies:
@@ -75,7 +73,7 @@ def stage_of(
         series.append(made)
     series[0].due += refused
     series[0].outcomes["select", "503"] += refused
-    return Stage("stage", rate, start, series, Second()).after(0)
+    return Stage("stage", rate, 0.0, series, Second()).after(0)
 
 
 @dataclass(frozen=True, slots=True)

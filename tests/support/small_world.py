@@ -12,6 +12,7 @@ from tests.support.ope import logged_rounds
 
 CONTEXTS = 12
 SIZE = 6
+REFRESH = 50  # rounds between two policies of an adaptive log
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class SmallWorld:
         return logged_rounds(arms, rewards, logger[seen], self.contexts[seen]), seen
 
     def adaptive_log(
-        self, n: int, rng: np.random.Generator, epsilon: float, refresh: int = 50
+        self, n: int, rng: np.random.Generator, epsilon: float
     ) -> tuple[LoggedRounds, np.ndarray]:
         """n rounds that our own learner made while it learned from them."""
         config = system_config(
@@ -73,8 +74,8 @@ class SmallWorld:
         seen = rng.integers(CONTEXTS, size=n)
         arms, rewards = np.zeros(n, dtype=np.int64), np.zeros(n)
         logger = np.zeros((n, self.arm_count))
-        for start in range(0, n, refresh):
-            rows = np.arange(start, min(n, start + refresh))
+        for start in range(0, n, REFRESH):
+            rows = np.arange(start, min(n, start + REFRESH))
             contexts = self.contexts[seen[rows]]
             keys = rng.integers(1 << 62, size=len(rows), dtype=np.uint64)
             made = learner.policy().select_many(contexts, Domain.SOURCE, keys)

@@ -20,9 +20,9 @@ def repeatable(examples: int = 50) -> Callable[[Any], Any]:
 
 
 @st.composite
-def round_columns(draw: st.DrawFn, arms: int = 3, size: int = 4) -> tuple[Any, Any, Any]:
-    """Latents (n, size), arms (n,) and rewards (n,) of up to 40 rounds."""
+def round_columns(draw: st.DrawFn) -> tuple[Any, Any, Any]:
+    """Latents (n, 4), one of 3 arms (n,) and rewards (n,) of up to 40 rounds."""
     count = draw(st.integers(0, 40))
-    latents = draw(hnp.arrays(np.float32, (count, size), elements=SMALL))
-    chosen = draw(hnp.arrays(np.int64, count, elements=st.integers(0, arms - 1)))
+    latents = draw(hnp.arrays(np.float32, (count, 4), elements=SMALL))
+    chosen = draw(hnp.arrays(np.int64, count, elements=st.integers(0, 2)))
     return latents, chosen, draw(hnp.arrays(np.float64, count, elements=st.floats(0.0, 1.0)))

@@ -1,6 +1,7 @@
 """The two tables of a fit: what was asked for, and what is known of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from service.formats.image_tables import TABLES, ImageOptions
 from service.formats.surveying import SurveyedRounds
 from service.formats.table_pair import About, PairChoices, Remark, surveyed_pair
 from service.images.files import ARCHIVE
+from service.images.schema import ImageError
 from service.records import UNIT, RewardRange
 
 HINTS: Mapping[About | None, str] = {
@@ -25,6 +27,17 @@ HINTS: Mapping[About | None, str] = {
 
 class FitError(Exception):
     """The tables cannot be used, or learning failed; the message says why."""
+
+
+@contextmanager
+def fit_errors() -> Iterator[None]:
+    """Raises what is wrong with files, tables and images as a `FitError`."""
+    try:
+        yield
+    except OSError as error:
+        raise FitError(f"{error.filename}: {error.strerror}") from error
+    except (TableError, ImageError, LookupError) as error:
+        raise FitError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,7 @@ class FitTables(PairChoices):
         }
 
 
+@fit_errors()
 def as_tables(wanted: FitTables, folder: Path) -> FitTables:
     """The same with tables in place of files of cells, whose columns of `obs` are no context."""
     if not is_cells(wanted.source) and not is_cells(wanted.target):
@@ -64,17 +78,12 @@ def as_tables(wanted: FitTables, folder: Path) -> FitTables:
         raise FitError("either both files hold cells (.h5ad) or none of them")
     named = (wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity)
     kept = [each for each in named if each is not None]
-    try:
-        with CellFile(wanted.source) as file:
-            known = [each for each in kept if each != wanted.id or each in file.obs_names]
-        of_target = [] if wanted.id is None else [wanted.id]
-        source, target = shared_tables(
-            (wanted.source, known), (wanted.target, of_target), wanted.cells, folder
-        )
-    except OSError as error:
-        raise FitError(f"{error.filename}: {error.strerror}") from error
-    except TableError as error:
-        raise FitError(str(error)) from error
+    with CellFile(wanted.source) as file:
+        known = [each for each in kept if each != wanted.id or each in file.obs_names]
+    of_target = [] if wanted.id is None else [wanted.id]
+    source, target = shared_tables(
+        (wanted.source, known), (wanted.target, of_target), wanted.cells, folder
+    )
     return replace(wanted, source=source, target=target)
 
 
@@ -100,14 +109,10 @@ class Surveyed:
         return RewardRange(*(self.reward_range or UNIT))
 
 
+@fit_errors()
 def surveyed(wanted: FitTables) -> Surveyed:
     """Read both tables once; `FitError` says what is wrong with which."""
-    try:
-        found = surveyed_pair(wanted)
-    except OSError as error:
-        raise FitError(f"{error.filename}: {error.strerror}") from error
-    except (TableError, LookupError) as error:
-        raise FitError(str(error)) from error
+    found = surveyed_pair(wanted)
     return Surveyed(
         found.source.names,
         found.context(),

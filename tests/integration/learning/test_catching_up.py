@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.records import EventKind, SnapshotRecord, utc_now
-from service.routes.experiments import state_answer
+from service.routes.experiments import state_from
 from tests.support.api import CONTEXT, OTHER_CONTEXT, Api, running_api
 from tests.support.builders import stored_experiment
 from tests.support.learning import (
@@ -91,12 +91,14 @@ def test_the_state_says_what_is_due_and_what_is_running():
     record = SnapshotRecord(
         "x", 1, 1300, 1, 1, "", "", 0, is_pinned=False, created_at=utc_now(), note=note
     )
-    found = state_answer(stored_experiment("doses"), record)
+    found = state_from(stored_experiment("doses"), record, None)
     assert found["training"] == {
         "status": "running", "due_updates": 7, "running": running, "judgement": "due"
     }  # fmt: skip
     assert "running_update" not in found
-    earlier = state_answer(stored_experiment("doses"), replace(record, note={"is_training": True}))
+    earlier = state_from(
+        stored_experiment("doses"), replace(record, note={"is_training": True}), None
+    )
     assert earlier["training"] == {
         "status": "running", "due_updates": 0, "running": None, "judgement": "none"
     }  # fmt: skip
