@@ -29,7 +29,7 @@ QUIET_SECONDS = 0.05
 
 
 def patient(prefix: str) -> RedisOptions:
-    return RedisOptions(prefix=prefix, timeout_seconds=10, pause_seconds=0.05)
+    return RedisOptions(prefix=prefix, timeout_seconds=PATIENCE_SECONDS, pause_seconds=0.05)
 
 
 @pytest.fixture(params=["in process", "redis"])
@@ -240,7 +240,7 @@ async def test_a_subscription_that_went_silent_is_made_again(own_redis: RedisSer
 
 
 async def test_a_flushed_redis_has_no_snapshot_and_takes_the_next(own_redis: RedisServer):
-    bus = RedisBus(own_redis.url, RedisOptions(timeout_seconds=10))
+    bus = RedisBus(own_redis.url, RedisOptions(timeout_seconds=PATIENCE_SECONDS))
     client = Redis.from_url(own_redis.url)
     await bus.publish(DOSES, 1, 10, b"state")
     await client.flushall()

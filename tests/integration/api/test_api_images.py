@@ -23,6 +23,7 @@ from service.storage import tables
 from tests.support.api import DOSES, Api, asgi, running_api
 from tests.support.images import as_json, bomb, colours, encoded, numbers, png, written, zipped
 from tests.support.storage import sqlite_url
+from tests.support.waiting import PATIENCE_SECONDS
 
 SHAPE = [3, 6, 8]
 CONFIG = {**DOSES["config"], "hidden_sizes": [4]}
@@ -320,7 +321,7 @@ async def test_images_are_decoded_beside_other_requests(api: Api, monkeypatch: p
 
     def decode(*_: object) -> np.ndarray:
         asked = asyncio.run_coroutine_threadsafe(api.http.get("/experiments/doses"), loop)
-        assert asked.result(timeout=60).status_code == 200
+        assert asked.result(PATIENCE_SECONDS).status_code == 200
         return numbers(PIXELS[0])
 
     monkeypatch.setattr(codec, "decoded_image", decode)

@@ -87,8 +87,8 @@ async def test_without_its_database_the_service_says_503_and_recovers_by_itself(
     own_postgres: PostgresServer,
 ):
     async with running_api(own_postgres.url(), storage_timeout_seconds=2) as api:
-        await api.http.post("/experiments", json=DOSES)
-        assert (await api.select("before")).status_code == 200
+        await eventually(lambda: _is_created(api))
+        await eventually(lambda: _is_served(api, "before"))
         own_postgres.kill()
         await eventually(lambda: _is_unready(api))  # the last write counts for a second
         answers = await asyncio.gather(api.select("during"), api.http.get("/readyz"))
@@ -97,13 +97,21 @@ async def test_without_its_database_the_service_says_503_and_recovers_by_itself(
             assert answer.json()["type"] == "/problems/storage-unavailable"
         assert (await api.http.get("/healthz")).status_code == 200
         own_postgres.start()
-        await eventually(lambda: _is_served(api))
-        assert (await api.http.get("/readyz")).status_code == 200
+        await eventually(lambda: _is_served(api, "during"))
+        await eventually(lambda: _is_ready(api))
+
+
+async def _is_created(api: Api) -> bool:
+    return (await api.http.post("/experiments", json=DOSES)).status_code in (201, 409)
+
+
+async def _is_ready(api: Api) -> bool:
+    return (await api.http.get("/readyz")).status_code == 200
 
 
 async def _is_unready(api: Api) -> bool:
     return (await api.http.get("/readyz")).status_code == 503
 
 
-async def _is_served(api: Api) -> bool:
-    return (await api.select("during")).status_code == 200
+async def _is_served(api: Api, request_id: str) -> bool:
+    return (await api.select(request_id)).status_code == 200

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import StorageUnavailable
-from service.records import Experiment, NewEvent, uuid7
+from service.records import Experiment, Lease, NewEvent, uuid7
 from service.storage.database import Database, DatabaseOptions
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.log import EventLog
@@ -64,6 +64,11 @@ async def log(server: PostgresServer) -> AsyncIterator[EventLog]:
         yield opened
 
 
+async def is_written(log: EventLog, experiment: Experiment) -> bool:
+    """Whether the database takes a decision now: a busy machine may need several attempts."""
+    return isinstance(await outcome(append_decision(log, experiment)), str)
+
+
 async def keys_in_log(server: PostgresServer, experiment: Experiment) -> list[str]:
     async with opened_log(server.url()) as log:
         events = await log.read(experiment.experiment_id, after=0, limit=100_000)
@@ -102,13 +107,14 @@ async def test_no_acknowledged_event_is_lost_when_postgres_is_killed(
 
 
 async def test_after_a_restart_at_most_one_request_fails(
-    server: PostgresServer, log: EventLog, experiment: Experiment
+    server: PostgresServer, experiment: Experiment
 ):
-    await append_decision(log, experiment)
-    await asyncio.to_thread(server.stop)
-    await asyncio.to_thread(server.start)
-    results = [await outcome(append_decision(log, experiment)) for _ in range(5)]
-    assert [type(each) for each in results[1:]] == [str] * 4
+    async with opened_log(server.url()) as log:
+        await append_decision(log, experiment)
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        results = [await is_written(log, experiment) for _ in range(5)]
+    assert results[1:] == [True] * 4
 
 
 async def test_a_database_that_is_down_is_unavailable_and_comes_back(
@@ -121,17 +127,13 @@ async def test_a_database_that_is_down_is_unavailable_and_comes_back(
     with pytest.raises(StorageUnavailable):
         await log.last_offset(experiment.experiment_id)
     await asyncio.to_thread(server.start)
-
-    async def is_back() -> bool:
-        return isinstance(await outcome(append_decision(log, experiment)), str)
-
-    await eventually(is_back)
+    await eventually(partial(is_written, log, experiment))
 
 
 async def test_a_database_that_hangs_is_given_up_in_time_and_comes_back(
     server: PostgresServer, log: EventLog, experiment: Experiment, measured: Measured
 ):
-    await append_decision(log, experiment)
+    await eventually(partial(is_written, log, experiment))
     server.pause()
     started = time.monotonic()
     results = await asyncio.gather(
@@ -141,11 +143,7 @@ async def test_a_database_that_hangs_is_given_up_in_time_and_comes_back(
     assert {type(each) for each in results} == {StorageUnavailable}
     measured.at_most("seconds to give up", time.monotonic() - started, BOUND_SECONDS)
     server.resume()
-
-    async def is_back() -> bool:
-        return isinstance(await outcome(append_decision(log, experiment)), str)
-
-    await eventually(is_back)
+    await eventually(partial(is_written, log, experiment))
 
 
 @pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER])
@@ -185,7 +183,11 @@ async def test_a_full_pool_refuses(
     measured.at_most("seconds to refuse", time.monotonic() - started, BOUND_SECONDS)
     await transaction.rollback()
     await blocker.close()
-    assert await leases.acquire(experiment.experiment_id, "a") is not None
+
+    async def is_acquired() -> bool:
+        return isinstance(await outcome(leases.acquire(experiment.experiment_id, "a")), Lease)
+
+    await eventually(is_acquired)
     await database.close()
 
 
@@ -205,11 +207,7 @@ async def test_a_writer_that_stops_in_a_transaction_loses_its_lock(
 
     work = asyncio.create_task(outcome(stopped.write(lock_and_stop)))
     await is_locked.wait()
-
-    async def is_free() -> bool:
-        return isinstance(await outcome(append_decision(log, experiment)), str)
-
-    await eventually(is_free)
+    await eventually(partial(is_written, log, experiment))
     may_end.set()
     assert isinstance(await work, StorageUnavailable)
     await stopped.close()
@@ -236,17 +234,20 @@ async def test_a_cancelled_reader_leaves_no_connection_behind(
 async def test_a_check_tells_whether_the_database_can_be_written(server: PostgresServer):
     database = await Database.open(server.url(), IMPATIENT)
 
-    async def is_refused() -> bool:
-        return isinstance(await outcome(database.check_writable()), StorageUnavailable)
+    async def is_writable() -> bool:
+        return await outcome(database.check_writable()) is None
 
-    await database.check_writable()
+    async def is_refused() -> bool:
+        return not await is_writable()
+
+    await eventually(is_writable)
     server.stop()
     await eventually(is_refused)  # the last check counts for a second
     await database.close()
 
 
 async def test_closing_does_not_wait_for_a_database_that_hangs(server: PostgresServer):
-    database = await Database.open(server.url(), IMPATIENT)
+    database = await Database.open(server.url(), PATIENT)
     await database.check_writable()
     server.pause()
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -193,16 +193,16 @@ class RedisServer(Server):
 
     def is_answering(self) -> bool:
         try:
-            return self._asked(b"PING").startswith(b"+PONG")
+            return self._asked(b"PING", seconds=1).startswith(b"+PONG")
         except OSError:
             return False
 
     def flush(self) -> None:
         """Forget everything."""
-        assert self._asked(b"FLUSHALL").startswith(b"+OK")
+        assert self._asked(b"FLUSHALL", PATIENCE_SECONDS).startswith(b"+OK")
 
-    def _asked(self, command: bytes) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+    def _asked(self, command: bytes, seconds: float) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(command + b"\r\n")
             return connection.recv(16)
 
