@@ -71,7 +71,7 @@ class Trial:
         learner.observe_contexts(range(len(self.rounds)), Domain.TARGET, self.target.contexts)
 
     def target_accuracy(self, learner: Learner) -> float:
-        """On contexts that nobody has seen."""
+        """On held-out contexts."""
         tests = self.world.draw(Domain.TARGET, 2000, "test")
         return accuracy(learner.policy(), tests, Domain.TARGET)
 

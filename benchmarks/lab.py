@@ -1,4 +1,4 @@
-"""A laboratory in one process: plays a learner on a two-domain world and keeps the score."""
+"""Plays a learner on a simulated two-domain world, in one process, and counts its regret."""
 
 import os
 from collections.abc import Callable

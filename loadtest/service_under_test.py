@@ -33,7 +33,7 @@ STOP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ServiceUnderTest:
-    """Where it is, and what of it can be watched and hurt."""
+    """Its URL, and the processes that can be measured and killed."""
 
     url: str
     about: str

@@ -15,7 +15,7 @@ Booleans = NDArray[np.bool_]
 Keys = NDArray[np.uint64]
 
 _FLOAT32 = np.dtype(np.float32)
-UNKNOWN_PROPENSITY = 0.0  # nobody knows how the arm was chosen; no chosen arm has probability 0
+UNKNOWN_PROPENSITY = 0.0  # how the arm was chosen is unknown; no chosen arm has probability 0
 HUGE = 1e15  # squares of values up to here stay inside float32
 _FAR_FROM_OVERFLOW = 1e37  # a float32 sum of squares below it cannot have overflowed
 

@@ -1,4 +1,4 @@
-"""Uses an installed service as a stranger would: migrate, serve, demo, report, fit."""
+"""Uses an installed service as a new user would: migrate, serve, demo, report, fit."""
 
 import json
 import re

@@ -310,7 +310,7 @@ class ExperimentSpec:
         return replace(declared, stored=stored)
 
     def _slot_kinds(self) -> dict[str, str]:
-        """Told where they are known; a caller may tell the model otherwise."""
+        """The kinds of a table's slots, unless the caller's configuration states others."""
         if self.table is None or "slot_kinds" in self.config:
             return {}
         return {"slot_kinds": self.table.slot_kinds}

@@ -20,7 +20,7 @@ def unchanged(task: TransferTask, rng: np.random.Generator) -> TransferTask:
 
 
 def with_noise(task: TransferTask, rng: np.random.Generator) -> TransferTask:
-    """The target's columns, each shuffled by itself: nothing can be told from a context."""
+    """The target's columns, each shuffled by itself: contexts carry no information."""
     columns = task.target_contexts.reshape(len(task.target_contexts), -1)
     shuffled = np.stack([rng.permutation(column) for column in columns.T], axis=1)
     noise = shuffled.reshape(task.target_contexts.shape)

@@ -1,4 +1,4 @@
-"""Who may reach whom: nothing that is not listed here."""
+"""Network policies: connections that are not listed here are refused."""
 
 from deploy.kubernetes import serving, training
 from deploy.kubernetes.pods import APP, DEFAULTS, Manifest, metadata

@@ -160,7 +160,7 @@ def score(
     orthologs: Orthologs = None,
 ) -> None:
     """Score target contexts with a policy file, without a service, as `/target/select` does."""
-    from service.cli.score import ScoringError, TableOptions, scored_lines, write_whole
+    from service.cli.score import ScoringError, TableOptions, scored_lines, write_atomically
     from service.formats.tables import CsvOptions
 
     csv = CsvOptions(separator, decimal, encoding)
@@ -173,7 +173,7 @@ def score(
             for line in lines:
                 typer.echo(line, nl=False)
         else:
-            write_whole(out, lines)
+            write_atomically(out, lines)
     except (ScoringError, OSError) as error:
         fail(str(error))
 

@@ -318,10 +318,10 @@ def demo(
     It ends with what the target policy earns on new contexts, beside baselines.
     """
     from model import ClusterWorld
-    from service.cli import demo as laboratory
+    from service.cli.demo import run as play
 
     world = ClusterWorld(seed=seed, shift=SHIFT)
-    Service(url, key).ask(lambda client: laboratory.run(client, world, method, rounds, plot))
+    Service(url, key).ask(lambda client: play(client, world, method, rounds, plot))
 
 
 def _set_status(

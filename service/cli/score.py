@@ -62,7 +62,7 @@ def scored_lines(
         raise ScoringError("; ".join(places)) from refusal
 
 
-def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+def write_atomically(path: Path, pieces: Iterable[bytes]) -> None:
     """Write all of a file or nothing."""
     part = path.with_name(f"{path.name}.part")
     try:

@@ -20,7 +20,7 @@ from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent
 class DecisionPayload(Struct, frozen=True, gc=False):
     """Probability, mean and bonus of every eligible arm, in the order of `arms`.
 
-    No `probabilities`: nobody knows how the arm was chosen, as in imported history.
+    Without `probabilities` it is unknown how the arm was chosen, as in imported history.
     """
 
     arms: tuple[str, ...]

@@ -87,7 +87,7 @@ class RequestBatcher:
             await self._write(group, batch)
             return
         # The log may refuse one of these requests alone, for it knows another under its name.
-        parts = zip(group, batch.rounds_apart(), strict=True)
+        parts = zip(group, batch.split(), strict=True)
         await asyncio.gather(*(self._write([waiter], part) for waiter, part in parts))
 
     async def _write(self, group: Waiters, batch: Batch) -> None:
@@ -99,7 +99,7 @@ class RequestBatcher:
             _deliver(group, answers)
 
     def _fail(self, group: Waiters, error: Exception, again: Callable[[Waiters], None]) -> None:
-        """Tell a refusal to all; after a bug try each by itself, for it may be the bug of one."""
+        """Refuse all callers; after an unexpected error try each round alone, as one may have caused it."""
         if len(group) == 1 or isinstance(error, ServiceError):
             _refuse(group, error)
             return
@@ -115,12 +115,12 @@ class RequestBatcher:
 def _groups(waiting: Waiters) -> list[Waiters]:
     """Rounds that can be one batch: under one policy, and all of them new or none.
 
-    A traced request is a batch by itself, so that its spans are its own.
+    A traced request is a batch of its own, and so are its spans.
     """
     joined: defaultdict[tuple[int, bool, int], list[_Waiter]] = defaultdict(list)
     for number, each in enumerate(waiting):
-        alone = 0 if each.context is None else number + 1
-        joined[id(each.served), each.round.is_new, alone].append(each)
+        trace = 0 if each.context is None else number + 1
+        joined[id(each.served), each.round.is_new, trace].append(each)
     return list(joined.values())
 
 

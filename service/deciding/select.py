@@ -149,7 +149,7 @@ class Batch(NamedTuple):
         """The decisions as events of the log."""
         return [each.event(chosen) for each, chosen in zip(self.drafts, self.chosen, strict=True)]
 
-    def rounds_apart(self) -> list["Batch"]:
+    def split(self) -> list["Batch"]:
         """The same as one batch for each round."""
         drafts, chosen = iter(self.drafts), iter(self.chosen)
         return [

@@ -27,7 +27,7 @@ from service.records import CONTEXT_TYPE
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A decision as written; `arms` is absent if all declared arms were eligible.
 
-    `propensity` is absent if nobody knows how the arm was chosen.
+    `propensity` is absent if it is unknown how the arm was chosen.
     """
 
     decision_id: str

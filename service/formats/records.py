@@ -62,8 +62,8 @@ class LoggedDecision(Struct, frozen=True, kw_only=True):
     """One decision with its reward, if it has one.
 
     `arms` are the eligible arms; `probabilities` are in their order, and None if the log has only the
-    chosen arm's `propensity`, which is None if nobody knows how the arm was chosen. `context` is float32, little-endian, row-major: one context, or one for
-    each arm in order. `extra` holds fields of a foreign format.
+    chosen arm's `propensity`. That is None if it is unknown how the arm was chosen. `context` is float32,
+    little-endian, row-major: one context, or one for each arm in order. `extra` holds fields of a foreign format.
     """
 
     decision_id: str

@@ -70,7 +70,7 @@ def _opened(content: bytes) -> ImageFile:
 
 
 def _check_header(schema: ImageSchema, image: ImageFile, content: bytes) -> None:
-    """Refuse what the header gives away, before anything is decoded."""
+    """Refuse what the header shows to be wrong, before anything is decoded."""
     if image.width * image.height > MAX_PIXELS:
         raise ImageError(
             f"The image has {size_text(*image.size)} pixels; there may be {MAX_PIXELS:,} in all."

@@ -394,7 +394,7 @@ class TrainingLoop:
         except JobFailed as error:
             self._log("judging_failed", "an encoder's transfer was not judged", reason=str(error))
             self._judge_at = asyncio.get_running_loop().time() + JUDGING_PAUSE_SECONDS
-            # Nobody may wait for it, so it is published though nothing else is new.
+            # Published even if nothing else is new: no caller may be waiting for it.
             self._publisher.failed_version = self._learner.encoder_version
             await self._publisher.publish(self._learner, is_unfinished=self.is_unfinished)
             return

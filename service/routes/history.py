@@ -112,6 +112,6 @@ def _checked(
 
 
 def _refuse(error: TableError, path: Path) -> NoReturn:
-    """Name row and column; the spooled file's name is nobody's business."""
-    said = TableError(str(error).replace(path.name, "The table"), error.column)
-    refuse_column(said, "#" if error.row is None else f"#/{error.row}")
+    """Name row and column, but not the temporary file."""
+    renamed = TableError(str(error).replace(path.name, "The table"), error.column)
+    refuse_column(renamed, "#" if error.row is None else f"#/{error.row}")

@@ -13,7 +13,7 @@ from service.errors import UnknownCandidate
 from service.records import CandidateEncoder
 from service.storage.database import Database
 from service.storage.experiments import lock_led
-from service.storage.snapshots import drop_unused, sha256_of, whole, write_parts
+from service.storage.snapshots import drop_unused, joined_blob, sha256_of, write_parts
 from service.storage.tables import DatabaseNow, candidates, columns_without
 
 COLUMNS = columns_without(candidates, "blob")
@@ -70,7 +70,7 @@ class Candidates:
                 raise UnknownCandidate
             found = _candidate(row)
             names = (experiment_id, found.sha256, found.size_bytes)
-            return replace(found, blob=await whole(connection, *names, found.blob))
+            return replace(found, blob=await joined_blob(connection, *names, found.blob))
 
         return await self._database.read(find, self._timeout_seconds)
 

@@ -234,7 +234,7 @@ class Database:
         return await self._writing_thread.transact(work, on_end=self._write_lock.release)
 
 
-class Lent(NamedTuple):
+class Borrowed(NamedTuple):
     """A pooled connection and asyncpg's own connection in it."""
 
     connection: AsyncConnection
@@ -257,18 +257,18 @@ class KeptDriver:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self._idle: Lent | None = None
+        self._idle: Borrowed | None = None
         self._is_closed = False
 
     async def use(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         """The result of `work`; if it fails, the connection is discarded."""
-        lent = await self._taken()
+        borrowed = await self._taken()
         try:
-            result = await work(lent.driver)
+            result = await work(borrowed.driver)
         except BaseException:
-            await lent.discard()
+            await borrowed.discard()
             raise
-        await self._keep(lent)
+        await self._keep(borrowed)
         return result
 
     async def close(self) -> None:
@@ -277,27 +277,27 @@ class KeptDriver:
         if self._idle is not None:
             await self._idle.connection.close()
 
-    async def _taken(self) -> Lent:
-        lent, self._idle = self._idle, None
-        if lent is not None and lent.driver.is_closed():  # by the server, while it was idle
-            await lent.discard()
-            lent = None
-        return lent or await self._borrowed()
+    async def _taken(self) -> Borrowed:
+        borrowed, self._idle = self._idle, None
+        if borrowed is not None and borrowed.driver.is_closed():  # by the server, while it was idle
+            await borrowed.discard()
+            borrowed = None
+        return borrowed or await self._borrowed()
 
-    async def _keep(self, lent: Lent) -> None:
+    async def _keep(self, borrowed: Borrowed) -> None:
         if self._idle is None and not self._is_closed:
-            self._idle = lent
+            self._idle = borrowed
         else:
-            await lent.connection.close()
+            await borrowed.connection.close()
 
-    async def _borrowed(self) -> Lent:
+    async def _borrowed(self) -> Borrowed:
         connection = await self._engine.connect()
         try:
             driver: Any = (await connection.get_raw_connection()).driver_connection
         except BaseException:
             await connection.close()
             raise
-        return Lent(connection, driver)
+        return Borrowed(connection, driver)
 
 
 def _report(error: BaseException) -> None:

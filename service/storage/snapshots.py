@@ -141,7 +141,7 @@ class Snapshots:
                 return None
             record = _to_record(row[:-1])
             names = (record.experiment_id, record.sha256, record.size_bytes)
-            return StoredSnapshot(record, await whole(connection, *names, row[-1]))
+            return StoredSnapshot(record, await joined_blob(connection, *names, row[-1]))
 
         return await self._database.read(find, self._timeout_seconds)
 
@@ -243,7 +243,7 @@ async def write_parts(
     return b""
 
 
-async def whole(
+async def joined_blob(
     connection: AsyncConnection, experiment_id: str, sha256: str, size: int, kept: bytes
 ) -> bytes:
     """The complete blob; `kept` are the bytes in its own row."""

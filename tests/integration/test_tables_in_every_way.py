@@ -57,8 +57,8 @@ class Table:
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
 
 
-def said(text: str | None, **others: str | None) -> dict[str, str | None]:
-    """What every way says, but for some."""
+def refusals_of(text: str | None, **others: str | None) -> dict[str, str | None]:
+    """The refusal by each way: `text`, except for `others`."""
     return dict.fromkeys(WAYS, text) | others
 
 
@@ -118,22 +118,22 @@ WAYS: dict[str, Callable[[Api, Table, Path], Awaitable[str | None]]] = {
     "fit": as_fit,
     "frame": as_frame,
 }
-GOOD_TABLE = Table(said(None))
+GOOD_TABLE = Table(refusals_of(None))
 TABLES: dict[str, Table] = {
     "good": GOOD_TABLE,
-    "another order": Table(said(None), NAMES[::-1], [row[::-1] for row in GOOD]),
+    "another order": Table(refusals_of(None), NAMES[::-1], [row[::-1] for row in GOOD]),
     "an unknown column": Table(
-        said(UNKNOWN, fit="Column `tail` is in target.csv, but not in source.csv"),
+        refusals_of(UNKNOWN, fit="Column `tail` is in target.csv, but not in source.csv"),
         (*NAMES, "tail"),
         [(*row, 3) for row in GOOD],
     ),
     "a missing column": Table(
-        said(MISSING, fit="Column `treated_before` is in source.csv, but not in target.csv"),
+        refusals_of(MISSING, fit="Column `treated_before` is in source.csv, but not in target.csv"),
         ("age", "strain", "stage"),
         [(age, strain, stage) for age, strain, _, stage in GOOD],
     ),
     "a wrong type": Table(
-        said(
+        refusals_of(
             WRONG,
             fit="Column `age` holds categorical and numeric values",
             frame="Conversion failed for column age",
@@ -141,28 +141,32 @@ TABLES: dict[str, Table] = {
         rows=[*GOOD * 10, ("secret", "B6", True, "I")],
     ),
     "an unknown rank": Table(
-        said(LEVEL, fit="Column `stage` has other levels than I, II, III"),
+        refusals_of(LEVEL, fit="Column `stage` has other levels than I, II, III"),
         rows=with_last(1.5, "B6", True, "IV"),
     ),
-    "an unknown category": Table(said(None), rows=with_last(1.5, "wild", True, "I")),
-    "one value missing": Table(said(ABSENT, fit=None), rows=with_last(1.5, None, True, "I")),
-    "all values missing": Table(said(ABSENT, fit=None), rows=[(1.5, None, True, "I")] * 3),
+    "an unknown category": Table(refusals_of(None), rows=with_last(1.5, "wild", True, "I")),
+    "one value missing": Table(refusals_of(ABSENT, fit=None), rows=with_last(1.5, None, True, "I")),
+    "all values missing": Table(refusals_of(ABSENT, fit=None), rows=[(1.5, None, True, "I")] * 3),
     "every cell missing": Table(
-        said("may not be missing", fit="There is no column left to be a context"),
+        refusals_of("may not be missing", fit="There is no column left to be a context"),
         rows=[(None, None, None, None)] * 3,
     ),
     "10^4 columns": Table(
-        said("columns; there may be 4096", json="Unknown column `c0`", frame="Unknown column `c0`"),
+        refusals_of(
+            "columns; there may be 4096", json="Unknown column `c0`", frame="Unknown column `c0`"
+        ),
         HUGE,
         [HUGE],
     ),
     "names that are there twice": Table(
-        said(TWICE, json=None, frame="Duplicate column names"),  # JSON: the last value counts
+        refusals_of(
+            TWICE, json=None, frame="Duplicate column names"
+        ),  # JSON: the last value counts
         ("age", *NAMES),
         [(1.5, *row) for row in GOOD],
     ),
     "no rows": Table(
-        said(
+        refusals_of(
             "no rows",
             json="must have 1 to 1000",
             frame="no contexts to send",

@@ -24,7 +24,14 @@ from service.cli.fit.images import as_archive, surveyed_images
 from service.cli.fit.summary import Fitted, summary
 from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, surveyed
 from service.cli.options import progress_bar
-from service.cli.score import Scored, ScoringError, TableOptions, csv_lines, scored, write_whole
+from service.cli.score import (
+    Scored,
+    ScoringError,
+    TableOptions,
+    csv_lines,
+    scored,
+    write_atomically,
+)
 from service.columns.schema import TableError
 from service.settings import Settings
 
@@ -174,9 +181,9 @@ def _written(
             found.add(each.answer)
             yield each
 
-    write_whole(outputs.arms, csv_lines(batches()))
+    write_atomically(outputs.arms, csv_lines(batches()))
     if outputs.report is not None:
-        write_whole(outputs.report, [page.encode()])
+        write_atomically(outputs.report, [page.encode()])
     if outputs.policy is not None:
-        write_whole(outputs.policy, [content])
+        write_atomically(outputs.policy, [content])
     return found

@@ -9,7 +9,7 @@ from starlette.datastructures import FormData
 from service import DEFAULT_METHOD
 from service.codec.bodies import ContextBody, ExperimentBody
 from service.columns.schema import ColumnType, DeclaredColumn
-from service.console.creating.forms import range_of, text_of, texts_of, whole_of
+from service.console.creating.forms import integer_of, range_of, text_of, texts_of
 from service.errors import refuse
 
 MOST_COLUMNS = 200  # of the form; tables have more
@@ -72,14 +72,14 @@ class Typed:
             arms=arms,
             context=self._context(form),
             method=self.texts["method"],
-            seed=whole_of(form, "seed"),
+            seed=integer_of(form, "seed"),
             config={"exclusive_rewards": True} if self.is_exclusive else {},
             reward_range=range_of(form),
         )
 
     def _context(self, form: FormData) -> ContextBody:
         if self.kind == "vector":
-            return ContextBody("shared", shape=[whole_of(form, "size")])
+            return ContextBody("shared", shape=[integer_of(form, "size")])
         columns = [_column(each) for each in self.columns if not each.is_empty]
         return ContextBody("table", columns=columns)
 

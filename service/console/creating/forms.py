@@ -52,7 +52,7 @@ def has_file(form: FormData, name: str) -> bool:
 
 
 def saved(form: FormData, name: str, folder: Path) -> Path:
-    """The chosen file in a folder, called as the field is: its own name is nobody's business."""
+    """The chosen file in a folder, named after its field: its own name is not shown."""
     upload = form[name]
     assert isinstance(upload, UploadFile)  # noqa: S101 - `has_file` was asked
     suffix = Path(upload.filename or "").suffix.lower()
@@ -84,7 +84,7 @@ def number_of(form: FormData, name: str) -> float | None:
         refuse("This is no number.", f"#/{name}")
 
 
-def whole_of(form: FormData, name: str) -> int:
+def integer_of(form: FormData, name: str) -> int:
     """A field's whole number."""
     text = text_of(form, name)
     if not text.removeprefix("-").isdecimal() or len(text) > 20:
@@ -102,8 +102,8 @@ def range_of(form: FormData) -> list[float] | None:
     return [low, high]
 
 
-def beside(error: InvalidRequest) -> dict[str, str]:
-    """What is wrong, by the field that it belongs to; `form` is none in particular."""
+def errors_by_field(error: InvalidRequest) -> dict[str, str]:
+    """What is wrong, by the field that it belongs to; `form` is for the form as a whole."""
     found: dict[str, str] = {}
     for each in error.members.get("errors") or [{"pointer": "#", "detail": error.detail}]:
         field, detail = _placed(str(each["pointer"]), str(each["detail"]))

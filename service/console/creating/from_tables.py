@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 
 from service.auth.keys import Caller
 from service.codec.bodies import ContextBody, ExperimentBody
-from service.console.creating.forms import whole_of
+from service.console.creating.forms import integer_of
 from service.console.creating.pair_form import PairTyped, Surveyed
 from service.deciding.uploads import Spool
 from service.evaluating.history import history_shape
@@ -28,7 +28,7 @@ from service.services import Services
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be created, and for whom."""
+    """The experiment to create, its tables, and its caller."""
 
     caller: Caller
     actor: Actor
@@ -48,7 +48,7 @@ def wanted_of(
         arms=list(pair.rounds.arms),
         context=msgspec.convert(pair.context(), ContextBody),
         method=typed.texts["method"],
-        seed=whole_of(form, "seed"),
+        seed=integer_of(form, "seed"),
         config={"exclusive_rewards": True} if typed.is_exclusive else {},
         reward_range=None if pair.reward_range is None else list(pair.reward_range),
     )

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 from model import SYSTEMS
 from service.columns.schema import ColumnType
 from service.console.creating.declaring import Typed
-from service.console.creating.forms import actor_of, beside, form_of, text_of
+from service.console.creating.forms import actor_of, errors_by_field, form_of, text_of
 from service.console.rendering import page, place_of
 from service.errors import ExperimentExists, InvalidRequest, NotGranted, TooManyExperiments
 from service.routes import CallerDep, ServicesDep
@@ -35,7 +35,7 @@ async def create(request: Request, services: ServicesDep, caller: CallerDep) -> 
             name, spec = await checked(services, caller, typed.declared(form))
             made = await services.experiments.create(name, **spec.row(), actor=actor)
         except InvalidRequest as error:
-            return _page(request, typed, 422, wrong=beside(error))
+            return _page(request, typed, 422, wrong=errors_by_field(error))
         except (ExperimentExists, NotGranted, TooManyExperiments) as error:
             return _page(request, typed, error.status, wrong={"name": error.detail})
     return RedirectResponse(place_of(made, "create"), 303)

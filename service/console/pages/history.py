@@ -13,7 +13,7 @@ from starlette.datastructures import FormData
 from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.columns.schema import TableError
-from service.console.creating.forms import actor_of, beside, form_of, has_file, text_of
+from service.console.creating.forms import actor_of, errors_by_field, form_of, has_file, text_of
 from service.console.creating.past_form import ROLES, PastFile, past_file
 from service.console.rendering import html, is_htmx, page
 from service.errors import (
@@ -55,7 +55,7 @@ async def import_past(
             try:
                 shown = await _imported(services, experiment, caller, (form, Path(folder)))
             except InvalidRequest as error:
-                shown = {"wrong": beside(error)}
+                shown = {"wrong": errors_by_field(error)}
             except (ExperimentPaused, ExperimentArchived) as error:
                 shown = {"wrong": {"form": error.detail}}
             except TableError as error:
@@ -79,7 +79,7 @@ async def _imported(
         actor = actor_of(form, caller.key_id)
         spool = await asyncio.to_thread(found.spooled, spec)
     except InvalidRequest as error:
-        return {"found": found, "wrong": beside(error)}
+        return {"found": found, "wrong": errors_by_field(error)}
     except TableError as error:
         return {"found": found, "wrong": {"form": str(error)}}
     return {"result": await written(services, experiment, spool, actor)}

@@ -14,7 +14,14 @@ from starlette.responses import RedirectResponse
 from model import SYSTEMS
 from service.auth.keys import Caller
 from service.columns.schema import TableError
-from service.console.creating.forms import actor_of, beside, form_of, has_file, saved, text_of
+from service.console.creating.forms import (
+    actor_of,
+    errors_by_field,
+    form_of,
+    has_file,
+    saved,
+    text_of,
+)
 from service.console.creating.from_tables import created, wanted_of
 from service.console.creating.pair_form import AS_FOUND, FORCED, PairTyped, Surveyed, surveyed
 from service.console.rendering import html, is_htmx, page, place_of
@@ -57,7 +64,7 @@ async def _from_files(
         actor = actor_of(form, caller.key_id)
         made = await created(services, wanted_of(form, typed, found, caller, actor))
     except InvalidRequest as error:
-        return _answer(request, typed, found, beside(error))
+        return _answer(request, typed, found, errors_by_field(error))
     except (ExperimentExists, NotGranted, TooManyExperiments) as error:
         return _answer(request, typed, found, {"name": error.detail})
     except TableError as error:

@@ -153,7 +153,7 @@ def _hosts(parameters: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_to_a_pooler(connection: PGConnection) -> bool:
-    """Whether another process of the server answers than the one that the connection was told."""
+    """Whether another process of the server answers than the one named at the start."""
     driver: asyncpg.Connection = connection.driver_connection
     answered = connection.run_async(lambda _: driver.fetchval("SELECT pg_backend_pid()"))
     return bool(answered != driver.get_server_pid())

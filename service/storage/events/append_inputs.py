@@ -19,7 +19,7 @@ class Lookups(NamedTuple):
 
 
 def lookups(calls: Sequence[AppendCall]) -> Lookups:
-    """What to read for these calls; an id that was made a moment ago is in no log."""
+    """What to read for these calls; an id that was just made is in no log."""
     keys: defaultdict[EventKind, set[str]] = defaultdict(set)
     requests: defaultdict[str, set[str]] = defaultdict(set)
     for event in (event for call in calls for event in call.events):

@@ -53,7 +53,7 @@ class LookedUp(NamedTuple):
     events: tuple[StoredEvent, ...] = ()
 
 
-# What is known of ids that were made moments ago: no archived round has them.
+# For ids that were just made: no archived round has them.
 JUST_MADE = LookedUp(sys.maxsize)
 
 
@@ -85,7 +85,7 @@ class AppendCall(NamedTuple):
 
     @property
     def has_new_decisions(self) -> bool:
-        """Whether all it brings are decisions under ids that were made a moment ago: no log holds their like."""
+        """Whether all events are decisions with ids that were just made, which no log can hold."""
         return all(
             event.kind is EventKind.DECISION and event.has_new_key and event.has_new_request
             for event in self.events

@@ -41,12 +41,12 @@ class _Pending(Generic[Call, Result]):
     size: int
     answer: asyncio.Future[Result] | None
     on_lost: Callable[[ServiceError], None] = lambda _: None
-    is_settled: bool = False
+    is_concluded: bool = False
 
     @property
     def is_over(self) -> bool:
         """Whether it is settled, or its caller has given up."""
-        return self.is_settled if self.answer is None else self.answer.done()
+        return self.is_concluded if self.answer is None else self.answer.done()
 
 
 def _ignore_batch(event_count: int, waiting: int, seconds: float) -> None:
@@ -186,7 +186,7 @@ class GroupCommit(Generic[Call, Result]):
             wanted, started = size + self.waiting_count, time.monotonic()
             self._report_unwritten()
             try:
-                kept = await self._settle(batch)
+                kept = await self._commit_batch(batch)
             except BaseException:
                 # Only when `commit` broke its promise or the task was cancelled.
                 self._put_back(self._given_up(batch))
@@ -227,7 +227,7 @@ class GroupCommit(Generic[Call, Result]):
             self._reported_unwritten = self.unwritten_count
             self._on_unwritten(self.unwritten_count)
 
-    async def _settle(
+    async def _commit_batch(
         self, batch: Sequence[_Pending[Call, Result]]
     ) -> list[_Pending[Call, Result]]:
         """Commit a batch; those of it that must be committed again, in order."""
@@ -237,13 +237,13 @@ class GroupCommit(Generic[Call, Result]):
             self._failures += 1
             return self._given_up(batch)
         except ServiceError as error:
-            return await self._settle_apart(batch, error)
+            return await self._commit_one_by_one(batch, error)
         self._failures = 0
         for pending, result in zip(batch, results, strict=True):
             self._conclude(pending, result)
         return []
 
-    async def _settle_apart(
+    async def _commit_one_by_one(
         self, batch: Sequence[_Pending[Call, Result]], error: ServiceError
     ) -> list[_Pending[Call, Result]]:
         """One call holds a value that the database refuses: alone, only that one fails."""
@@ -252,7 +252,7 @@ class GroupCommit(Generic[Call, Result]):
             self._fail(batch[0], error)
             return []
         for index, pending in enumerate(batch):
-            kept = await self._settle([pending])
+            kept = await self._commit_batch([pending])
             if self._failures:  # the rest must not overtake this one
                 return [*kept, *self._given_up(batch[index + 1 :])]
         return []
@@ -263,7 +263,7 @@ class GroupCommit(Generic[Call, Result]):
         for pending in batch:
             if pending.answer is not None:
                 self._fail(pending, StorageUnavailable())
-            elif not pending.is_settled:
+            elif not pending.is_concluded:
                 pending.call = self._repeat(pending.call)
                 kept.append(pending)
         return kept
@@ -272,17 +272,17 @@ class GroupCommit(Generic[Call, Result]):
         if isinstance(result, ServiceError):
             self._fail(pending, result)
         elif pending.answer is None:
-            self._written_or_lost(pending)
+            self._mark_concluded(pending)
         elif not pending.answer.done():
             pending.answer.set_result(result)
 
     def _fail(self, pending: _Pending[Call, Result], error: ServiceError) -> None:
         if pending.answer is None:
-            self._written_or_lost(pending)
+            self._mark_concluded(pending)
             pending.on_lost(error)
         elif not pending.answer.done():
             pending.answer.set_exception(error)
 
-    def _written_or_lost(self, pending: _Pending[Call, Result]) -> None:
-        pending.is_settled = True
+    def _mark_concluded(self, pending: _Pending[Call, Result]) -> None:
+        pending.is_concluded = True
         self.unwritten_count -= pending.size

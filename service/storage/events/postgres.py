@@ -95,8 +95,8 @@ _OWN = (
     *("domain", "arm", "policy_version"),
 )
 _OWN_NAMES = ", ".join(_OWN)
-# It is a transaction by itself: moving the head locks the experiment's row. Nothing in the log can be
-# like decisions under ids that were made for them, so there is nothing to look up.
+# The statement is a transaction of its own: moving the last offset locks the experiment's row. The log
+# cannot hold ids that were just made, so nothing is looked up.
 INSERT_NEW = f"""
 WITH moved AS (
     UPDATE experiments SET head_offset = head_offset + $2

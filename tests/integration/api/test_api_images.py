@@ -407,9 +407,9 @@ WRONG: list[tuple[dict[str, bytes], dict[str, Any], str, str]] = [
 async def test_a_bad_archive_of_past_rounds_leaves_nothing_behind(
     api: Api, files: dict[str, bytes], query: dict[str, Any], pointer: str, detail: str
 ):
-    place, said = error(await imported(api, {**ARCHIVE, **files}, **query))
+    place, found = error(await imported(api, {**ARCHIVE, **files}, **query))
     assert place == pointer
-    assert detail in said
+    assert detail in found
     assert await api.last_offset() == 0
 
 

@@ -28,7 +28,7 @@ class Decided(NamedTuple):
     def is_new(self) -> bool:
         return all(round_.is_new for round_ in self.rounds)
 
-    def rounds_apart(self) -> list["Decided"]:
+    def split(self) -> list["Decided"]:
         return [Decided(self.served, [each]) for each in self.rounds]
 
     @property
