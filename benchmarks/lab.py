@@ -27,10 +27,6 @@ class Play:
     source_accuracy: list[float] = field(default_factory=list)
     target_accuracy: list[float] = field(default_factory=list)
 
-    def recent_regret(self, rounds: int = 640) -> float:
-        """Mean regret of the newest source rounds."""
-        return float(self.regret[-rounds:].mean())
-
 
 def play(
     world: World,

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from loadtest.traffic import REWARD, SELECT
@@ -42,7 +41,7 @@ def compared(
 async def logged_ids(database_url: str, experiment: str) -> dict[str, Counter[bytes]]:
     """How often each decision's and reward's id is in the log, by kind."""
     found: dict[str, Counter[bytes]] = {kind: Counter() for kind in KINDS.values()}
-    async with _opened(database_url) as database:
+    async with Database.opened(database_url, PATIENT) as database:
         known = await Experiments(database).get(experiment)
         async for event in _events(EventLog(database), known.experiment_id):
             if event.kind in KINDS:
@@ -56,12 +55,3 @@ async def _events(log: EventLog, experiment_id: str) -> AsyncIterator[StoredEven
         for event in page:
             yield event
         offset = page[-1].offset
-
-
-@asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[Database]:
-    database = await Database.open(url, PATIENT)
-    try:
-        yield database
-    finally:
-        await database.close()

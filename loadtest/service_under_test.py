@@ -128,11 +128,8 @@ def trainer_process(folder: Path, urls: Mapping[str, str]) -> Iterator["subproce
 
 async def migrated(url: str) -> None:
     """Bring a database to the newest schema."""
-    database = await Database.open(url)
-    try:
+    async with Database.opened(url) as database:
         await migrate.upgrade(database)
-    finally:
-        await database.close()
 
 
 def tree(process_id: int) -> Processes:

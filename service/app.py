@@ -337,12 +337,10 @@ async def opened_database(
         archive_folder=settings.archive_folder,
     )
     metrics = metrics or Metrics()
-    database = await Database.open(settings.storage_url, options, metrics.count_storage_error)
-    try:
+    on_error = metrics.count_storage_error
+    async with Database.opened(settings.storage_url, options, on_error) as database:
         await _ensure_schema(database, settings)
         yield database
-    finally:
-        await database.close()
 
 
 async def _ensure_schema(database: Database, settings: Settings) -> None:

@@ -31,11 +31,8 @@ def migrated(data_dir: Path | None) -> tuple[str | None, str | None]:
     """The schema before and after."""
 
     async def upgraded(settings: Settings) -> tuple[str | None, str | None]:
-        database = await Database.open(settings.storage_url)
-        try:
+        async with Database.opened(settings.storage_url) as database:
             return await migrate.upgrade(database)
-        finally:
-            await database.close()
 
     return run(upgraded(settings_from(data_dir=data_dir)))
 

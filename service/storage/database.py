@@ -80,6 +80,21 @@ class Database:
         options = options or DatabaseOptions()
         return cls(create_engine(url, options), options, on_error)
 
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        url: str,
+        options: DatabaseOptions | None = None,
+        on_error: Callable[[str], None] = lambda kind: None,
+    ) -> AsyncIterator["Database"]:
+        """The same, closed at the end."""
+        database = await cls.open(url, options, on_error)
+        try:
+            yield database
+        finally:
+            await database.close()
+
     @property
     def dialect(self) -> str:
         """`sqlite` or `postgresql`."""

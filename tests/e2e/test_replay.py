@@ -98,8 +98,7 @@ async def restore_an_encoder(url: str) -> int:
 
 async def tamper(database_url: str, version: int | None = None) -> None:
     """Change one bit of a snapshot, by default of the newest."""
-    database = await Database.open(database_url, PATIENT)
-    experiment = await Experiments(database).get(NAME)
-    newest = await Snapshots(database).list(experiment.experiment_id, limit=1)
-    await flip_a_bit(database, experiment.experiment_id, version or newest[0].version)
-    await database.close()
+    async with Database.opened(database_url, PATIENT) as database:
+        experiment = await Experiments(database).get(NAME)
+        newest = await Snapshots(database).list(experiment.experiment_id, limit=1)
+        await flip_a_bit(database, experiment.experiment_id, version or newest[0].version)

@@ -156,10 +156,9 @@ def test_the_abuse_has_left_no_trace(service: ServiceProcess):
 
 
 async def logged_ids(folder: Path) -> set[str]:
-    database = await Database.open(sqlite_url(folder / "data" / "daband.db"), PATIENT)
-    experiment = await Experiments(database).get("doses")
-    events = await EventLog(database).read(experiment.experiment_id, after=0, limit=100_000)
-    await database.close()
+    async with Database.opened(sqlite_url(folder / "data" / "daband.db"), PATIENT) as database:
+        experiment = await Experiments(database).get("doses")
+        events = await EventLog(database).read(experiment.experiment_id, after=0, limit=100_000)
     return {event.event_key for event in events if event.kind is EventKind.DECISION}
 
 

@@ -27,11 +27,8 @@ async def make_key(
     """A new key in a database, as it is sent."""
     key = api_key(tenant, scopes, rate_limit)
     secret = NewSecret.for_key(key.key_id)
-    database = await Database.open(url, PATIENT)
-    try:
+    async with Database.opened(url, PATIENT) as database:
         await Keys(database).create(key, secret, "test")
-    finally:
-        await database.close()
     return secret.shown()
 
 

@@ -51,13 +51,23 @@ async def newest_offset(api: Api) -> int:
     return newest[0].offset if newest else 0
 
 
+async def is_folded(api: Api) -> bool:
+    """Whether all of the log is in a snapshot."""
+    return await newest_offset(api) == await api.last_offset()
+
+
+async def is_served(api: Api) -> bool:
+    """Whether a snapshot decides."""
+    return bool((await api.select()).json()["policy_version"] > 0)
+
+
 async def idle_state(api: Api, rewards: int) -> dict[str, Any]:
     """The state once all of the log is folded and published and no training is under way."""
 
     async def is_idle() -> bool:
         found = await state(api)
-        is_folded = found["counts"]["folded_rewards"] == rewards and not found["is_training"]
-        return is_folded and await newest_offset(api) == await api.last_offset()
+        is_done = found["counts"]["folded_rewards"] == rewards and not found["is_training"]
+        return is_done and await is_folded(api)
 
     async def is_begun() -> bool:
         return await newest_offset(api) > 0

@@ -79,12 +79,11 @@ async def opened_log(
     commit_options: CommitOptions = PATIENT_COMMIT,
 ) -> AsyncIterator[EventLog]:
     """An event log on a database of its own, as another process would have it."""
-    database = await Database.open(url, options)
-    log = EventLog(database, commit_options)
-    async with running(log.run()):
-        yield log
-        await log.close()
-    await database.close()
+    async with Database.opened(url, options) as database:
+        log = EventLog(database, commit_options)
+        async with running(log.run()):
+            yield log
+            await log.close()
 
 
 async def outcome(work: Awaitable[Any]) -> Any:
@@ -94,9 +93,8 @@ async def outcome(work: Awaitable[Any]) -> Any:
 
 async def migrated(url: str) -> None:
     """Bring a database to the newest schema."""
-    database = await Database.open(url, PATIENT)
-    await migrate.upgrade(database)
-    await database.close()
+    async with Database.opened(url, PATIENT) as database:
+        await migrate.upgrade(database)
 
 
 # Whoever is still connected is gone, and so is every row but the schema's version.

@@ -39,10 +39,8 @@ def folder(sqlite_template: Path, tmp_path: Path) -> Path:
 
 
 async def _played(url: str) -> None:
-    database = await Database.open(url, PATIENT)
-    async with opened_log(url) as log:
+    async with Database.opened(url, PATIENT) as database, opened_log(url) as log:
         await played(Experiments(database), log, "lab", ROUNDS)
-    await database.close()
 
 
 def daband(folder: Path, *arguments: str) -> Result:

@@ -1,5 +1,7 @@
 """Rewards that come late, and rewards that never come."""
 
+from functools import partial
+
 from model.rounds import Floats
 from model.state.snapshot import opened
 from tests.support.api import Api, running_api
@@ -8,8 +10,8 @@ from tests.support.learning import (
     TRAINING,
     create,
     idle_state,
+    is_folded,
     is_replayed,
-    newest_offset,
     play,
 )
 from tests.support.waiting import eventually
@@ -44,11 +46,7 @@ async def test_decision_without_a_reward_teaches_no_arm_anything(url):
         before = await statistics(api)
         for _ in range(10):
             assert (await api.select()).status_code == 200
-
-        async def is_folded() -> bool:
-            return await newest_offset(api) == await api.last_offset()
-
-        await eventually(is_folded)
+        await eventually(partial(is_folded, api))
         after = await statistics(api)
         assert all((after[name] == before[name]).all() for name in before)
         assert await is_replayed(api)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from tests.support.learning import (
     idle_state,
     is_blocked,
     is_replayed,
+    is_served,
     metric_value,
     newest_offset,
     play,
@@ -54,11 +56,7 @@ async def test_published_policy_is_served(url):
         await create(api)
         await play(api, 8)
         await idle_state(api, 8)
-
-        async def is_served() -> bool:
-            return bool((await api.select()).json()["policy_version"] > 0)
-
-        await eventually(is_served)
+        await eventually(partial(is_served, api))
 
 
 async def test_restart_takes_up_where_the_newest_snapshot_ends(url, caplog):
@@ -400,11 +398,7 @@ async def test_decision_can_be_derived_again_from_its_version_and_id(url):
         await create(api)
         await play(api, EPISODE)
         await idle_state(api, EPISODE)
-
-        async def is_served() -> bool:
-            return bool((await api.select()).json()["policy_version"] > 0)
-
-        await eventually(is_served)
+        await eventually(partial(is_served, api))
         answer = (await api.select()).json()
         experiment = await api.services.experiments.get("doses")
         stored = await api.services.snapshots.get(

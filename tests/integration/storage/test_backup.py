@@ -47,15 +47,6 @@ async def empty_database(
         yield sqlite_url(path)
 
 
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Database]:
-    database = await Database.open(url, PATIENT)
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
 @pytest.fixture
 async def played(database: Database, experiments: Experiments, event_log: EventLog) -> Experiment:
     """A database with two experiments and a few decisions."""
@@ -112,7 +103,7 @@ async def backed_up_while_playing(url: str, file: Path) -> tuple[str, Contents]:
         playing = asyncio.create_task(play_on(api, stopped))
         before = await api.last_offset()
         await eventually(lambda: _is_beyond(api, before))
-        async with opened(url) as database:
+        async with Database.opened(url, PATIENT) as database:
             contents = await backup(database, file)
         stopped.set()
         assert await playing > 0
@@ -136,7 +127,7 @@ async def test_a_running_service_is_restored_on_either_database(
     async with empty_database(source, *place) as old, empty_database(target, *place) as new:
         waiting, contents = await backed_up_while_playing(old, file)
         assert min(contents.rows[name] for name in ("experiments", "events", "snapshots")) > 0
-        async with opened(new) as database:
+        async with Database.opened(new, PATIENT) as database:
             assert await restore(database, file) == contents
             assert await counts(database) == contents.rows
             again = tmp_path / "again.gz"
@@ -186,8 +177,8 @@ async def test_a_table_that_is_added_later_is_backed_up_and_restored(tmp_path: P
     )
     rows = [{"key_id": 2**40 + i, "hashed": bytes([i]), "is_open": None} for i in range(40)]
     async with (
-        opened(sqlite_url(tmp_path / "a.db")) as old,
-        opened(sqlite_url(tmp_path / "b.db")) as new,
+        Database.opened(sqlite_url(tmp_path / "a.db"), PATIENT) as old,
+        Database.opened(sqlite_url(tmp_path / "b.db"), PATIENT) as new,
     ):
         for database in (old, new):
             await database.write(lambda connection: connection.run_sync(later.create_all))
@@ -241,7 +232,7 @@ async def test_a_restore_that_fails_leaves_nothing(
     file, path = tmp_path / "backup.gz", tmp_path / "target.db"
     await backup(database, file)
     shutil.copy(sqlite_template, path)
-    async with opened(sqlite_url(path)) as target:
+    async with Database.opened(sqlite_url(path), PATIENT) as target:
         drop = "CREATE TRIGGER forget AFTER INSERT ON events WHEN new.event_offset = 30 BEGIN"
         drop += " UPDATE events SET arm = 'other' WHERE event_offset = 30; END"
         await target.write(lambda connection: connection.execute(sa.text(drop)))
@@ -255,7 +246,7 @@ async def test_a_backup_of_another_schema_is_refused(
 ):
     file = tmp_path / "backup.gz"
     await backup(database, file)
-    async with opened(sqlite_url(tmp_path / "empty.db")) as target:
+    async with Database.opened(sqlite_url(tmp_path / "empty.db"), PATIENT) as target:
         with pytest.raises(BackupError, match="the database none: restore with the version"):
             await restore(target, file)
 
@@ -307,7 +298,7 @@ async def test_memory_does_not_grow_with_the_log(tmp_path: Path, sqlite_template
     for count in (1_000, 1_000, 5_000):  # the first pays for what is imported and cached once
         path = tmp_path / f"{len(peaks)}.db"
         shutil.copy(sqlite_template, path)
-        async with opened(sqlite_url(path)) as database:
+        async with Database.opened(sqlite_url(path), PATIENT) as database:
             await write_log(database, linear_spec("long"), count)
             tracemalloc.start()
             await backup(database, path.with_suffix(".gz"))

@@ -32,10 +32,8 @@ HASTY = DatabaseOptions(timeout_seconds=PATIENCE_SECONDS, lock_timeout_seconds=0
 
 @pytest.fixture
 async def experiment(url: str) -> Experiment:
-    database = await Database.open(url, PATIENT)
-    made = await Experiments(database).create("doses", "{}")
-    await database.close()
-    return made
+    async with Database.opened(url, PATIENT) as database:
+        return await Experiments(database).create("doses", "{}")
 
 
 @pytest.fixture
@@ -138,9 +136,8 @@ async def test_a_write_that_takes_too_long_is_given_up_and_still_ends_alone(
     may_end.set()
     await eventually(lambda: not database._write_lock.locked())
     await database.close()
-    patient = await Database.open(url, PATIENT)
-    assert (await Experiments(patient).get("doses")).epoch == 1
-    await patient.close()
+    async with Database.opened(url, PATIENT) as patient:
+        assert (await Experiments(patient).get("doses")).epoch == 1
 
 
 async def test_a_file_that_another_process_has_locked_is_tried_again_then_refused(

@@ -52,10 +52,8 @@ def healthy(server: PostgresServer) -> Iterator[None]:
 
 @pytest.fixture
 async def experiment(server: PostgresServer) -> Experiment:
-    database = await Database.open(server.url(), PATIENT)
-    made = await Experiments(database).create(uuid7(), "{}")
-    await database.close()
-    return made
+    async with Database.opened(server.url(), PATIENT) as database:
+        return await Experiments(database).create(uuid7(), "{}")
 
 
 @pytest.fixture

@@ -198,8 +198,7 @@ async def idle_state(url: str, *involved: Daband) -> dict[str, Any]:
 
 async def check(history: History, database_url: str) -> list[StoredEvent]:
     """Check all invariants when the service is idle; returns the log."""
-    database = await Database.open(database_url, PATIENT)
-    try:
+    async with Database.opened(database_url, PATIENT) as database:
         experiment = await Experiments(database).get(NAME)
         events = await read_log(database, experiment)
         check_order(events)
@@ -207,8 +206,6 @@ async def check(history: History, database_url: str) -> list[StoredEvent]:
         check_rewards(history, events)
         await check_state(database, experiment, events)
         return events
-    finally:
-        await database.close()
 
 
 async def read_log(database: Database, experiment: Experiment) -> list[StoredEvent]:
