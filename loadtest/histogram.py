@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 SUB_BITS = 11  # 2048 buckets for a power of two and more: an error below 1/1024
-HALF = 1 << (SUB_BITS - 1)
 MICROSECONDS = 1_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 

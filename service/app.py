@@ -251,7 +251,6 @@ async def running_services(
             supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
         placement = Placement(settings.device, metrics.note_lost_device)
         scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring, placement)
-        supervisor.start("scorer", scorer.run())
         stack.push_async_callback(scorer.close)
         policies = Policies(
             stores.experiments,

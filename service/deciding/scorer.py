@@ -164,10 +164,6 @@ class Scorer:
         finally:
             self._row_count -= size
 
-    async def run(self) -> None:
-        """Wait to be cancelled; there is no background work."""
-        await asyncio.get_running_loop().create_future()
-
     async def close(self) -> None:
         """Finish the pending requests."""
         while self._waiting or self._in_thread is not None:

@@ -27,7 +27,6 @@ class ArmFigures:
     mean_earned: float
     recommended: Integers
     predicted: Doubles
-    mean_predicted: float
 
     @property
     def contexts(self) -> int:
@@ -48,7 +47,6 @@ def arm_figures(learner: Learner, unit: RewardRange) -> ArmFigures:
         unit.in_unit(_mean(earned)),
         _counts(learner, found.arms),
         _means(learner, found.arms, predicted, unit),
-        unit.in_unit(_mean(predicted)),
     )
 
 

@@ -168,9 +168,7 @@ def figures(recommended: list[int]) -> ArmFigures:
     count = len(recommended)
     earned = np.full(count, np.nan)
     earned[0] = 12.5
-    return ArmFigures(
-        np.arange(count), earned, 12.5, np.array(recommended), np.full(count, -3.25), -3.25
-    )
+    return ArmFigures(np.arange(count), earned, 12.5, np.array(recommended), np.full(count, -3.25))
 
 
 def test_the_most_recommended_arm_comes_first():
