@@ -1,9 +1,9 @@
 """The composition root: builds all parts and connects them."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -263,15 +263,10 @@ async def running_services(
         supervisor.start("policies", policies.run())
         if settings.trainer_inside:
             # Serving never depends on training: a trainer that dies is restarted.
-            beside = _supervise(stack, metrics, readiness)
-            beside.start_restarting(
-                "trainer", lambda: _trainer(stores, settings, metrics, INSIDE_FRACTION).run()
-            )
-            beside.start_restarting(
-                "evaluations", lambda: _evaluation_jobs(stores, database, settings).run()
-            )
-            beside.start_restarting("erasing", lambda: Erasing(database).run())
-            beside.start_restarting("histories", lambda: _unfinished(stores, database).run())
+            inside = _supervise(stack, metrics, readiness)
+            work = _background_work(stores, database, settings, metrics, INSIDE_FRACTION)
+            for name, make in work.items():
+                inside.start_restarting(name, make)
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
@@ -316,11 +311,10 @@ async def running_trainer(
             opened_database(settings, metrics, is_patient=True)
         )
         stores, _ = await _running_stores(stack, database, settings, metrics, readiness)
-        alone = _supervise(stack, metrics, readiness)
-        alone.start("trainer", _trainer(stores, settings, metrics, ALONE_FRACTION).run())
-        alone.start("evaluations", _evaluation_jobs(stores, database, settings).run())
-        alone.start("erasing", Erasing(database).run())
-        alone.start("histories", _unfinished(stores, database).run())
+        supervisor = _supervise(stack, metrics, readiness)
+        work = _background_work(stores, database, settings, metrics, ALONE_FRACTION)
+        for name, make in work.items():
+            supervisor.start(name, make())
         yield
 
 
@@ -401,16 +395,32 @@ def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:
 
 
 def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) -> Supervisor:
-    def on_death(task: str) -> None:
-        metrics.task_deaths.labels(task).inc()
-        readiness.fail(task)
-
     def on_restart(task: str) -> None:
         metrics.task_deaths.labels(task).inc()
+
+    def on_death(task: str) -> None:
+        on_restart(task)
+        readiness.fail(task)
 
     supervisor = Supervisor(on_death, metrics.expect_task, on_restart)
     stack.push_async_callback(supervisor.close)
     return supervisor
+
+
+def _background_work(
+    stores: TrainerStores,
+    database: Database,
+    settings: Settings,
+    metrics: Metrics,
+    publish_fraction: float,
+) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
+    """What a trainer's process does, by the name of the task."""
+    return {
+        "trainer": lambda: _trainer(stores, settings, metrics, publish_fraction).run(),
+        "evaluations": lambda: _evaluation_jobs(stores, database, settings).run(),
+        "erasing": lambda: Erasing(database).run(),
+        "histories": lambda: _unfinished(stores, database).run(),
+    }
 
 
 def _trainer(

@@ -68,7 +68,7 @@ class TrainingLoop:
             stores.snapshots,
             stores.candidates,
             self._options.device,
-            self._trained,
+            self._begin_training,
         )
         self._woken = asyncio.Event()
         self._has_news = self._is_behind = True
@@ -249,10 +249,6 @@ class TrainingLoop:
             if event.kind in CONCLUSIONS:
                 self._publisher.last_training = json.loads(event.payload)
         reach(Failpoint.AFTER_FOLD)
-
-    async def _trained(self, pending: TrainingJob) -> Outcome:
-        """The outcome of an update that the log activates."""
-        return await self._begin_training(pending)
 
     async def _advance_training(self) -> None:
         """Start a pending update; record the end of a finished one, or the next one, in the log."""
