@@ -22,22 +22,21 @@ from service.storage.events.append_plan import (
     RequestKey,
     numbered,
 )
-from service.storage.events.rows import event_values, fetch_by_keys, in_log_order, stored_event
+from service.storage.events.rows import (
+    COLUMNS,
+    event_values,
+    fetch_by_keys,
+    in_log_order,
+    stored_event,
+)
 
 MAX_BYTES = 1 << 20  # of the events of one statement, which is in memory as a whole, here and there
 
-# The columns in the order of `StoredEvent`'s fields, with the types of their arrays.
-COLUMNS = {
-    "experiment_id": "text",
+# The types of arrays of columns that are not text.
+TYPES = {
     "event_offset": "bigint",
-    "kind": "text",
-    "event_key": "text",
     "payload": "bytea",
     "context": "bytea",
-    "request_id": "text",
-    "request_hash": "text",
-    "domain": "text",
-    "arm": "text",
     "reward": "double precision",
     "policy_version": "bigint",
     "created_at": "timestamptz",
@@ -78,7 +77,8 @@ CROSS JOIN LATERAL (
 
 def _arrays(names: Sequence[str], first: int) -> str:
     """Parameters for the arrays of these columns."""
-    return ", ".join(f"${number}::{COLUMNS[name]}[]" for number, name in enumerate(names, first))
+    numbered_names = enumerate(names, first)
+    return ", ".join(f"${number}::{TYPES.get(name, 'text')}[]" for number, name in numbered_names)
 
 
 INSERT = f"""
@@ -87,7 +87,7 @@ WITH moved AS (
     FROM unnest($1::text[], $2::bigint[], $3::text[]) AS changed(id, head, phase)
     WHERE experiment_id = changed.id
 )
-INSERT INTO events ({", ".join(COLUMNS)}) SELECT * FROM unnest({_arrays(list(COLUMNS), 4)})
+INSERT INTO events ({", ".join(COLUMNS)}) SELECT * FROM unnest({_arrays(COLUMNS, 4)})
 """  # noqa: S608
 # What differs from one new decision to the next; the statement itself gives them offset and time.
 _OWN = (

@@ -10,6 +10,11 @@ from service.records import Domain, EventKind, StoredEvent
 from service.storage.events.search import Query, one_of
 from service.storage.tables import events
 
+# The columns in the order of `StoredEvent`'s fields.
+COLUMNS = (
+    *("experiment_id", "event_offset", "kind", "event_key", "payload", "context", "request_id"),
+    *("request_hash", "domain", "arm", "reward", "policy_version", "created_at"),
+)
 MAX_KEYS = 1024  # of one search; SQLite takes some 32,000 parameters
 
 Item = TypeVar("Item")
@@ -33,23 +38,9 @@ def page_columns() -> list[sa.ColumnElement[Any]]:
 
 
 def event_columns(*, with_context: bool) -> list[sa.ColumnElement[Any]]:
-    """The columns in the order of `StoredEvent`'s fields; contexts are large."""
+    """`COLUMNS` of the table; contexts are large."""
     context = events.c.context if with_context else sa.null().label("context")
-    return [
-        events.c.experiment_id,
-        events.c.event_offset,
-        events.c.kind,
-        events.c.event_key,
-        events.c.payload,
-        context,
-        events.c.request_id,
-        events.c.request_hash,
-        events.c.domain,
-        events.c.arm,
-        events.c.reward,
-        events.c.policy_version,
-        events.c.created_at,
-    ]
+    return [context if name == "context" else events.c[name] for name in COLUMNS]
 
 
 async def fetch_events(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
@@ -94,7 +85,7 @@ def in_log_order(found: list[StoredEvent]) -> list[StoredEvent]:
 
 
 def event_values(event: StoredEvent) -> tuple[Any, ...]:
-    """What an event's row holds, in the order of `event_columns`."""
+    """What an event's row holds, in the order of `COLUMNS`."""
     return (
         event.experiment_id,
         event.offset,

@@ -24,17 +24,16 @@ from service.storage.events.append_plan import (
     RequestKey,
 )
 from service.storage.events.rows import (
+    COLUMNS,
     MAX_KEYS,
     chunks,
-    event_columns,
     event_values,
     in_log_order,
     stored_event,
 )
 from service.storage.tables import SQLITE_NOW, moment_from_sqlite, padded
 
-_COLUMNS = [column.name for column in event_columns(with_context=True)]
-_FOUND = ", ".join("NULL" if name == "context" else name for name in _COLUMNS)
+_FOUND = ", ".join("NULL" if name == "context" else name for name in COLUMNS)
 LOCK = f"""
 SELECT experiment_id, phase, status, head_offset, epoch, archived_offset, {SQLITE_NOW}
 FROM experiments
@@ -46,7 +45,7 @@ ARCHIVED_REQUESTS = """
 SELECT request_key FROM archived_requests WHERE experiment_key = ? AND request_key IN ({})
 """
 INSERT = f"""
-INSERT INTO events ({", ".join(_COLUMNS)}) VALUES ({", ".join("?" * len(_COLUMNS))})
+INSERT INTO events ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))})
 """  # noqa: S608
 MOVE = "UPDATE experiments SET head_offset = ?, phase = ? WHERE experiment_id = ?"
 
