@@ -45,7 +45,7 @@ class FormImages:
             yield image_of(self._spec, content, f"#/{self._count - 1}")[None]
 
     def finish(self) -> Iterator[Floats]:
-        """No images; refuses a form that breaks off."""
+        """No images; refuses an incomplete form."""
         if not self._is_whole:
             refuse("The form ends before its last boundary.", f"#/{self._count}")
         yield from ()

@@ -70,9 +70,9 @@ class HistoryImport:
     """Appends a checked history to an experiment's log.
 
     All parts are stored first. Then one event in the log accepts the history, and every row becomes a
-    decision with its reward. What breaks off before that event leaves nothing in the log; what breaks off
-    after it is finished by `UnfinishedHistories`, or by whoever sends the same rounds again. Keys are made
-    of the history's digest and the row's number, so nothing is written twice.
+    decision with its reward. An import that is interrupted before that event leaves nothing in the log. One
+    that is interrupted later is finished by `UnfinishedHistories`, or when the same rounds are sent again.
+    Keys are made of the history's digest and the row's number, so nothing is written twice.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Finishes histories that were accepted and whose import broke off."""
+"""Finishes histories that were accepted and whose import was interrupted."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ class UnfinishedHistories:
                 await work.finish(history.sha256)
                 self._bus.wake(experiment.name)
                 details = {"action": "history_finished", "experiment": experiment.name}
-                log.info("an import that had broken off is finished", extra=details)
+                log.info("an interrupted import is finished", extra=details)
             else:
                 before = self._now() - ABANDONED
                 await self._parts.delete_before(history.experiment_id, history.sha256, before)

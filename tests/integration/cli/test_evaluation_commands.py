@@ -85,7 +85,7 @@ def test_a_log_comes_back_as_an_experiment(folder: Path, tmp_path: Path):
     file, back = tmp_path / "log.parquet", tmp_path / "back.parquet"
     done(folder, "log", "export", "lab", str(file))
     config = json.dumps({"latent_size": 4, "hidden_sizes": [8]})
-    for _ in range(2):  # an import that broke off can be run again
+    for _ in range(2):  # an interrupted import can be run again
         received = done(
             folder, "log", "import", "twin", str(file), "--method", "linucb", "--config", config
         )
