@@ -145,7 +145,7 @@ def test_what_does_not_pass_is_not_tried_again(status: int) -> None:
     assert waits == []
 
 
-def test_nobody_waits_for_an_hour() -> None:
+def test_a_long_retry_after_is_not_waited_for() -> None:
     waits: list[float] = []
     with pytest.raises(ProblemError, match="429 rate-limited"):
         reward(Script(problem(429, "rate-limited", **{"Retry-After": "3600"})), waits)

@@ -94,7 +94,7 @@ def test_two_builds_are_set_beside_each_other():
         (0.9, 0.5, 0.4, "Postgres: Lock:tuple (80%)"),
     ],
 )
-def test_what_binds_is_what_there_is_no_more_of(
+def test_the_bottleneck_is_the_resource_in_full_use(
     service: float, postgres: float, load: float, binds: str
 ):
     waits = {"Lock:tuple": 0.8, serving_workers.WORKING: 0.2}

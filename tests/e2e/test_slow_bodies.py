@@ -69,7 +69,7 @@ def in_flight(service: Server) -> float:
     return float(line.split()[1])
 
 
-async def test_slow_bodies_keep_nobody_out_and_are_answered_when_they_are_there(
+async def test_slow_bodies_take_no_place_in_the_limit_and_are_answered_when_complete(
     service: Server,
 ):
     with ExitStack() as stack:

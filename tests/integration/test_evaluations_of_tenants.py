@@ -13,7 +13,7 @@ ACME = TenantScope("acme")
 STRANGERS = (TenantScope(), TenantScope("zenith"), TenantScope("acme", frozenset({"offers"})))
 
 
-async def test_an_evaluation_is_found_and_stopped_in_its_realm_alone(
+async def test_an_evaluation_is_found_and_stopped_only_in_its_tenant(
     database: Database, experiments: Experiments
 ):
     evaluations = Evaluations(database)

@@ -74,7 +74,7 @@ async def test_listeners_hear_each_name_once_and_only_of_their_topic(bus: Snapsh
     assert await rewards.wait(QUIET_SECONDS) == set()
 
 
-async def test_every_listener_has_an_ear_of_its_own(bus: SnapshotBus):
+async def test_every_listener_gets_every_message(bus: SnapshotBus):
     first, second = bus.listen(Topic.REWARD), bus.listen(Topic.REWARD)
     bus.wake("doses")
     assert await first.wait(PATIENCE_SECONDS) == {"doses"}
@@ -89,7 +89,7 @@ async def test_a_listener_that_waits_is_woken(bus: SnapshotBus):
     assert await waiting == {"doses"}
 
 
-async def test_another_process_hears_and_sees_everything(redis_url: str):
+async def test_another_process_gets_messages_and_snapshots(redis_url: str):
     options = patient(uuid7())
     one, two = RedisBus(redis_url, options), RedisBus(redis_url, options)
     async with running(one.run(), two.run()):
@@ -173,7 +173,7 @@ async def test_a_large_snapshot_passes(redis_url: str):
     await bus.close()
 
 
-async def test_while_redis_is_away_nothing_raises_and_local_listeners_still_hear(
+async def test_while_redis_is_away_nothing_raises_and_local_listeners_get_messages(
     own_redis: RedisServer,
 ):
     failures = Counter[str]()

@@ -265,7 +265,7 @@ def test_every_route_is_in_one_of_the_sets():
 
 
 @pytest.mark.parametrize(("method", "path"), ABOUT_A_RESOURCE)
-async def test_what_is_not_the_callers_is_as_unknown_as_what_is_not_there(
+async def test_objects_of_others_are_as_unknown_as_missing_ones(
     guarded: GuardedApi, method: str, path: str
 ):
     head, resources = await guarded.last_offset(), guarded.prepared.resources

@@ -142,7 +142,7 @@ class BrokenLog(EventLog):
 
 
 @pytest.fixture
-async def broken_off(mice: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
+async def interrupted(mice: Api, monkeypatch: pytest.MonkeyPatch) -> Api:
     """Storage failed in the midst of an import: 256 of 700 rows are in the log."""
     log = mice.services.event_log
     monkeypatch.setattr(BrokenLog, "appends", 0)
@@ -161,25 +161,25 @@ def unfinished(api: Api, **options: Any) -> UnfinishedHistories:
     )
 
 
-async def test_an_import_that_broke_off_is_finished_by_the_service(broken_off: Api):
-    await broken_off.http.patch("/experiments/mice", json={"status": "paused"})
-    finishing = unfinished(broken_off)
+async def test_an_import_that_broke_off_is_finished_by_the_service(interrupted: Api):
+    await interrupted.http.patch("/experiments/mice", json={"status": "paused"})
+    finishing = unfinished(interrupted)
     await finishing.step()  # it may be under way: nothing is done at the first look
-    assert len(await kinds(broken_off)) == 1 + 2 * 256
+    assert len(await kinds(interrupted)) == 1 + 2 * 256
     await finishing.step()
-    assert await kinds(broken_off) == ["history", *["decision", "reward"] * 700]
-    assert await HistoryParts(broken_off.services.database).pending() == []
-    assert (await sent(broken_off, rows(700))).json()["status"] == "already_recorded"
-    experiment = await broken_off.services.experiments.get("mice")
-    page = await broken_off.services.event_log.read(experiment.experiment_id, 0, 2000)
+    assert await kinds(interrupted) == ["history", *["decision", "reward"] * 700]
+    assert await HistoryParts(interrupted.services.database).pending() == []
+    assert (await sent(interrupted, rows(700))).json()["status"] == "already_recorded"
+    experiment = await interrupted.services.experiments.get("mice")
+    page = await interrupted.services.event_log.read(experiment.experiment_id, 0, 2000)
     ids = [json.loads(each.payload)["row_id"] for each in page if each.kind is EventKind.DECISION]
     assert ids == [f"m{number}" for number in range(700)]
 
 
-async def test_an_import_that_broke_off_is_finished_by_the_same_file(broken_off: Api):
-    resumed = await sent(broken_off, rows(700))
+async def test_an_import_that_broke_off_is_finished_by_the_same_file(interrupted: Api):
+    resumed = await sent(interrupted, rows(700))
     assert (resumed.status_code, resumed.json()["status"]) == (201, "created")
-    assert await kinds(broken_off) == ["history", *["decision", "reward"] * 700]
+    assert await kinds(interrupted) == ["history", *["decision", "reward"] * 700]
 
 
 async def test_what_fails_before_it_is_accepted_leaves_the_log_as_it_was(
@@ -210,15 +210,15 @@ async def test_what_fails_before_it_is_accepted_leaves_the_log_as_it_was(
     assert len(await kinds(mice)) == 1 + 2 * 700
 
 
-async def test_parts_of_a_deleted_experiment_are_nobody_s(broken_off: Api):
-    finishing = unfinished(broken_off)
+async def test_parts_of_a_deleted_experiment_are_erased_and_not_finished(interrupted: Api):
+    finishing = unfinished(interrupted)
     await finishing.step()
-    await broken_off.http.delete("/experiments/mice", params={"confirm": "mice"})
+    await interrupted.http.delete("/experiments/mice", params={"confirm": "mice"})
     await finishing.step()
-    erasing = Erasing(broken_off.services.database)
+    erasing = Erasing(interrupted.services.database)
     while await erasing.step():
         pass
-    assert await HistoryParts(broken_off.services.database).pending() == []
+    assert await HistoryParts(interrupted.services.database).pending() == []
 
 
 async def test_an_experiment_that_takes_no_decisions_takes_no_history(mice: Api):

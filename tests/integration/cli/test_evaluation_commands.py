@@ -161,7 +161,7 @@ def test_the_past_is_replayed_with_other_choices(folder: Path):
         (("replay", "lab", "--with", "alpha=1", "--correction", "hope"), "--correction"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_a_command_that_fails_prints_one_line(
     folder_once: Path, arguments: tuple[str, ...], message: str
 ):
     outcome = daband(folder_once, *arguments)

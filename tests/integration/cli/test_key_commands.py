@@ -113,7 +113,7 @@ def test_a_revoked_key_is_not_rotated(folder: Path):
         (["revoke", "nobody"], "There is no key with this id"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(folder: Path, arguments: list[str], message: str):
+def test_impossible_keys_are_refused_in_one_line(folder: Path, arguments: list[str], message: str):
     refused = keys(folder, *arguments)
     assert refused.exit_code == 2, refused.output
     assert message in refused.output

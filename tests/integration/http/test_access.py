@@ -50,7 +50,7 @@ def test_a_path_leads_to_its_own_entry(path: str, method: str):
     assert declared(sample) is ROUTES[path]
 
 
-def test_only_what_tells_nothing_of_anybody_is_open():
+def test_only_routes_without_tenant_data_are_open():
     is_open = {path for path, methods in ROUTES.items() if Access.OPEN in methods.values()}
     assert is_open == KEYLESS
 
@@ -67,7 +67,7 @@ def test_what_is_not_in_the_table_is_no_route(path: str):
 
 
 @pytest.mark.parametrize("scope", Scope)
-def test_a_scope_opens_its_own_routes_alone(scope: Scope):
+def test_a_scope_allows_only_its_routes(scope: Scope):
     caller = Caller(TenantScope("acme"), frozenset({scope}))
     allowed = {access for access in Access if access.allows(caller)}
     assert allowed == {Access.OPEN, Access.ANY_KEY, Access(scope)}

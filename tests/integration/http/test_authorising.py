@@ -32,7 +32,7 @@ async def guarded(url: str, key: str) -> AsyncIterator[Api]:
 
 
 @pytest.mark.parametrize("path", KEYLESS)
-async def test_what_says_nothing_of_anybody_needs_no_key(guarded: Api, path: str):
+async def test_routes_without_tenant_data_need_no_key(guarded: Api, path: str):
     for headers in ({}, bearer(CANARY)):
         answer = await guarded.http.get(path, headers=headers)
         assert answer.status_code == (307 if path == "/" else 200)
@@ -56,7 +56,7 @@ async def test_the_scheme_is_written_in_any_case(guarded: Api, key: str):
         assert (await guarded.http.get("/experiments", headers=headers)).status_code == 200
 
 
-async def test_a_stranger_is_refused_before_the_body_is_read(guarded: Api):
+async def test_an_unknown_key_is_refused_before_the_body_is_read(guarded: Api):
     async def body() -> AsyncIterator[bytes]:
         raise AssertionError("nobody may read this")
         yield b""
@@ -105,7 +105,7 @@ async def test_a_limit_is_answered_with_when_to_come_again(url: str):
         assert (await api.http.get("/experiments", headers=bearer(other))).status_code == 200
 
 
-async def test_what_is_done_to_a_key_elsewhere_is_noticed(guarded: Api, url: str):
+async def test_a_key_changed_by_another_process_is_noticed(guarded: Api, url: str):
     keys = Keys(guarded.services.database)
     key = await make_key(url, TenantScope())
 

@@ -135,7 +135,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/experiments"), ("GET", "/experiments/doses/state")]
 )
-async def test_a_crash_tells_the_requests_id_and_nothing_else(
+async def test_a_crash_is_answered_with_only_the_request_id(
     api: Api, method: str, path: str, caplog: pytest.LogCaptureFixture
 ):
     object.__setattr__(api.services, "experiments", Broken())

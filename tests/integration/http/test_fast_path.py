@@ -84,9 +84,7 @@ def _grown(before: list[str], after: list[str]) -> dict[str, float]:
     return {name: value - known.get(name, 0.0) for name, value in found.items()}
 
 
-async def test_a_crash_is_answered_with_the_id_and_nothing_else(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_crash_is_answered_with_only_the_id(api: Api, monkeypatch: pytest.MonkeyPatch):
     async def crash(*_: object) -> None:
         raise RuntimeError("secret")
 
@@ -154,7 +152,7 @@ def handed_over(
     return exchange
 
 
-async def test_only_what_waits_for_nobody_has_no_task(api: Api):
+async def test_only_an_answer_without_waiting_needs_no_task(api: Api):
     first = taken(api)
     assert (await first.answered)[0] == 200
     again = taken(api)
@@ -164,7 +162,7 @@ async def test_only_what_waits_for_nobody_has_no_task(api: Api):
     assert [len(each.tasks) for each in (first, again, reward)] == [1, 0, 1]
 
 
-async def test_what_is_wrong_at_once_is_answered_at_once(api: Api):
+async def test_an_invalid_request_is_answered_at_once(api: Api):
     exchange = taken(api, {"experiment": 1})
     assert exchange.answered.done()
     assert exchange.answered.result()[0] == 422

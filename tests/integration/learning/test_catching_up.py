@@ -197,7 +197,7 @@ async def test_without_a_reward_there_is_nothing_to_train_on(database_url, has_d
         assert await api.last_offset() == head
 
 
-async def test_a_reward_that_nobody_has_folded_is_enough_to_train_on(database_url):
+async def test_a_reward_that_is_not_folded_yet_is_enough_to_train_on(database_url):
     async with running_api(database_url) as api:
         await create(api)
         await api.reward(await api.decide())

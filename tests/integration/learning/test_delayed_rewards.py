@@ -26,7 +26,7 @@ async def statistics(api: Api) -> dict[str, Floats]:
     return {name: arrays[f"statistics.{name}"] for name in ("gram", "b")}
 
 
-async def test_late_reward_is_folded_under_the_encoder_of_the_day(url):
+async def test_a_late_reward_is_folded_under_the_current_encoder(url):
     """There is no window after which a reward is refused."""
     async with running_api(url, **TRAINING) as api:
         await create(api)

@@ -72,7 +72,7 @@ async def test_sent_again_they_are_written_once(
     assert await keys(EventLog(database), experiment) == asked
 
 
-async def test_a_write_whose_end_was_not_heard_of_is_not_repeated_in_the_log(postgres_url: str):
+async def test_a_write_with_an_unknown_outcome_is_not_repeated_in_the_log(postgres_url: str):
     port = int(postgres_url.rpartition(":")[2].partition("/")[0])
     async with opened_log(postgres_url) as direct, FaultyProxy(port).running() as proxy:
         experiment = await Experiments(direct._database).create("doses", "{}")

@@ -314,7 +314,7 @@ async def test_other_events_are_written_once_a_key(event_log: EventLog, experime
         await event_log.append([structs.replace(event, request_hash="b")])
 
 
-async def test_a_callers_refusal_does_not_touch_its_neighbours(
+async def test_the_refusal_of_one_caller_does_not_affect_others(
     event_log: EventLog, experiment: Experiment
 ):
     decision_id = await append_decision(event_log, experiment)

@@ -89,7 +89,7 @@ async def test_pausing_twice_and_resuming_is_fine(experiments: Experiments, expe
         (TenantScope("acme", frozenset()), []),
     ],
 )
-async def test_a_realm_holds_its_own_experiments_alone(
+async def test_a_tenant_scope_holds_only_its_experiments(
     experiments: Experiments, tenant_scope: TenantScope, found: list[str]
 ):
     for name in ("doses", "acme/doses", "a_me/doses", "acme/offers", "a_b"):

@@ -48,7 +48,7 @@ async def test_a_host_that_refuses_is_passed_by(postgres_url: str):
 
 
 @pytest.mark.slow
-async def test_a_host_that_is_gone_without_a_word_leaves_time_for_the_next(postgres_url: str):
+async def test_a_host_that_does_not_answer_leaves_time_for_the_next(postgres_url: str):
     async with FaultyProxy(0, is_black_hole=True).running() as gone:
         options = DatabaseOptions(timeout_seconds=4)
         database = await Database.open(beside(postgres_url, gone.port), options)

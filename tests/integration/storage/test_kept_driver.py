@@ -61,7 +61,7 @@ async def test_one_that_failed_is_not_used_again(database: Database):
     assert await database.write_by_driver(backend) not in failed
 
 
-async def test_one_that_the_server_has_closed_is_replaced_unasked(
+async def test_a_connection_that_the_server_closed_is_replaced(
     database: Database, postgres_url: str
 ):
     gone = await database.write_by_driver(backend)

@@ -97,7 +97,7 @@ async def test_whether_there_is_a_usable_key_is_known(keys: Keys):
     assert not await keys.has_usable()
 
 
-async def test_revoking_is_for_good_and_twice_is_once(keys: Keys):
+async def test_revoking_is_permanent_and_idempotent(keys: Keys):
     found, _ = await made(keys)
     first = await keys.revoke(found.key_id, "bob")
     assert first.revoked_at is not None

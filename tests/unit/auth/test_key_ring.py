@@ -103,7 +103,7 @@ async def test_any_other_text_is_refused(ring: KeyRing, source: Source):
             ring.caller(wrong)
 
 
-def test_without_a_key_nobody_comes_in(ring: KeyRing):
+def test_a_key_that_is_not_in_the_ring_is_refused(ring: KeyRing):
     with pytest.raises(KeyRefused):
         ring.caller(NewSecret.for_key("0" * 16).shown())
 

@@ -18,12 +18,12 @@ def test_tenants_use_the_same_names_apart():
 
 @pytest.mark.parametrize("tenant_scope", [TenantScope(), TenantScope("zenith"), ACME])
 @pytest.mark.parametrize("name", ["acme/doses", "/doses", "zenith/acme/doses"])
-def test_nobody_reaches_another_realm_by_a_name(tenant_scope: TenantScope, name: str):
+def test_no_name_leads_to_another_tenant(tenant_scope: TenantScope, name: str):
     with pytest.raises(UnknownExperiment):
         tenant_scope.full_name(name)
 
 
-def test_a_realm_of_some_names_ends_there():
+def test_a_tenant_scope_may_be_restricted_to_some_names():
     some = TenantScope("acme", frozenset({"doses"}))
     assert some.full_name("doses") == some.new_full_name("doses") == "acme/doses"
     assert (some.holds("acme/doses"), some.holds("acme/offers"), some.holds("doses")) == (1, 0, 0)

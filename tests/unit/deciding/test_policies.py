@@ -335,7 +335,7 @@ async def test_the_policy_used_least_recently_makes_room(store: FakeStore, bus: 
     assert made.known("e-1") is not None, "it comes back from its snapshot"
 
 
-async def test_a_policy_that_nobody_asks_for_leaves_memory(store: FakeStore, bus: InProcessBus):
+async def test_an_unused_policy_leaves_memory(store: FakeStore, bus: InProcessBus):
     made = policies(store, bus, idle_seconds=0.0)
     await made.current("doses")
     async with running(made.run()):

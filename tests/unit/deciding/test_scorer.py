@@ -66,7 +66,7 @@ async def scorer() -> AsyncIterator[Scorer]:
     await made.close()
 
 
-async def test_on_the_cpu_nobody_waits(policy):
+async def test_a_small_batch_on_the_cpu_is_scored_at_once(policy):
     received: list[list[int]] = []
     asked = Scorer(on_scoring=received.append).select(
         policy, Domain.SOURCE, contexts(2), ["a", "b"]
@@ -175,7 +175,7 @@ class SlowPolicy:
         return self._policy.select_many(*given)
 
 
-async def test_caller_that_goes_away_while_a_thread_scores_harms_nobody(policy):
+async def test_a_caller_that_disconnects_while_a_thread_scores_affects_no_other(policy):
     scorer, may_score = Scorer(device="cuda"), threading.Event()
     slow: Any = SlowPolicy(policy, may_score)
     gone, stays = (

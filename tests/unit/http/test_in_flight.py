@@ -74,7 +74,7 @@ class Middleware:
         return caller.status
 
 
-async def test_a_slow_body_keeps_nobody_out():
+async def test_a_slow_body_takes_no_place_in_the_limit():
     middleware, slow = Middleware(Inner()), SlowCaller()
     async with running(slow.ask(middleware.app)):
         await eventually(slow.pieces.empty)
@@ -83,7 +83,7 @@ async def test_a_slow_body_keeps_nobody_out():
         await eventually(lambda: slow.status == 200)
 
 
-async def test_an_upload_that_waits_for_a_piece_keeps_nobody_out():
+async def test_an_upload_that_waits_for_a_piece_takes_no_place_in_the_limit():
     async def reading(scope: Any, receive: Any, send: Any) -> None:
         while (await receive())["more_body"]:
             pass

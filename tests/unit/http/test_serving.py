@@ -69,7 +69,7 @@ def test_one_ctrl_c_is_not_taken_for_two(server: DrainingServer, sent: int, is_f
 
 
 @pytest.mark.usefixtures("_signals")
-def test_a_late_word_of_the_parent_does_not_spoil_the_exit(server: DrainingServer):
+def test_a_late_signal_of_the_parent_does_not_change_the_exit(server: DrainingServer):
     async def end() -> None:
         with server.capture_signals():
             os.kill(os.getpid(), signal.SIGTERM)

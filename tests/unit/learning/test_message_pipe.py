@@ -58,7 +58,7 @@ def test_only_numbers_pass():
         receive(BytesIO(written(Message({}, {"words": np.array(["abc"])}))))
 
 
-def test_nobody_at_the_other_end_is_noticed():
+def test_a_closed_other_end_is_noticed():
     ours, theirs = os.pipe()
     os.close(ours)
     with open(theirs, "wb", buffering=0) as pipe, pytest.raises(PipeClosed):

@@ -142,7 +142,7 @@ async def test_what_is_no_http_ends_the_connection():
         assert await ask(client) == [Answer("disconnected")]
 
 
-async def test_nobody_listening_is_an_answer_too():
+async def test_a_closed_server_is_an_answer_too():
     async with connected(Server(OK)) as client:
         pass
     assert await ask(client) == [Answer("disconnected")]

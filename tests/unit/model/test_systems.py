@@ -124,7 +124,7 @@ def test_what_adapts_on_vectors_learns_from_views(name):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_what_adapts_decides_on_the_target_by_its_head_on_images_with_a_teacher_alone(name):
+def test_adapting_methods_distil_the_head_on_images_only_with_a_teacher(name):
     vectors, images = (
         system_config(name, arm_count=2, context_shape=shape) for shape in ((4,), (3, 8, 8))
     )

@@ -38,7 +38,7 @@ def test_a_line_has_its_action_and_what_the_context_binds(lines: io.StringIO):
     assert line["time"].endswith("+00:00")
 
 
-def test_what_was_bound_is_gone_afterwards():
+def test_bound_fields_are_removed_afterwards():
     with logs.bound(request_id="r-1"):
         pass
     assert dict(logs.context()) == {}

@@ -16,7 +16,7 @@ def file_count(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("package", MOST_FLAT)
-def test_no_folder_holds_more_files_than_one_can_oversee(package: str) -> None:
+def test_no_folder_holds_too_many_files(package: str) -> None:
     folders = [each.parent for each in (ROOT / package).rglob("*/__init__.py")]
     assert folders
     crowded = {str(each): file_count(each) for each in folders}

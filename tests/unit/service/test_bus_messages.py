@@ -32,7 +32,7 @@ def test_a_snapshot_under_another_name_is_refused():
     assert decode("dose", VALUE) is None
 
 
-async def test_a_listener_that_nobody_holds_is_forgotten():
+async def test_a_listener_without_references_is_forgotten():
     listeners = Listeners()
     kept = listeners.add(Topic.REWARD)
     listeners.add(Topic.REWARD)

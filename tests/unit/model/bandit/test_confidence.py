@@ -90,7 +90,7 @@ def test_without_known_outcomes_it_says_one_half(rng: np.random.Generator):
     assert found.decision.tolist() == [0.0, 0.0]
 
 
-def test_a_margin_that_speaks_against_itself_is_noise_and_gives_the_order_alone(
+def test_a_margin_against_the_rewards_only_orders_decisions(
     rng: np.random.Generator,
 ):
     held_out, _ = logged(rng, 500, 0.0)

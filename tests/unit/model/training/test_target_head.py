@@ -98,7 +98,7 @@ def test_a_theta_of_scores_expects_what_the_head_does_of_the_arms_it_chooses():
 
 
 @pytest.mark.parametrize("offset", [0.0, 3.0])
-def test_a_head_that_tells_no_arm_from_another_expects_the_same_of_all(offset):
+def test_a_reward_head_with_equal_arms_expects_the_same_of_all(offset):
     latents = functional.normalize(numbers(50, SIZE, seed=2) + 2.0)
     output = scoring(latents, torch.zeros(ARMS, SIZE).double(), torch.full((ARMS,), offset))
     distilled = Distilled(SIZE, ARMS)
@@ -109,7 +109,7 @@ def test_a_head_that_tells_no_arm_from_another_expects_the_same_of_all(offset):
 
 
 @pytest.mark.parametrize(("taught", "seen"), [(0, 60), (45, 60), (60, 60), (1045, 1060)])
-def test_the_head_speaks_for_the_rounds_that_taught_it_and_later_ones_for_themselves(taught, seen):
+def test_the_reward_head_replaces_rewards_it_was_trained_on_and_no_later_ones(taught, seen):
     latents, rewards = numbers(60, SIZE), numbers(60, seed=4)
     models = torch.arange(60) % ARMS
     distilled = Distilled(SIZE, ARMS)
@@ -176,7 +176,7 @@ def test_the_source_is_decided_as_ever():
     assert np.abs(means[0] - means[1]).max() > 0.01
 
 
-def test_rewards_that_came_while_it_trained_are_heard():
+def test_rewards_that_came_during_training_count():
     learner = with_update_due()
     assert learner.pending is not None
     outcome = learner.pending.run()
