@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 import torch
 
-from tests.support.processes.daband import Daband
+from tests.support.processes.daband import Daband, Server, serving
 
 Process = TypeVar("Process", bound=Daband)
 Adopt = Callable[[Process], Process]
@@ -17,6 +17,13 @@ Adopt = Callable[[Process], Process]
 def one_thread() -> None:
     """As the service processes have it: folds are compared byte for byte."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with its defaults, for all tests of a file."""
+    with serving(tmp_path_factory.mktemp("service")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from client import write_sync
-from tests.support.processes.daband import Server, serving
+from tests.support.processes.daband import Server
 from tests.support.processes.service import ROOT, clean_environment
 
 CLIENT = ROOT / "client"
@@ -18,12 +17,6 @@ MOST_BYTES = 30 << 20
 IMPORT = (
     "import sys, daband_client; print(sorted({each.partition('.')[0] for each in sys.modules}))"
 )
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 def output(*command: str | Path, **environment: str) -> str:

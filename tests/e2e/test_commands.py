@@ -1,7 +1,6 @@
 """The other commands, against a real service."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from typer.testing import CliRunner, Result
 from daband_client import Client, Round
 from service.cli.main import app
 from tests.e2e.conftest import Adopt
-from tests.support.processes.daband import Daband, Server, serving
+from tests.support.processes.daband import Daband, Server
 from tests.support.processes.service import ROOT
 from tests.support.waiting import wait_until
 
@@ -29,12 +28,6 @@ def daband(*arguments: str) -> str:
     done = outcome_of(*arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 def test_experiments_are_created_listed_and_shown(service: Server):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 from daband_client import Client, Round
 from service.cli.main import app
-from tests.support.processes.daband import Server, serving
+from tests.support.processes.daband import Server
 from tests.support.processes.service import ROOT, clean_environment
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -79,12 +78,6 @@ def is_rating(client: Client, name: str, kind: str) -> bool:
     given = ROWS[:1] if kind == "shared" else [dict.fromkeys(SIDES[kind], ROWS[0])]
     wait_until(lambda: client.target_select(name, given).policy_version == version)
     return client.target_select(name, given).decisions[0].transfer_confidence > 0
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("service")) as running:
-        yield running
 
 
 def answers(
