@@ -1,10 +1,12 @@
 """The figures of many runs as a Markdown table."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
+from benchmarks.paper.tables import NONE
 from model.rounds import Doubles
 from model.transfer.verdict import Word
 
@@ -14,6 +16,53 @@ TITLES = (
     *("variant", "method", "data", "runs", "earned", "expected", "mean absolute error", "Spearman"),
     *("bound holds", "bound below", "AUC", "AUC of the margin", "aligned", "weak", "do not trust"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was expected of some runs beside what they earned."""
+
+    runs: int
+    earned: float
+    expected: float
+    error: float  # mean absolute error of the expected reward
+    correlation: float | None  # Spearman's; None for two runs, which are ordered or not
+    holds: float  # share of the runs whose lower bound holds
+    below: float  # how far the bound lies below the truth
+    auc: float | None
+    margin_auc: float | None
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Self:
+        """From judged runs."""
+        earned = np.array([r["earned"] for r in records])
+        expected = np.array([r["judgement"]["expected"]["reward"] for r in records])
+        lower = np.array([r["judgement"]["expected"]["lower"] for r in records])
+        return cls(
+            runs=len(records),
+            earned=float(earned.mean()),
+            expected=float(expected.mean()),
+            error=float(np.abs(expected - earned).mean()),
+            correlation=spearman(expected, earned) if len(records) > 2 else None,
+            holds=float((earned >= lower).mean()),
+            below=float((earned - lower).mean()),
+            auc=_mean_of(records, "auc"),
+            margin_auc=_mean_of(records, "margin_auc"),
+        )
+
+    def cells(self) -> list[str]:
+        """As cells of a table."""
+        return [
+            str(self.runs),
+            f"{self.earned:.3f}",
+            f"{self.expected:.3f}",
+            f"{self.error:.3f}",
+            signed_or_none(self.correlation, 2),
+            f"{self.holds:.0%}",
+            signed_or_none(self.below),
+            signed_or_none(self.auc),
+            signed_or_none(self.margin_auc),
+        ]
 
 
 def table(records: Sequence[Record]) -> str:
@@ -41,43 +90,45 @@ def findings(records: Sequence[Record]) -> Iterator[str]:
     yield f"{named} of {len(absent)} absent arms are named in the reasons"
 
 
+def signed_or_none(value: float | None, digits: int = 3) -> str:
+    """A number with a real minus sign, or a dash."""
+    return NONE if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def family_of(task: str) -> str:
+    """The data set that a task belongs to."""
+    return task.partition(":")[0]
+
+
 def _groups(records: Sequence[Record]) -> Iterator[tuple[str, list[Record]]]:
-    families = _distinct(records, lambda each: str(each["dataset"]).split(":")[0])
+    families = _distinct(records, lambda each: family_of(each["dataset"]))
     for family in families:
-        yield family, [r for r in records if str(r["dataset"]).startswith(family)]
+        yield family, [r for r in records if family_of(r["dataset"]) == family]
     exclusive = [r for r in records if r["is_exclusive"]]
     if len(families) > 1 and exclusive:
         yield "all exclusive", exclusive
 
 
 def _cells(records: Sequence[Record]) -> list[str]:
-    earned = np.array([r["earned"] for r in records])
-    expected = np.array([r["judgement"]["expected"]["reward"] for r in records])
-    lower = np.array([r["judgement"]["expected"]["lower"] for r in records])
     words = [r["judgement"]["verdict"]["word"] for r in records]
-    return [
-        str(len(records)),
-        f"{earned.mean():.3f}",
-        f"{expected.mean():.3f}",
-        f"{np.abs(expected - earned).mean():.3f}",
-        f"{spearman(expected, earned):.2f}" if len(records) > 2 else "–",
-        f"{(earned >= lower).mean():.0%}",
-        f"{(earned - lower).mean():.3f}",
-        _mean_of(records, "auc"),
-        _mean_of(records, "margin_auc"),
-        *(str(words.count(word)) for word in Word),
-    ]
+    return [*Figures.of(records).cells(), *(str(words.count(word)) for word in Word)]
 
 
-def _mean_of(records: Sequence[Record], name: str) -> str:
+def _mean_of(records: Sequence[Record], name: str) -> float | None:
     known = [r[name] for r in records if r[name] is not None]
-    return f"{np.mean(known):.3f}" if known else "–"
+    return float(np.mean(known)) if known else None
 
 
 def spearman(one: Doubles, other: Doubles) -> float:
-    """The correlation of ranks; ties keep their order."""
-    ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (one, other)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+    """The correlation of ranks; equal values share their mean rank, and equal values alone tell nothing: 0."""
+    ours, theirs = _ranks(one), _ranks(other)
+    return float(np.corrcoef(ours, theirs)[0, 1]) if ours.std() and theirs.std() else 0.0
+
+
+def _ranks(values: Doubles) -> Doubles:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Doubles = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    return ranks
 
 
 def _distinct(records: Sequence[Record], key: Callable[[Record], str]) -> list[str]:

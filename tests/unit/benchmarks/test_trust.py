@@ -111,6 +111,15 @@ def test_what_must_not_happen_is_counted():
 def test_ranks_are_compared_not_values():
     assert spearman(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 100.0])) == pytest.approx(1.0)
     assert spearman(np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])) == pytest.approx(-1.0)
+    assert spearman(np.array([1.0, 1.0, 1.0]), np.array([1.0, 2.0, 3.0])) == 0
+    tied, other = np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0, 4.0])
+    assert spearman(tied, other) == pytest.approx(spearman(tied, other[[0, 2, 1, 3]]))
+
+
+def test_a_data_set_whose_name_begins_like_anothers_is_one_of_its_own():
+    records = [run(0.5, 0.5, "weak", dataset=name) for name in ("digit", "digit", "digit-back")]
+    rows = [line.split(" | ")[2:4] for line in table(records).splitlines()[2:]]
+    assert rows == [["digit", "2"], ["digit-back", "1"], ["all exclusive", "3"]]
 
 
 def test_methods_are_compared_with_the_baseline_on_seeds_that_both_have():
