@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with progress(len(jobs)) as shown:
             execute(jobs, runs, shown, options.parallel, options.processes or 0, options.threads)
     kind = SERVICE if options.via else options.device.partition(":")[0]
-    found = selected(runs.records(), kind, options.rounds)
+    found = selected(runs.records(), kind, options.rounds, options.recipe)
     write_report(found, plan.datasets, plan.has_pairs, options.out)
     print(f"The report: {options.out.with_suffix('.md')}, {options.out}")
     for warning in dict.fromkeys(

@@ -57,6 +57,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--via", metavar="URL", help="play against a running service; zero-shot only")
     add("--report-only", action="store_true", help="run nothing, report what there is")
+    add("--recipe", type=_count, help="report runs of this recipe; default: the newest runs")
     options = parser.parse_args(arguments)
     folder = Path("build/paper-quick") if options.quick else Path("docs/results")
     if options.change:

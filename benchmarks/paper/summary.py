@@ -11,6 +11,7 @@ from benchmarks.paper.runs import Record
 from benchmarks.paper.scoring import agreement
 
 Summary = dict[str, Any]
+FIRST_RECIPE = 1  # runs that recorded no recipe are from its time
 
 
 def table_summary(records: Iterable[Record], dataset: str) -> Summary:
@@ -31,16 +32,20 @@ def table_summary(records: Iterable[Record], dataset: str) -> Summary:
     }
 
 
-def selected(records: Iterable[Record], device_kind: str, rounds: int | None) -> list[Record]:
+def selected(
+    records: Iterable[Record], device_kind: str, rounds: int | None, recipe: int | None = None
+) -> list[Record]:
     """The runs of one kind of device, with this number of source rounds or that of their newest.
 
     Of runs of one data set and method those with the configuration of the newest one are taken,
-    and of one seed the newest: an older configuration is another experiment.
+    and of one seed the newest: an older configuration is another experiment. With `recipe` only
+    that recipe's runs count.
     """
     newest: dict[tuple[Any, ...], Record] = {}
     seeds: dict[tuple[Any, ...], Record] = {}
     for record in records:
         is_wanted = rounds is None or record["rounds"] == rounds or record["method"] == SCRATCH.name
+        is_wanted &= recipe in (None, record.get("recipe", FIRST_RECIPE))
         if record["device_kind"] == device_kind and is_wanted:
             newest[record["dataset"], record["method"]] = record
             seeds[(*_experiment(record), record["seed"])] = record

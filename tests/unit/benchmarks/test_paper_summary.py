@@ -122,6 +122,13 @@ def pair_runs(pair: str, nlinucb: float, daband: float, plus: float) -> list[dic
     ]
 
 
+def test_a_recipe_is_reported_alone_and_runs_that_recorded_none_are_of_the_first():
+    runs = [record("daband", 0, 0.1), record("daband", 0, 0.2, recipe=4, config_digest="later")]
+    found = {recipe: selected(runs, "cpu", None, recipe) for recipe in (None, 1, 4, 6)}
+    targets = {recipe: [each["target"] for each in some] for recipe, some in found.items()}
+    assert targets == {None: [0.2], 1: [0.1], 4: [0.2], 6: []}
+
+
 def test_pairs_are_compared_with_the_method_that_does_not_align():
     runs = [
         *pair_runs("gdsc:lung-blood", 0.5, 0.45, 0.6),
