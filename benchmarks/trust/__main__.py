@@ -3,7 +3,8 @@
 Each run plays a pair as `benchmarks.paper` does and is judged without target rewards. Then the target
 rewards say what the policy earns. A run that `--out` holds is not repeated. `--pairs` names tasks or
 how their names begin; without it all pairs are played. Runs of `nlinucb` beside others give the tables
-of gains over it. `--from FILE …` prints the tables of stored runs.
+of gains over it. `--from FILE …` prints the tables of stored runs, and with `--page` writes those of
+docs/results.md.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks.paper.methods import BY_NAME
 from benchmarks.paper.runs import RunsFile
 from benchmarks.trust.against import gains, pairs_table, totals_table
 from benchmarks.trust.measuring import Job, key_of
+from benchmarks.trust.page import write_page
 from benchmarks.trust.summary import findings, table
 from benchmarks.trust.variants import VARIANTS
 
@@ -32,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     if options.read:
         lines = [line for path in options.read for line in path.read_text().splitlines()]
-        _print([json.loads(line) for line in lines])
+        records = [json.loads(line) for line in lines]
+        _print(records)
+        if options.page:
+            write_page(options.page, records)
         return
     jobs = [
         Job(name, variant, method, seed, options.device, options.data, options.rounds)
@@ -98,6 +103,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path)
     parser.add_argument("--from", dest="read", type=Path, nargs="+")
+    parser.add_argument("--page", type=Path, help="docs/results.md, whose tables are made anew")
     return parser.parse_args(arguments)
 
 
