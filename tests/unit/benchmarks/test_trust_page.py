@@ -1,4 +1,4 @@
-"""docs/results.md shows what the stored runs say."""
+"""docs/results.md and the README show what the stored runs say."""
 
 import json
 from pathlib import Path
@@ -46,3 +46,16 @@ def test_a_run_that_earned_otherwise_changes_the_page(records, tmp_path):
     write_page(page, better)
     assert row not in page.read_text()
     assert "| 1.000 | 1.000 | 1.000 | 1.000 | 1.000 |" in page.read_text()
+
+
+def test_the_readme_shows_figures_of_that_table():
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines()]
+    readme = (ROOT / "README.md").read_text().replace("**", "")
+    for named, part in (
+        ("DIGIT: MNIST", "report"),
+        ("all vectors", "report"),
+        ("all vectors", "choose"),
+    ):
+        (full,) = [row for row in rows if row[0].startswith(named) and row[1:2] == [part]][:1]
+        shown = " | ".join((*full[2:7], full[8]))
+        assert f" | {shown} |" in readme
