@@ -56,7 +56,7 @@ def stored_yardstick(folder: Path) -> Yardstick:
 def filled(page: str, records: Sequence[Record], yardstick: Yardstick) -> str:
     """The page with all tables that these runs fill."""
     for name, content in {
-        "methods": methods_table(records, yardstick),
+        "methods side by side": methods_table(records, yardstick),
         "ahead": ahead_table(records),
         "expected": expected_table(records),
         "abstention": abstention_table(records),

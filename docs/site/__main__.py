@@ -19,7 +19,10 @@ def build(out: Path) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     stage(source)
     settings = str(Path(__file__).parent)
-    return sphinx(["-q", "-W", "--keep-going", "-n", "-c", settings, str(source), str(out)])
+    failed = sphinx(["-q", "-W", "--keep-going", "-n", "-c", settings, str(source), str(out)])
+    if not failed:
+        shutil.copy(out / "README.html", out / "index.html")  # what servers of files show first
+    return failed
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.trust.goals import goal_figures
 from benchmarks.trust.page import filled, stored_yardstick, write_page
+from docs import write
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "results.md"
@@ -23,6 +24,7 @@ def records() -> list[dict[str, Any]]:
 def test_the_committed_tables_are_those_of_the_stored_runs(records):
     text = PAGE.read_text()
     assert filled(text, records, stored_yardstick(PAGE.with_suffix(""))) == text, HINT
+    assert write.filled(text) == text, "a table has the name of one that `make docs` writes"
 
 
 def test_every_goal_has_the_figure_of_the_stored_runs(records):
@@ -37,7 +39,7 @@ def test_a_run_that_earned_otherwise_changes_the_page(records, tmp_path):
     yardstick = (PAGE.with_suffix("") / "yardstick.json").read_text()
     (tmp_path / "results" / "yardstick.json").write_text(yardstick)
     page = tmp_path / "results.md"
-    page.write_text("# Mine\n\n<!-- methods -->\nold\n<!-- end -->\n")
+    page.write_text("# Mine\n\n<!-- methods side by side -->\nold\n<!-- end -->\n")
     write_page(page, records)
     before = page.read_text()
     row = "| DIGIT: MNIST → MNIST-M | report | 1 | 0.554 | 0.299 | 0.867 | 0.953 | 0.799 | – |"
