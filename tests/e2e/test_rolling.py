@@ -1,20 +1,33 @@
-"""Builds side by side over one database: forward, back and forward again, without a failed request."""
+"""Builds side by side over one database: forward, back and forward again, without a failed request.
+
+The database begins with the experiments of the first build that kept one, played on by each build.
+"""
 
 import io
+import json
 import subprocess
 import sys
 import tarfile
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.processes.history import Clients, History, check, idle_state
+from tests.oracles.make_database import FOLDER, ROUNDS, idle_state, load, play, repeat
+from tests.support.http.clients import client_of
+from tests.support.processes import history as rounds
+from tests.support.processes.history import Clients, History, check
 from tests.support.processes.servers import PostgresServer, running_server
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
+from tests.support.storage import sqlite_url
 
 # Before connections through poolers; of the builds that are not released yet, one as good as any.
 EARLIER = "b60435a"
-ROUNDS = 25
+FIRST = "2026-11-18"  # the oldest database that is stored
+PLAYED = ("doses", "linear")
+NEW_ROUNDS = 25  # of the experiment that the earlier build creates, in each phase
+MORE_ROUNDS = 4  # of each stored experiment
 
 
 @pytest.fixture
@@ -28,21 +41,59 @@ def earlier(tmp_path: Path) -> Path:
     return folder
 
 
-def migrate(checkout: Path, url: str) -> None:
-    """Bring the database to the schema of a build."""
-    command = [sys.executable, "-m", "service.cli", "migrate"]
-    environment = clean_environment({"DABAND_DATABASE_URL": url})
+def daband(checkout: Path, url: str, *arguments: str) -> None:
+    """Run a command of a build on a database."""
     done = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "service.cli", *arguments],
+        cwd=checkout,
+        env=clean_environment({"DABAND_DATABASE_URL": url}),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def fill(checkout: Path, folder: Path, url: str) -> None:
+    """Move the stored database into an empty one, by a build."""
+    file, stored = str(folder / "first.backup"), sqlite_url(folder / "first.db")
+    load((FOLDER / f"{FIRST}.sql.gz").read_bytes(), folder / "first.db")
+    daband(checkout, stored, "migrate")
+    daband(checkout, stored, "backup", file)
+    daband(checkout, url, "migrate")
+    daband(checkout, url, "restore", file)
+
+
+class FirstExperiments:
+    """The stored experiments: what was asked of them, and what they answered."""
+
+    def __init__(self) -> None:
+        stored = json.loads((FOLDER / f"{FIRST}.json").read_text())
+        self._asked: list[dict[str, Any]] = stored["requests"]
+        self.rounds = ROUNDS
+
+    async def go_on(self, *urls: str) -> None:
+        """Ask all of it again, and play more rounds on any of the servers."""
+        for url, name in zip(cycle(urls), PLAYED, strict=False):
+            async with client_of(url) as http:
+                await repeat(http, self._asked)
+                self._asked += await play(http, name, MORE_ROUNDS, start=self.rounds)
+        self.rounds += MORE_ROUNDS
+
+    async def check(self, url: str) -> None:
+        """All of it is answered as before, and learned."""
+        async with client_of(url) as http:
+            await repeat(http, self._asked)
+            for name in PLAYED:
+                learned = await idle_state(http, name)
+                assert learned["counts"]["source_rewards"] == self.rounds
 
 
 @pytest.mark.slow
 async def test_builds_follow_each_other_without_a_failed_request(
     earlier: Path, tmp_path: Path, redis_url: str
 ):
-    history, phases = History(), iter("abcde")
+    history, first, phases = History(), FirstExperiments(), iter("abcde")
 
     def build(name: str, checkout: Path) -> ServiceProcess:
         folder = tmp_path / name
@@ -51,27 +102,29 @@ async def test_builds_follow_each_other_without_a_failed_request(
         settings["TRAINING"] = "thread"  # a process would import this checkout
         return ServiceProcess(folder, checkout=checkout, **settings)
 
-    async def play(*servers: ServiceProcess) -> None:
+    async def go_on(*servers: ServiceProcess) -> None:
         urls = [server.url for server in servers]
         async with Clients(urls, history, prefix=next(phases)) as clients:
             await clients.create_experiment()
-            await clients.play(ROUNDS)
+            await clients.play(NEW_ROUNDS)
+        await first.go_on(*urls)
 
     with running_server(PostgresServer()) as postgres:
         url = postgres.url()
-        migrate(earlier, url)
+        fill(earlier, tmp_path, url)
         with build("old", earlier) as old:
-            await play(old)
-            migrate(ROOT, url)
-            await play(old)  # it meets the later schema
+            await go_on(old)
+            daband(ROOT, url, "migrate")
+            await go_on(old)  # it meets the later schema
             with build("new", ROOT) as new:
-                await play(old, new)
+                await go_on(old, new)
                 new.stop()
-            await play(old)  # back
+            await go_on(old)  # back
             with build("newest", ROOT) as newest:
-                await play(old, newest)
+                await go_on(old, newest)
                 old.stop()
-                await idle_state(newest.url)
+                await rounds.idle_state(newest.url)
                 await check(history, url)
+                await first.check(newest.url)
     assert history.statuses.keys() == {200, 201, 409}
     assert history.statuses[409] == len("bcde")  # the experiment is there already

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from model.config import RECIPE, SYSTEMS
 from model.state.snapshot import read_header
 from service.experiment_spec import ExperimentSpec
@@ -43,16 +45,27 @@ def declarations() -> list[dict[str, Any]]:
     return [*plain, own]
 
 
-async def ask(api: Api, path: str, body: dict[str, Any], payload: list[Any]) -> dict[str, Any]:
+async def ask(
+    http: httpx.AsyncClient, path: str, body: dict[str, Any], payload: list[Any]
+) -> dict[str, Any]:
     """Send a request and keep it with its answer."""
-    answer = await api.http.post(path, json=body)
+    answer = await http.post(path, json=body)
     assert answer.is_success, answer.text
     found: dict[str, Any] = answer.json()
     payload.append({"path": path, "body": body, "answer": found})
     return found
 
 
-async def play(api: Api, name: str, rounds: int, start: int = 0) -> list[Any]:
+async def repeat(http: httpx.AsyncClient, payload: list[Any]) -> None:
+    """Send the requests again: each gets the answer that it got."""
+    for each in payload:
+        answer = await http.post(each["path"], json=each["body"])
+        received = {**each["answer"], "status": "already_recorded"}
+        expected = received if each["path"] == "/reward" else each["answer"]
+        assert (answer.status_code, answer.json()) == (200, expected)
+
+
+async def play(http: httpx.AsyncClient, name: str, rounds: int, start: int = 0) -> list[Any]:
     """Rounds with rewards; the requests with their answers."""
     payload: list[Any] = []
     for number in range(start, start + rounds):
@@ -67,20 +80,20 @@ async def play(api: Api, name: str, rounds: int, start: int = 0) -> list[Any]:
             "source": side,
             "target": side,
         }
-        decision = (await ask(api, "/select", body, payload))["source"]
+        decision = (await ask(http, "/select", body, payload))["source"]
         reward = 1.0 if decision["arm"] == good else 0.0
         await ask(
-            api, "/reward", {"decision_id": decision["decision_id"], "reward": reward}, payload
+            http, "/reward", {"decision_id": decision["decision_id"], "reward": reward}, payload
         )
     return payload
 
 
-async def idle_state(api: Api, name: str) -> dict[str, Any]:
+async def idle_state(http: httpx.AsyncClient, name: str) -> dict[str, Any]:
     """The state once all of the log is folded and published and no training is under way."""
     found: dict[str, Any] = {}
 
     async def is_idle() -> bool:
-        found.update((await api.http.get(f"/experiments/{name}/state")).json())
+        found.update((await http.get(f"/experiments/{name}/state")).json())
         return found["lag"] == 0 and not found.get("is_training", True)
 
     await eventually(is_idle)
@@ -111,15 +124,15 @@ async def fill(url: str) -> dict[str, Any]:
             answer = await api.http.post("/experiments", json=each)
             assert answer.status_code == 201, answer.text
         for each in played:
-            found["requests"] += await play(api, each["name"], ROUNDS)
-            await idle_state(api, each["name"])
+            found["requests"] += await play(api.http, each["name"], ROUNDS)
+            await idle_state(api.http, each["name"])
     async with running_api(url) as api:  # nothing changes any more
         for each in played:
             name = each["name"]
             payload: list[Any] = []
-            found["states"][name] = await idle_state(api, name)
+            found["states"][name] = await idle_state(api.http, name)
             asked = {"experiment": name, "contexts": [CONTEXT, OTHER_CONTEXT]}
-            await ask(api, "/target/select", asked, payload)
+            await ask(api.http, "/target/select", asked, payload)
             found["target"][name] = payload[0]
             found["configs"][name] = await newest_config(api, name)
             experiment = await api.services.experiments.get(name)

@@ -18,7 +18,7 @@ from service.learning.restore import FIRST_RECIPE
 from service.storage import tables
 from service.storage.backup.backup import backup, restore
 from service.storage.database import Database
-from tests.oracles.make_database import FOLDER, ROUNDS, TRAINING, idle_state, load, play
+from tests.oracles.make_database import FOLDER, ROUNDS, TRAINING, idle_state, load, play, repeat
 from tests.support.api import Api, running_api
 from tests.support.storage import PATIENT, sqlite_url
 
@@ -54,11 +54,7 @@ def test_there_are_databases_of_earlier_builds():
 
 async def test_the_same_request_ids_are_answered_the_same(old: OldDatabase):
     async with running_api(old.url) as api:
-        for each in old.payload["requests"]:
-            answer = await api.http.post(each["path"], json=each["body"])
-            received = {**each["answer"], "status": "already_recorded"}
-            expected = received if each["path"] == "/reward" else each["answer"]
-            assert (answer.status_code, answer.json()) == (200, expected)
+        await repeat(api.http, old.payload["requests"])
 
 
 @pytest.mark.parametrize("name", PLAYED)
@@ -109,8 +105,8 @@ async def test_a_log_whose_recipe_is_gone_is_folded_again_once_and_backed_up(
         changed = statement.values(config=json.dumps(values), recipe=0)
         await api.services.database.write(lambda connection: connection.execute(changed))
     async with running_api(old.url, **TRAINING) as api:
-        await play(api, name, ROUNDS, start=ROUNDS)
-        state = await idle_state(api, name)
+        await play(api.http, name, ROUNDS, start=ROUNDS)
+        state = await idle_state(api.http, name)
         assert state["counts"]["source_rewards"] == 2 * ROUNDS
         assert await is_replayed(api, name)
         answers = [
@@ -126,8 +122,8 @@ async def test_a_log_whose_recipe_is_gone_is_folded_again_once_and_backed_up(
     await restore(database, file)
     await database.close()
     async with running_api(sqlite_url(restored), **TRAINING) as api:
-        await play(api, name, 1, start=2 * ROUNDS)
-        await idle_state(api, name)
+        await play(api.http, name, 1, start=2 * ROUNDS)
+        await idle_state(api.http, name)
         assert await is_replayed(api, name)
         entries = (await api.http.get(f"/experiments/{name}/audit")).json()["entries"]
     (received,) = [each["details"] for each in entries if each["what"] == "log_folded_again"]
@@ -145,8 +141,8 @@ async def test_an_experiment_goes_on_where_it_was(
         lost = ExperimentSpec.of(await api.services.experiments.get(name)).lost
         # Another kind of processor adds up otherwise: its replay of the earlier part would differ.
         is_comparable = bool(lost) or await is_replayed(api, name)
-        await play(api, name, ROUNDS, start=ROUNDS)
-        after = await idle_state(api, name)
+        await play(api.http, name, ROUNDS, start=ROUNDS)
+        after = await idle_state(api.http, name)
         assert after["counts"]["source_rewards"] == 2 * ROUNDS
         assert after["episode"] > before["episode"]
         assert not is_comparable or await is_replayed(api, name)

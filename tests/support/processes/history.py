@@ -24,7 +24,7 @@ from tests.support.processes.daband import Daband
 from tests.support.storage import PATIENT
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-NAME = "doses"
+NAME = "rounds"
 # Small, so that encoders follow each other quickly.
 EXPERIMENT: dict[str, Any] = {
     "name": NAME,
@@ -178,7 +178,7 @@ def _round(request_id: str) -> dict[str, Any]:
 
 
 async def state(url: str) -> dict[str, Any]:
-    """Where the experiment stands, by GET /experiments/doses/state."""
+    """Where the experiment stands, by GET /experiments/NAME/state."""
     async with client_of(url) as client:
         answer = await client.get(f"/experiments/{NAME}/state")
     return dict(answer.json()) if answer.is_success else {}
