@@ -40,7 +40,7 @@ TABLES = ("events", "archived_requests", "log_segments")
 
 async def measure(url: str, folder: Path, events: int, kept: int, selects: int) -> Figures:
     """All figures by name."""
-    database = await Database.open(url, replace(OPTIONS, archive_folder=folder))
+    database = await Database.open(url, replace(OPTIONS, archive_place=str(folder)))
     try:
         await migrate.upgrade(database)
         for name, count in (("short", SHORT), ("long", events)):
@@ -98,7 +98,7 @@ async def _replayed(database: Database, experiment: Experiment) -> tuple[str | N
 async def _select_cost(url: str, folder: Path, selects: int, first: int) -> float:
     """The CPU of a durable select on the long log, divided by that on the short one."""
     costs: dict[str, list[float]] = {"short": [], "long": []}
-    async with running_app(url, archive_dir=folder) as http:
+    async with running_app(url, archive_dir=str(folder)) as http:
         for number in range(first, first + selects):
             for name, taken in costs.items():
                 cpu = time.process_time()

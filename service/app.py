@@ -327,7 +327,7 @@ async def opened_database(
         timeout_seconds=settings.storage_timeout_seconds,
         lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
         is_patient=is_patient,
-        archive_folder=settings.archive_folder,
+        archive_place=settings.archive_place,
     )
     metrics = metrics or Metrics()
     on_error = metrics.count_storage_error

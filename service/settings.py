@@ -46,10 +46,10 @@ class Settings(BaseSettings):
         description="sqlite:///… or postgresql://…, also through PgBouncer or with several hosts "
         "(postgresql://user@h1:5432,h2:5432/name); empty: SQLite in the data folder",
     )
-    archive_dir: Path | None = Field(
+    archive_dir: str | None = Field(
         None,
-        description="folder of archived rounds, which every process needs; "
-        "empty, with SQLite: `archive` in the data folder",
+        description="folder, or URL of a store (s3://bucket/daband), of archived rounds, which every "
+        "process needs; empty, with SQLite: `archive` in the data folder",
     )
     redis_url: SecretStr | None = Field(
         None,
@@ -315,14 +315,14 @@ class Settings(BaseSettings):
         return f"sqlite:///{self.data_dir / 'daband.db'}"
 
     @property
-    def archive_folder(self) -> Path | None:
-        """The folder of archived rounds; beside a database server only one that is named.
+    def archive_place(self) -> str | None:
+        """Where archived rounds are; beside a database server only what is named.
 
         There the data folder may be a container's own, and gone with it.
         """
         if self.archive_dir is not None or not self.storage_url.startswith("sqlite"):
             return self.archive_dir
-        return self.data_dir / "archive"
+        return str(self.data_dir / "archive")
 
     @property
     def bus_url(self) -> str | None:

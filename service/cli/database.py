@@ -1,19 +1,24 @@
 """Work on the database itself: migrating, backups, keys, folding a log again."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import typer
+
 from service.app import opened_database
 from service.cli.local import run, settings_from
-from service.cli.options import fail, progress_bar
+from service.cli.options import duration, fail, progress_bar
+from service.errors import ServiceError, UnknownExperiment
 from service.learning.replay import ReplayReport, replay
-from service.records import utc_now
+from service.records import Experiment, utc_now
 from service.settings import Settings
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving, Moved
-from service.storage.archive.manifest import ArchivingError
+from service.storage.archive.checking import copy, faults
+from service.storage.archive.files import ArchiveFiles, ArchivingError
+from service.storage.archive.policy import NEVER, Policy
+from service.storage.archive.returning import Returning
 from service.storage.backup.backup import backup, restore
 from service.storage.backup.format import BackupError, Contents, verified
 from service.storage.candidates import Candidates
@@ -50,20 +55,41 @@ def replayed(settings: Settings, name: str) -> ReplayReport:
     return _opened(settings, folded)
 
 
-def archived(
-    settings: Settings, name: str | None, older_than: timedelta, kept: int
-) -> list[tuple[str, Moved]]:
-    """Move old rounds of one experiment, or of all, into files; what was moved, by name."""
+def archived(settings: Settings, name: str | None, policy: Policy) -> list[str]:
+    """Move old rounds of one experiment, or of all, into files, by a policy; what went wrong.
 
-    async def moved(database: Database) -> list[tuple[str, Moved]]:
+    An experiment that cannot be archived now does not hold the others up.
+    """
+
+    async def moved(database: Database) -> list[str]:
         stored, archiving = Experiments(database), Archiving(database)
-        made_before = utc_now() - older_than
-        found: list[tuple[str, Moved]] = []
+        wrong: list[str] = []
         with progress_bar("archiving") as show:
             for each in [await stored.get(name)] if name else await stored.list():
-                done = await archiving.run(each, made_before, kept, show)
-                found.append((each.name, done))
-        return found
+                rule = policy.rule_of(each.name)
+                if rule.older_than == NEVER:
+                    continue
+                made_before = utc_now() - duration(rule.older_than)
+                try:
+                    done = await archiving.run(each, made_before, rule.keep, show)
+                    typer.echo(_moved(each, done, "moved into"))
+                except UnknownExperiment:
+                    continue  # deleted meanwhile
+                except (ArchivingError, ServiceError) as error:
+                    wrong.append(f"{each.name}: {error}")
+        return wrong
+
+    return _opened(settings, moved)
+
+
+def returned(settings: Settings, name: str) -> str:
+    """Move all archived rounds of an experiment back into the database; what was moved."""
+
+    async def moved(database: Database) -> str:
+        experiment = await Experiments(database).get(name)
+        with progress_bar("moving back") as show:
+            done = await Returning(database).run(experiment, show)
+        return _moved(experiment, done, "moved back from")
 
     try:
         return _opened(settings, moved)
@@ -71,29 +97,68 @@ def archived(
         fail(str(error))
 
 
-def checked_archive(settings: Settings, name: str) -> Moved:
-    """Read every archived file of an experiment; what is in them."""
+def _moved(experiment: Experiment, done: Moved, how: str) -> str:
+    size = f"{done.size_bytes / 1e6:.1f} MB"
+    return f"{experiment.name}: {done.events} events {how} {done.files} files, {size}"
 
-    async def checked(database: Database) -> Moved:
-        experiment, archive = await Experiments(database).get(name), Archive(database)
-        segments = await archive.segments(experiment.experiment_id)
+
+def checked_archive(settings: Settings, name: str | None) -> tuple[Moved, list[str]]:
+    """Read every archived file of one experiment, or of all; what is in them, and what is wrong."""
+
+    async def checked(database: Database) -> tuple[Moved, list[str]]:
+        archive = Archive(database)
+        if name is None:
+            segments = await archive.all_segments()
+        else:
+            experiment = await Experiments(database).get(name)
+            segments = await archive.segments(experiment.experiment_id)
+        if not segments:
+            return Moved.of(segments), []
         with progress_bar("reading the files") as show:
-            for number, segment in enumerate(segments):
-                await archive.check(segment)
-                show(number, len(segments))
-        return Moved.of(segments)
+            return Moved.of(segments), await faults(archive.files, segments, show)
 
     return _opened(settings, checked)
 
 
-def backed_up(file: Path, only_verify: bool, data_dir: Path | None) -> str:
-    """Write a backup, or only look at one; what is in it, in words."""
-    return _contents(file, only_verify, data_dir, lambda database: backup(database, file))
+def backed_up(file: Path, only_verify: bool, data_dir: Path | None, copies: str | None) -> str:
+    """Write a backup, or only look at one; what is in it, in words.
+
+    The archived files are copied afterwards, so that none is missing that the backup names.
+    """
+
+    async def work(database: Database) -> Contents:
+        found = await backup(database, file)
+        if copies is not None:
+            archive = Archive(database)
+            await _copied(archive, copies, is_back=False)
+        return found
+
+    return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
 
 
-def restored(file: Path, only_verify: bool, data_dir: Path | None) -> str:
+def restored(file: Path, only_verify: bool, data_dir: Path | None, copies: str | None) -> str:
     """Restore a backup, or only look at it; what is in it, in words."""
-    return _contents(file, only_verify, data_dir, lambda database: restore(database, file))
+
+    async def work(database: Database) -> Contents:
+        found = await restore(database, file)
+        if copies is not None:
+            await _copied(Archive(database), copies, is_back=True)
+        return found
+
+    return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
+
+
+async def _copied(archive: Archive, place: str, *, is_back: bool) -> None:
+    """Copy the archived files to a place, or back from it."""
+    segments = await archive.all_segments()
+    if not segments:
+        return
+    ours, copies = archive.files, ArchiveFiles(place)
+    source, target = (copies, ours) if is_back else (ours, copies)
+    with progress_bar("copying the files") as show:
+        wrong = await copy(source, target, segments, show)
+    if wrong:
+        raise ArchivingError("\n".join(wrong))
 
 
 def with_keys(data_dir: Path | None, work: Callable[[Keys], Awaitable[T]]) -> T:
@@ -106,15 +171,17 @@ def _contents(
     only_verify: bool,
     data_dir: Path | None,
     work: Callable[[Database], Awaitable[Contents]],
+    *,
+    has_files: bool,
 ) -> str:
     try:
         found = verified(file) if only_verify else _opened(settings_from(data_dir=data_dir), work)
-    except BackupError as error:
+    except (BackupError, ArchivingError) as error:
         fail(str(error))
     counts = (f"  {name:<12} {count}" for name, count in found.rows.items())
     lines = [f"schema {found.schema}, of {found.created_at}", *counts]
-    if files := found.rows.get("log_segments"):
-        lines.append(f"{files} files of archived rounds are not in it: copy their folder too")
+    if (files := found.rows.get("log_segments")) and not has_files:
+        lines.append(f"{files} files of archived rounds are not in it: copy them by --archive")
     return "\n".join((*lines, f"whole, sha256:{found.sha256}"))
 
 

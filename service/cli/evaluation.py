@@ -121,28 +121,50 @@ def archive_log(
     experiment: Annotated[str | None, typer.Argument(help="default: every experiment")] = None,
     older_than: Duration = "30d",
     keep: Annotated[int, typer.Option(min=0, help="newest events that stay")] = 0,
+    policy: Annotated[
+        Path | None, typer.Option(help="a TOML file with these values by experiment, instead")
+    ] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Move old decisions and rewards from the database into files, while the service runs."""
     from service.cli.database import archived
     from service.cli.local import settings_from
+    from service.storage.archive.files import ArchivingError
+    from service.storage.archive.policy import NEVER, Policy, Rule, read_policy
 
-    age = duration(older_than)
-    if age.total_seconds() < UNITS["h"]:
-        fail("--older-than must be at least 1h: younger rounds are still asked for again")
-    for name, moved in archived(settings_from(data_dir=data_dir), experiment, age, keep):
-        size = f"{moved.size_bytes / 1e6:.1f} MB"
-        typer.echo(f"{name}: {moved.events} events moved into {moved.files} files, {size}")
+    try:
+        rules = read_policy(policy) if policy else Policy(Rule(older_than, keep))
+    except ArchivingError as error:
+        fail(str(error))
+    for rule in (rules.default, *rules.experiments.values()):
+        if rule.older_than != NEVER and duration(rule.older_than).total_seconds() < UNITS["h"]:
+            fail("rounds must be at least 1h old: younger ones are still asked for again")
+    if wrong := archived(settings_from(data_dir=data_dir), experiment, rules):
+        fail("\n".join(wrong))
 
 
 @log_app.command("check")
-def check_log(experiment: str, data_dir: DataDir = None) -> None:
-    """Read every archived file of an experiment; exit code 2 if one is missing or has changed."""
+def check_log(
+    experiment: Annotated[str | None, typer.Argument(help="default: every experiment")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Read every archived file; exit code 2, with their names, if any is missing or has changed."""
     from service.cli.database import checked_archive
     from service.cli.local import settings_from
 
-    found = checked_archive(settings_from(data_dir=data_dir), experiment)
+    found, wrong = checked_archive(settings_from(data_dir=data_dir), experiment)
+    if wrong:
+        fail("\n".join((*wrong, f"{len(wrong)} of {found.files} files are damaged")))
     typer.echo(f"{found.files} files with {found.events} events are whole")
+
+
+@log_app.command("unarchive")
+def unarchive_log(experiment: str, data_dir: DataDir = None) -> None:
+    """Move all archived rounds of an experiment back into the database, while the service runs."""
+    from service.cli.database import returned
+    from service.cli.local import settings_from
+
+    typer.echo(returned(settings_from(data_dir=data_dir), experiment))
 
 
 @log_app.command("import")

@@ -23,6 +23,9 @@ from service.cli.options import (
 from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
 BackupFile = Annotated[Path, typer.Argument(help="the file of the backup")]
+ArchiveCopy = Annotated[
+    str | None, typer.Option("--archive", help="folder or URL of the copies of archived files")
+]
 
 app = commands("Decisions by domain-adaptive contextual bandits.")
 
@@ -115,24 +118,26 @@ def replay(
 def backup(
     file: BackupFile,
     verify: Annotated[bool, typer.Option("--verify", help="only verify an existing file")] = False,
+    archive: ArchiveCopy = None,
     data_dir: DataDir = None,
 ) -> None:
     """Write the whole database into one new file, while the service runs."""
     from service.cli.database import backed_up
 
-    typer.echo(backed_up(file, verify, data_dir))
+    typer.echo(backed_up(file, verify, data_dir, archive))
 
 
 @app.command()
 def restore(
     file: BackupFile,
     verify: Annotated[bool, typer.Option("--verify", help="only verify the file")] = False,
+    archive: ArchiveCopy = None,
     data_dir: DataDir = None,
 ) -> None:
     """Restore a backup into an empty, migrated database, SQLite or Postgres, in one transaction."""
     from service.cli.database import restored
 
-    typer.echo(restored(file, verify, data_dir))
+    typer.echo(restored(file, verify, data_dir, archive))
 
 
 @app.command()

@@ -2,10 +2,7 @@
 
 import asyncio
 import logging
-import shutil
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -81,8 +78,7 @@ class Erasing:
         experiment = await self._database.read(_deleted)
         if experiment is None:
             return False
-        if await self._archive.segments(experiment.experiment_id):
-            await asyncio.to_thread(_erase_files, self._archive.folder, experiment.experiment_id)
+        await self._archive.erase(experiment.experiment_id)
         return await self._database.write(_erase_some, TIMEOUT_SECONDS)
 
 
@@ -91,15 +87,6 @@ async def _deleted(connection: AsyncConnection) -> Experiment | None:
     query = sa.select(*COLUMNS).where(experiments.c.status == Status.DELETED.value)
     row = (await connection.execute(query.order_by(experiments.c.experiment_id).limit(1))).first()
     return None if row is None else experiment_of(row)
-
-
-def _erase_files(folder: Path, experiment_id: str) -> None:
-    if not folder.is_dir():
-        raise DamagedArchive(
-            f"There is no folder {folder}, where archived rounds are to be erased."
-        )
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder / experiment_id)
 
 
 async def _erase_some(connection: AsyncConnection) -> bool:

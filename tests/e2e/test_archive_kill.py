@@ -35,7 +35,7 @@ async def stored(url: str) -> tuple[Experiment, list[StoredEvent]]:
 
 async def read(url: str, folder: Path, experiment: Experiment) -> tuple[list[StoredEvent], int]:
     """The log of both tiers, and how far it is archived."""
-    database = await Database.open(url, replace(PATIENT, archive_folder=folder / "archive"))
+    database = await Database.open(url, replace(PATIENT, archive_place=str(folder / "archive")))
     log = await EventLog(database).read(experiment.experiment_id, 0, EVENTS)
     archived = await Archive(database).reach(experiment.experiment_id)
     await database.close()

@@ -6,19 +6,18 @@ the manifest afterwards, misses nothing.
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import DamagedArchive
 from service.records import Domain, EventKind, StoredEvent
+from service.storage.archive.files import ArchiveFiles
 from service.storage.archive.manifest import COLUMNS, Segment
 from service.storage.archive.request_keys import hashed
 from service.storage.archive.segment_file import (
     Archived,
     SegmentTable,
-    checked_bytes,
     read_segment,
 )
 from service.storage.database import Database
@@ -35,20 +34,24 @@ class Archive:
         self._database = database
 
     @property
-    def folder(self) -> Path:
-        """The folder of the files; raises `DamagedArchive` if none is set."""
-        folder = self._database.options.archive_folder
-        if folder is None:
+    def files(self) -> ArchiveFiles:
+        """Where the files are; raises `DamagedArchive` if no place is set."""
+        place = self._database.options.archive_place
+        if place is None:
             raise DamagedArchive(
                 "No folder of archived rounds is set: DABAND_ARCHIVE_DIR names it."
             )
-        return folder
+        return ArchiveFiles(place)
 
     async def segments(
         self, experiment_id: str, *conditions: sa.ColumnElement[bool]
     ) -> list[Segment]:
         """The manifest of an experiment, in order."""
         return await self._segments(log_segments.c.experiment_id == experiment_id, *conditions)
+
+    async def all_segments(self) -> list[Segment]:
+        """The manifest of all experiments."""
+        return await self._segments(sa.true())
 
     async def reach(self, experiment_id: str) -> int:
         """The offset up to which rounds are archived."""
@@ -62,7 +65,15 @@ class Archive:
 
     async def check(self, segment: Segment) -> None:
         """Read a file in full; raises `DamagedArchive` if it has changed."""
-        await asyncio.to_thread(checked_bytes, self.folder / segment.place, segment.sha256)
+        await asyncio.to_thread(self.files.read, segment.place, segment.sha256)
+
+    async def erase(self, experiment_id: str) -> None:
+        """Remove all files of an experiment, those of a run that was killed included."""
+        if await self.segments(experiment_id):
+            self.files.check_folder()
+        elif self._database.options.archive_place is None:
+            return
+        await asyncio.to_thread(self.files.remove_all, experiment_id)
 
     async def between(self, experiment_id: str, after: int, up_to: int) -> list[Archived]:
         """The archived events with `after` < offset ≤ `up_to`, in order."""
@@ -146,7 +157,7 @@ class Archive:
         return found
 
     async def _table(self, segment: Segment) -> SegmentTable:
-        return await asyncio.to_thread(read_segment, self.folder / segment.place, segment.sha256)
+        return await asyncio.to_thread(read_segment, self.files, segment.place, segment.sha256)
 
     async def _segments(self, *conditions: sa.ColumnElement[bool]) -> list[Segment]:
         ordered = (

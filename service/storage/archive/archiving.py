@@ -1,16 +1,14 @@
 """Moves the oldest rounds of a log into files: the file first, then the manifest, then the deletion.
 
-Killed at any point, nothing is lost or doubled. A file without a row in the manifest is removed by the
-next run. Rows that the manifest has already are deleted by it.
+Killed at any point, nothing is lost or doubled. Rows that the manifest has already are deleted by the
+next run. A file without a row in the manifest is removed by it, once the manifest has passed its rounds:
+until then it may be another run's.
 """
 
 import asyncio
-import fcntl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -20,17 +18,18 @@ from service.errors import UnknownExperiment
 from service.ops.failpoints import Failpoint, reach
 from service.records import EventKind, Experiment, Status
 from service.storage.archive.archive import Archive
+from service.storage.archive.files import ArchivingError
 from service.storage.archive.manifest import (
-    ArchivingError,
     LateRewardError,
     Segment,
     enter,
+    hold,
     insert_requests,
     request_rows,
     segment_of,
 )
-from service.storage.archive.next_rounds import IS_ROUND, ArchivingOptions, NextRounds
-from service.storage.archive.segment_file import Archived, decoded, encoded, write_durably
+from service.storage.archive.next_rounds import ArchivingOptions, NextRounds, rounds_between
+from service.storage.archive.segment_file import Archived, decoded, encoded, first_offset_of
 from service.storage.database import Database
 from service.storage.events.rows import chunks
 from service.storage.tables import events, experiments
@@ -70,24 +69,37 @@ class Archiving:
     ) -> Moved:
         """Archive rounds that are older than a moment, folded, and not among the newest `kept` events."""
         experiment_id = experiment.experiment_id
-        folder = self._archive.folder / experiment_id
-        with _alone(folder):
-            await self._finish(experiment_id, folder)
+        with self._archive.files.alone(experiment_id):
+            await self._finish(experiment_id)
             moved: list[Segment] = []
             while (segment := await self._next(experiment_id, made_before, kept)) is not None:
                 moved.append(segment)
                 on_progress(segment.last_offset, experiment.head_offset - kept)
+            await self._remove_others(experiment_id)
         return Moved.of(moved)
 
-    async def _finish(self, experiment_id: str, folder: Path) -> None:
-        """Remove files that no manifest knows, and rows that files have already."""
+    async def _finish(self, experiment_id: str) -> None:
+        """Delete the rows that files have already."""
         segments = await self._archive.segments(experiment_id)
-        await asyncio.to_thread(
-            _remove_others, folder, {Path(each.place).name for each in segments}
-        )
+        if not segments:
+            return
+        # A folder that is not mounted, or another one, does not have it: then nothing is moved.
+        await self._archive.check(segments[-1])
+        first = await self._first_row(experiment_id, segments[-1].last_offset)
         for segment in segments:
-            if await self._has_rows(segment):
+            if first is not None and segment.last_offset >= first:
                 await self._delete_rows(segment)
+
+    async def _remove_others(self, experiment_id: str) -> None:
+        """Remove files of archived rounds that the manifest does not name."""
+        files = self._archive.files
+        segments = await self._archive.segments(experiment_id)
+        known = {each.place for each in segments}
+        up_to = segments[-1].last_offset if segments else 0
+        for name in await asyncio.to_thread(files.names, experiment_id):
+            first = first_offset_of(name)
+            if name not in known and first is not None and first <= up_to:
+                await asyncio.to_thread(files.remove, name)
 
     async def _next(self, experiment_id: str, made_before: datetime, kept: int) -> Segment | None:
         """Archive one more file; None when nothing is left to archive."""
@@ -98,13 +110,13 @@ class Archiving:
                 return None
             content = await asyncio.to_thread(_verified, rounds)
             segment = segment_of(experiment_id, start + 1, rounds, content)
-            path = self._archive.folder / segment.place
-            await asyncio.to_thread(write_durably, path, content)
+            files = self._archive.files
+            await asyncio.to_thread(files.write, segment.place, content)
             reach(Failpoint.BEFORE_MANIFEST)
             try:
                 await self._enter(segment, rounds, head)
             except (LateRewardError, UnknownExperiment) as error:
-                path.unlink()
+                await asyncio.to_thread(files.remove, segment.place)
                 if isinstance(error, UnknownExperiment):
                     raise
                 continue
@@ -148,32 +160,30 @@ class Archiving:
         first = segment.first_offset - 1
         for start in range(first, segment.last_offset, self._options.rows_a_step):
             end = min(start + self._options.rows_a_step, segment.last_offset)
-            statement = sa.delete(events).where(_rows_of(segment.experiment_id, start, end))
-            await self._write(partial(_executed, statement))
+            await self._write(partial(_delete, segment, start, end))
 
-    async def _has_rows(self, segment: Segment) -> bool:
-        its_own = _rows_of(segment.experiment_id, segment.first_offset - 1, segment.last_offset)
-        query = sa.select(events.c.event_offset).where(its_own).limit(1)
-        found = await self._database.read(
+    async def _first_row(self, experiment_id: str, up_to: int) -> int | None:
+        """The offset of the first archived round whose row is still in the table."""
+        query = (
+            sa.select(events.c.event_offset)
+            .where(rounds_between(experiment_id, 0, up_to))
+            .order_by(events.c.event_offset)
+            .limit(1)
+        )
+        return await self._database.read(
             lambda connection: connection.scalar(query), TIMEOUT_SECONDS
         )
-        return found is not None
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[Any]]) -> None:
         await self._database.write(work, TIMEOUT_SECONDS)
         await asyncio.sleep(self._options.pause_seconds)
 
 
-async def _executed(statement: sa.Delete, connection: AsyncConnection) -> None:
-    await connection.execute(statement)
-
-
-def _rows_of(experiment_id: str, after: int, up_to: int) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        events.c.experiment_id == experiment_id,
-        events.c.event_offset > after,
-        events.c.event_offset <= up_to,
-        IS_ROUND,
+async def _delete(segment: Segment, after: int, up_to: int, connection: AsyncConnection) -> None:
+    """Delete rows that the manifest has, and goes on to have until they are deleted."""
+    await hold(connection, segment)
+    await connection.execute(
+        sa.delete(events).where(rounds_between(segment.experiment_id, after, up_to))
     )
 
 
@@ -184,22 +194,3 @@ def _verified(rounds: Sequence[Archived]) -> bytes:
     if table.between(0, rounds[-1].event.offset) != list(rounds):
         raise ArchivingError("the file would not give back the events")
     return content
-
-
-def _remove_others(folder: Path, known: set[str]) -> None:
-    """Remove files that a killed run has left."""
-    for file in folder.iterdir():
-        if file.name not in known and file.suffix in (".parquet", ".part"):
-            file.unlink()
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time archives a log."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ArchivingError("another process archives this log") from None
-        yield

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import UnknownExperiment
 from service.records import Domain, EventKind, Status
+from service.storage.archive.files import ArchivingError
 from service.storage.archive.request_keys import hashed
 from service.storage.archive.segment_file import Archived, file_name
 from service.storage.experiments import lock_experiment
@@ -20,10 +21,6 @@ INSERT_REQUESTS = sa.text(
 )
 
 RequestRow = tuple[int, int, int]
-
-
-class ArchivingError(Exception):
-    """Why nothing is archived now."""
 
 
 class LateRewardError(Exception):
@@ -123,3 +120,21 @@ async def enter(
     its_own = experiments.c.experiment_id == segment.experiment_id
     moved = sa.update(experiments).where(its_own).values(archived_offset=segment.last_offset)
     await connection.execute(moved)
+
+
+async def hold(connection: AsyncConnection, segment: Segment) -> None:
+    """Keep a file's row in the manifest as it is until the transaction ends.
+
+    Raises `ArchivingError` if the row is not there any more.
+    """
+    query = sa.select(log_segments.c.sha256).where(is_of(segment)).with_for_update()
+    if await connection.scalar(query) != segment.sha256:
+        raise ArchivingError("the log was moved back meanwhile")
+
+
+def is_of(segment: Segment) -> sa.ColumnElement[bool]:
+    """The row of a file in the manifest."""
+    return sa.and_(
+        log_segments.c.experiment_id == segment.experiment_id,
+        log_segments.c.last_offset == segment.last_offset,
+    )

@@ -87,6 +87,16 @@ class NextRounds:
         return {each.event_key: each.offset for each in found}
 
 
+def rounds_between(experiment_id: str, after: int, up_to: int) -> sa.ColumnElement[bool]:
+    """The rows of the table that are rounds, with `after` < offset ≤ `up_to`."""
+    return sa.and_(
+        events.c.experiment_id == experiment_id,
+        events.c.event_offset > after,
+        events.c.event_offset <= up_to,
+        IS_ROUND,
+    )
+
+
 async def _fetched(query: Query, connection: AsyncConnection) -> list[StoredEvent]:
     return await fetch_events(connection, query)
 

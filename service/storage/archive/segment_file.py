@@ -1,11 +1,8 @@
 """One file of archived rounds: Parquet, named by its offsets and its hash, never changed."""
 
-import hashlib
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from service.errors import DamagedArchive
 from service.records import StoredEvent
+from service.storage.archive.files import ArchiveFiles
 from service.storage.events.rows import event_values, stored_event
 
 COLUMNS = pa.schema(
@@ -94,6 +91,12 @@ def file_name(first_offset: int, last_offset: int, sha256: str) -> str:
     return f"{first_offset:012d}-{last_offset:012d}-{sha256[:16]}.parquet"
 
 
+def first_offset_of(name: str) -> int | None:
+    """The first offset of a file, by its name; None for other files."""
+    first = name.rpartition("/")[2].partition("-")[0]
+    return int(first) if first.isdecimal() else None
+
+
 def encoded(events: Iterable[Archived]) -> bytes:
     """The bytes of a file."""
     rows = [(*event_values(each.event), each.pair_offset) for each in events]
@@ -119,48 +122,7 @@ def decoded(content: bytes) -> SegmentTable:
     return SegmentTable(pq.read_table(pa.BufferReader(content)))
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Write a file that has its name only once all of it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    for folder in (path.parent, path.parent.parent):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @lru_cache(maxsize=KEPT_IN_MEMORY)
-def read_segment(path: Path, sha256: str) -> SegmentTable:
+def read_segment(files: ArchiveFiles, name: str, sha256: str) -> SegmentTable:
     """The events of a file; raises `DamagedArchive` if its bytes are not those of this hash."""
-    return decoded(checked_bytes(path, sha256))
-
-
-def checked_bytes(path: Path, sha256: str) -> bytes:
-    """The bytes of a file; raises `DamagedArchive` if they are not those of this hash."""
-    name = f"{path.parent.name}/{path.name}"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DamagedArchive(
-            f"The archived file {name} cannot be read: {error.strerror}."
-        ) from None
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise DamagedArchive(
-            f"The archived file {name} has changed since it was written."
-            " Bring it back from a copy of the archive's folder."
-        )
-    return content
+    return decoded(files.read(name, sha256))

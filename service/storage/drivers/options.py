@@ -1,7 +1,6 @@
 """Limits on the use of a database."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +11,7 @@ class DatabaseOptions:
     its retries. Postgres ends a session that is idle inside a transaction, for example of a stopped
     process, so that it cannot keep a lock.
 
-    `archive_folder` is where the archived parts of logs are.
+    `archive_place` is the folder or URL where the archived parts of logs are.
 
     With `is_patient` the time starts when a connection is free. That is for trainers: hundreds of
     experiments may need one at once, and no request waits for them.
@@ -23,7 +22,7 @@ class DatabaseOptions:
     lock_timeout_seconds: float = 0.8
     idle_transaction_timeout_seconds: float = 5.0
     is_patient: bool = False
-    archive_folder: Path | None = None
+    archive_place: str | None = None
 
 
 def milliseconds(seconds: float) -> str:

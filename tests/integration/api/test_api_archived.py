@@ -30,7 +30,7 @@ CSV = {"Content-Type": "text/csv"}
 @pytest.fixture
 async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
     read_segment.cache_clear()
-    async with running_api(database_url, archive_dir=tmp_path / "archive") as running:
+    async with running_api(database_url, archive_dir=str(tmp_path / "archive")) as running:
         created = await running.http.post("/experiments", json=DOSES)
         assert created.status_code == 201, created.text
         yield running

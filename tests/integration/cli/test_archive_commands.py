@@ -7,6 +7,7 @@ import pytest
 from typer.testing import Result
 
 from benchmarks.long_log import linear_spec, write_log, write_snapshot
+from service.storage.archive import returning
 from service.storage.archive.segment_file import read_segment
 from service.storage.database import Database
 from service.storage.experiments import Experiments
@@ -46,10 +47,9 @@ def test_a_log_is_replayed_and_exported_the_same_after_it_was_archived(folder: P
     replayed = passed("replay", "long", folder=folder).output
     done = passed("log", "archive", "--older-than", "1h", "--keep", "100", folder=folder)
     assert f"long: {EVENTS - 100} events moved into 1 files" in done.output
-    assert (
-        f"1 files with {EVENTS - 100} events"
-        in passed("log", "check", "long", folder=folder).output
-    )
+    for named in (["long"], []):
+        checked = passed("log", "check", *named, folder=folder).output
+        assert f"1 files with {EVENTS - 100} events are whole" in checked
     assert exported(folder, "after") == before
     assert passed("replay", "long", folder=folder).output == replayed
     again = passed("log", "archive", "long", "--older-than", "1h", "--keep", "100", folder=folder)
@@ -68,6 +68,109 @@ def test_the_restore_drill(folder: Path, tmp_path: Path):
     assert "cannot be read" in missing.output
     shutil.copytree(folder / "archive", other / "archive")
     assert "equal" in passed("replay", "long", folder=other).output
+
+
+def test_a_backup_takes_the_archived_files_along(folder: Path, tmp_path: Path):
+    copies = ("--archive", str(tmp_path / "copies"))
+    passed("log", "archive", "long", "--older-than", "1h", "--keep", "600", folder=folder)
+    passed("backup", str(tmp_path / "first"), *copies, folder=folder)
+    (first,) = (tmp_path / "copies").rglob("*.parquet")
+    made = first.stat().st_mtime_ns
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+    passed("backup", str(tmp_path / "second"), *copies, folder=folder)
+    assert len(list((tmp_path / "copies").rglob("*.parquet"))) == 2
+    assert first.stat().st_mtime_ns == made  # only what was missing is copied
+    other = tmp_path / "other"
+    passed("migrate", folder=other)
+    told = passed("restore", str(tmp_path / "second"), *copies, folder=other).output
+    assert "not in it" not in told
+    assert "2 files" in passed("log", "check", folder=other).output
+    assert "equal" in passed("replay", "long", folder=other).output
+
+
+def test_a_backup_without_a_file_is_refused_with_its_name(folder: Path, tmp_path: Path):
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+    (file,) = (folder / "archive").rglob("*.parquet")
+    file.unlink()
+    copies = ("--archive", str(tmp_path / "copies"), "--data-dir", str(folder))
+    outcome = daband("backup", str(tmp_path / "backup"), *copies)
+    assert outcome.exit_code == 2
+    assert file.name in outcome.output
+
+
+def test_archived_rounds_are_moved_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    before = exported(folder, "before")
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+    monkeypatch.setattr(returning, "READERS_SECONDS", 0.0)
+    told = passed("log", "unarchive", "long", folder=folder).output
+    assert f"long: {EVENTS - 1} events moved back from 1 files" in told
+    assert not list((folder / "archive").rglob("*.parquet"))
+    assert exported(folder, "after") == before
+    assert "0 files" in passed("log", "check", folder=folder).output
+
+
+POLICY = """
+[default]
+older_than = "1h"
+[experiments.long]
+older_than = "1h"
+keep = 500
+[experiments.gone]
+older_than = "never"
+"""
+
+
+def test_a_policy_says_what_stays_of_each_experiment(folder: Path, tmp_path: Path):
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY)
+    told = passed("log", "archive", "--policy", str(file), folder=folder).output
+    assert f"long: {EVENTS - 500} events moved" in told
+    file.write_text('[default]\nolder_than = "1h"\n[experiments.long]\nolder_than = "never"\n')
+    assert "long" not in passed("log", "archive", "--policy", str(file), folder=folder).output
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[default]\nolder_than = "soon"', "older_than"),
+        ('[default]\nolder_then = "1d"', "older_then"),
+        ("[default]\nkeep = -1", "keep"),
+        ('[experiments.long]\nolder_than = "59m"', "1h"),
+        ("[default", "policy.toml"),
+    ],
+)
+def test_a_policy_that_is_not_understood_moves_nothing(
+    folder: Path, tmp_path: Path, text: str, reason: str
+):
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    outcome = daband("log", "archive", "--policy", str(file), "--data-dir", str(folder))
+    assert outcome.exit_code == 2
+    assert reason in outcome.output
+    assert "0 files" in passed("log", "check", folder=folder).output
+
+
+@pytest.fixture
+async def second(folder: Path) -> None:
+    """A second experiment in the same database."""
+    database = await Database.open(sqlite_url(folder / "daband.db"), PATIENT)
+    spec = linear_spec("second", arms=3, size=4, episode_length=10**9)
+    await write_snapshot(database, await write_log(database, spec, EVENTS))
+    await database.close()
+
+
+@pytest.mark.usefixtures("second")
+def test_an_experiment_that_cannot_be_archived_does_not_hold_up_the_others(
+    folder: Path, tmp_path: Path
+):
+    old = ("--older-than", "1h", "--data-dir", str(folder))
+    assert daband("log", "archive", "long", "--keep", "600", *old).exit_code == 0
+    (file,) = (folder / "archive").rglob("*.parquet")
+    file.rename(tmp_path / "lost")
+    outcome = daband("log", "archive", *old)
+    assert outcome.exit_code == 2
+    assert "long: The archived file" in outcome.output
+    assert f"second: {EVENTS - 1} events moved" in outcome.output
 
 
 def test_a_flipped_byte_ends_a_replay_with_the_name_of_the_file(folder: Path):

@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from fsspec.implementations.memory import MemoryFileSystem
 from msgspec import structs
 
 from service.errors import (
@@ -31,7 +33,9 @@ from service.records import (
 )
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving
-from service.storage.archive.manifest import ArchivingError, Segment
+from service.storage.archive.files import ArchivingError
+from service.storage.archive.manifest import Segment
+from service.storage.archive.returning import Returning
 from service.storage.archive.segment_file import read_segment
 from service.storage.database import Database
 from service.storage.erasing import Erasing
@@ -49,9 +53,9 @@ ROUNDS = 12
 
 @pytest.fixture
 async def database(database_url: str, tmp_path: Path) -> AsyncIterator[Database]:
-    folder = tmp_path / "archive"
+    place = str(tmp_path / "archive")
     read_segment.cache_clear()
-    opened = await Database.open(database_url, dataclasses.replace(PATIENT, archive_folder=folder))
+    opened = await Database.open(database_url, dataclasses.replace(PATIENT, archive_place=place))
     yield opened
     await opened.close()
 
@@ -83,6 +87,13 @@ async def rows(database: Database) -> list[tuple[int, str]]:
     query = sa.select(events.c.event_offset, events.c.kind).order_by(events.c.event_offset)
     found = await database.read(lambda connection: connection.execute(query))
     return [(offset, kind) for offset, kind in found]
+
+
+async def counts(database: Database, *tables: sa.Table) -> list[int | None]:
+    """How many rows there are in each."""
+    queries = [sa.select(sa.func.count()).select_from(each) for each in tables]
+    async with database.snapshot() as connection:
+        return [await connection.scalar(each) for each in queries]
 
 
 async def whole(log: EventLog, experiment: Experiment, size: int = 7) -> list[StoredEvent]:
@@ -452,7 +463,196 @@ async def test_a_deleted_experiment_leaves_no_file_and_no_key(
     while await erasing.step():
         pass
     assert list((tmp_path / "archive").iterdir()) == []
-    for table in (archived_requests, log_segments, events):
-        query = sa.select(sa.func.count()).select_from(table)
-        async with database.snapshot() as connection:
-            assert await connection.scalar(query) == 0
+    assert await counts(database, archived_requests, log_segments, events) == [0, 0, 0]
+
+
+async def test_files_of_rounds_that_are_not_archived_yet_are_left_alone(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+):
+    folder = tmp_path / "archive" / experiment.experiment_id
+    folder.mkdir(parents=True)
+    names = ("000000000001-000000000004-0.parquet", "000000009999-000000010000-0.parquet")
+    for name in names:
+        (folder / name).write_bytes(b"another run's")
+    await archive(database, experiment)
+    assert [(folder / name).exists() for name in names] == [False, True]
+
+
+async def test_nothing_is_archived_into_a_folder_without_the_earlier_files(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+):
+    await archive(database, experiment, kept=20)
+    before = await rows(database)
+    (tmp_path / "archive").rename(tmp_path / "not-mounted")
+    with pytest.raises(DamagedArchive):
+        await archive(database, experiment)
+    assert await rows(database) == before
+    assert not list((tmp_path / "archive").rglob("*.parquet"))
+
+
+async def test_a_deleted_experiment_takes_the_file_of_a_killed_run_along(
+    database: Database,
+    experiments: Experiments,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def interrupted(*_: object) -> None:
+        raise StoppedError
+
+    monkeypatch.setattr(Archiving, "_enter", interrupted)
+    with pytest.raises(StoppedError):
+        await archive(database, experiment)
+    assert list((tmp_path / "archive").rglob("*.parquet"))
+    await experiments.delete("doses")
+    while await Erasing(database).step():
+        pass
+    assert not list((tmp_path / "archive").iterdir())
+
+
+async def test_a_store_behind_a_url_is_read_and_emptied_like_a_folder(
+    database_url: str, event_log: EventLog, experiments: Experiments, experiment: Experiment
+):
+    await play(event_log, experiment)
+    before = await whole(event_log, experiment)
+    options = dataclasses.replace(PATIENT, archive_place="memory://daband")
+    database = await Database.open(database_url, options)
+    log, store = EventLog(database), MemoryFileSystem()
+    await archive(database, experiment, kept=9)
+    segments = await Archive(database).segments(experiment.experiment_id)
+    assert len(store.find("/daband")) == len(segments) > 1
+    assert await whole(log, experiment) == before
+    await archive(database, experiment)
+    read_segment.cache_clear()
+    store.pipe_file(f"/daband/{segments[0].place}", b"other bytes")
+    with pytest.raises(DamagedArchive, match="has changed"):
+        await log.read(experiment.experiment_id, 0, 3)
+    store.rm_file(f"/daband/{segments[0].place}")
+    with pytest.raises(DamagedArchive, match="cannot be read"):
+        await log.read(experiment.experiment_id, 0, 3)
+    await experiments.delete("doses")
+    while await Erasing(database).step():
+        pass
+    assert not store.find("/daband")
+    await database.close()
+
+
+async def test_a_store_of_an_unknown_kind_is_refused(database_url: str, experiment: Experiment):
+    options = dataclasses.replace(PATIENT, archive_place="nowhere://bucket")
+    database = await Database.open(database_url, options)
+    with pytest.raises(DamagedArchive, match="DABAND_ARCHIVE_DIR cannot be used"):
+        await archive(database, experiment)
+    await database.close()
+
+
+async def move_back(database: Database, experiment: Experiment) -> None:
+    await Returning(database, SMALL, partial(asyncio.sleep, 0)).run(experiment)
+
+
+async def test_rounds_that_are_moved_back_are_as_if_they_were_never_archived(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    tmp_path: Path,
+):
+    before, table = await whole(event_log, experiment), await rows(database)
+    await archive(database, experiment)
+    await move_back(database, experiment)
+    assert await rows(database) == table
+    assert not list((tmp_path / "archive").rglob("*.parquet"))
+    assert await counts(database, archived_requests, log_segments) == [0, 0]
+    assert await whole(event_log, experiment) == before
+    again = await event_log.append([structs.replace(each, event_key=uuid7()) for each in played[0]])
+    assert [each.created for each in again] == [False, False]
+    (late,) = await event_log.append([reward(experiment, played[1][0].event_key, 0.7)])
+    assert late.created
+    await archive(database, experiment)
+    await move_back(database, experiment)
+    assert (await whole(event_log, experiment))[: len(before)] == before
+
+
+@pytest.mark.parametrize("step", ["_insert", "_write", "_forget_requests"])
+async def test_a_way_back_that_was_interrupted_loses_nothing_and_is_completed(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    step: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before, table = await whole(event_log, experiment), await rows(database)
+    await archive(database, experiment)
+    work, left = getattr(Returning, step), [None, None]
+
+    async def interrupted(*arguments: object) -> None:
+        if not left:
+            raise StoppedError
+        left.pop()
+        await work(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Returning, step, interrupted)
+        with pytest.raises(StoppedError):
+            await move_back(database, experiment)
+    read_segment.cache_clear()
+    assert await whole(event_log, experiment) == before
+    await archive(database, experiment)  # the rows of files are deleted again
+    assert await whole(event_log, experiment) == before
+    await move_back(database, experiment)
+    assert await rows(database) == table
+
+
+async def test_a_file_whose_rows_are_not_all_back_stays_in_the_manifest(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    played: list[list[NewEvent]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before = await whole(event_log, experiment)
+    await archive(database, experiment)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(Returning, "_insert", nothing)
+    with pytest.raises(ArchivingError, match="rows were deleted"):
+        await move_back(database, experiment)
+    assert await whole(event_log, experiment) == before
+
+
+async def test_selects_and_rewards_go_on_while_a_log_is_moved_back(
+    database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
+):
+    before = await whole(event_log, experiment)
+    await archive(database, experiment)
+    is_over, has_read = asyncio.Event(), asyncio.Event()
+
+    async def reading() -> None:
+        while not is_over.is_set():
+            read_segment.cache_clear()
+            again = [structs.replace(each, event_key=uuid7()) for each in played[3]]
+            assert [each.created for each in await event_log.append(again)] == [False, False]
+            assert (await whole(event_log, experiment))[: len(before)] == before
+            await event_log.append([decision(experiment)])
+            has_read.set()
+
+    async def wait_for_readers() -> None:
+        for _ in range(2):  # the first one may have begun earlier
+            has_read.clear()
+            await has_read.wait()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reading())
+        await Returning(database, SMALL, wait_for_readers).run(experiment)
+        is_over.set()
