@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from deploy.kubernetes import network, serving, training
+from deploy.kubernetes import archiving, network, serving, training
 from deploy.kubernetes.pods import CONFIG, Images, Manifest, metadata, settings
 
 FOLDER = Path(__file__).parent / "manifests"
@@ -26,15 +26,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repository", default=Images.repository, help="of the images")
     parser.add_argument("--version", default=Images.version, help="of the images")
     parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--archive", action="store_true", help="move old rounds into a volume")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, manifests in files(Images(options.repository, options.version)).items():
+    images = Images(options.repository, options.version)
+    for name, manifests in files(images, has_archive=options.archive).items():
         (options.folder / name).write_text(as_yaml(manifests))
 
 
-def files(images: Images) -> dict[str, list[Manifest]]:
+def files(images: Images, *, has_archive: bool = False) -> dict[str, list[Manifest]]:
     """The objects by the file that holds them, in the order of their use."""
-    return {
+    found = {
         "config.yaml": [_config()],
         "network.yaml": network.manifests(),
         "migrate.yaml": training.migration(images),
@@ -42,6 +44,10 @@ def files(images: Images) -> dict[str, list[Manifest]]:
         "trainer.yaml": training.manifests(images),
         "trainer-gpu.yaml": training.on_gpus(images),
     }
+    if not has_archive:
+        return found
+    found["archive.yaml"] = archiving.manifests(images)
+    return {name: [*map(archiving.with_archive, some)] for name, some in found.items()}
 
 
 def as_yaml(manifests: list[Manifest]) -> str:

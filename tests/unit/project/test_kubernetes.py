@@ -8,10 +8,13 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from deploy.kubernetes import serving, write
+from deploy.kubernetes import archiving, serving, write
 from deploy.kubernetes.pods import Images
+from service.cli.main import app as command_line
 from service.settings import PREFIX, Settings, variable
+from service.storage.archive.policy import read_policy
 from tests.unit.project.test_deployment import SERVICES, parsed
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +22,8 @@ OLDEST, NEWEST = "1.29", "1.37"
 Manifest = dict[str, Any]
 FILES = write.files(Images())
 ALL = [each for manifests in FILES.values() for each in manifests]
+ARCHIVED = write.files(Images(), has_archive=True)
+WITH_ARCHIVE = [each for manifests in ARCHIVED.values() for each in manifests]
 
 
 def kinds(kind: str) -> list[Manifest]:
@@ -66,7 +71,7 @@ def test_images_of_ones_own_are_written_elsewhere(tmp_path: Path):
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_every_manifest_is_valid(version: str):
-    for manifest in ALL:
+    for manifest in (*ALL, *WITH_ARCHIVE):
         assert kubernetes_validate.validate(manifest, version, strict=True) == version
 
 
@@ -224,3 +229,40 @@ def test_a_trainer_on_a_gpu_differs_in_nothing_but_the_gpu():
     assert dict(changed) == {
         name: compose[name] for name in ("DABAND_DEVICE", "PYTORCH_CUDA_ALLOC_CONF")
     }
+
+
+def test_without_an_archive_nothing_names_its_volume():
+    assert "archive" not in "".join(map(write.as_yaml, FILES.values()))
+    assert list(ARCHIVED) == [*FILES, "archive.yaml"]
+
+
+def test_every_pod_that_reads_rounds_has_the_archive(tmp_path: Path):
+    write.main(["--archive", "--folder", str(tmp_path)])
+    written = yaml.safe_load_all((tmp_path / "archive.yaml").read_text())
+    assert list(written) == ARCHIVED["archive.yaml"]
+    pods = [each["spec"]["template"] for each in WITH_ARCHIVE if each["kind"] == "Deployment"]
+    jobs = [each for each in WITH_ARCHIVE if each["kind"] == "CronJob"]
+    pods += [each["spec"]["jobTemplate"]["spec"]["template"] for each in jobs]
+    assert len(pods) == 5
+    for each in pods:
+        (claim,) = (each for each in each["spec"]["volumes"] if "persistentVolumeClaim" in each)
+        (folder,) = (
+            mount["mountPath"]
+            for mount in container(each)["volumeMounts"]
+            if mount["name"] == claim["name"]
+        )
+        assert folder == archiving.FOLDER
+    (config,) = ARCHIVED["config.yaml"]
+    assert Settings(archive_dir=config["data"]["DABAND_ARCHIVE_DIR"]).archive_place == folder
+
+
+def test_the_jobs_of_the_archive_are_commands_and_read_a_policy(tmp_path: Path):
+    for _, words in archiving.JOBS.values():
+        # The options are read before the help is shown.
+        outcome = CliRunner().invoke(command_line, [*words[1:], "--help"])
+        assert outcome.exit_code == 0, outcome.output
+    file = tmp_path / archiving.POLICY_FILE
+    file.write_text(archiving.OLD)
+    assert read_policy(file).default.older_than == "90d"
+    _, words = archiving.JOBS[archiving.COMPONENT]
+    assert words[-1] == f"{archiving.POLICY_FOLDER}/{archiving.POLICY_FILE}"
