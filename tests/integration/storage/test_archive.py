@@ -483,13 +483,10 @@ async def test_files_of_rounds_that_are_not_archived_yet_are_left_alone(
 
 
 async def test_nothing_is_archived_into_a_folder_without_the_earlier_files(
-    database: Database,
-    event_log: EventLog,
-    experiment: Experiment,
-    played: list[list[NewEvent]],
-    tmp_path: Path,
+    database: Database, event_log: EventLog, experiment: Experiment, tmp_path: Path
 ):
-    await archive(database, experiment, kept=20)
+    await event_log.append([decision(experiment) for _ in range(ROUNDS)])
+    await archive(database, experiment, kept=6)
     before = await rows(database)
     (tmp_path / "archive").rename(tmp_path / "not-mounted")
     with pytest.raises(DamagedArchive):
@@ -579,6 +576,23 @@ async def test_rounds_that_are_moved_back_are_as_if_they_were_never_archived(
     await archive(database, experiment)
     await move_back(database, experiment)
     assert (await whole(event_log, experiment))[: len(before)] == before
+
+
+async def test_the_way_back_waits_for_readers_before_each_tier_is_taken_away(
+    database: Database, experiment: Experiment, played: list[list[NewEvent]], tmp_path: Path
+):
+    table = await rows(database)
+    await archive(database, experiment)
+    files = sorted((tmp_path / "archive").rglob("*.parquet"))
+    manifest: list[int | None] = []
+
+    async def nobody_reads() -> None:
+        assert await rows(database) == table
+        assert sorted((tmp_path / "archive").rglob("*.parquet")) == files
+        manifest.extend(await counts(database, log_segments))
+
+    await Returning(database, SMALL, nobody_reads).run(experiment)
+    assert manifest == [len(files), 0]
 
 
 @pytest.mark.parametrize("step", ["_insert", "_write", "_forget_requests"])
