@@ -43,9 +43,9 @@ LABEL org.opencontainers.image.title="daband" \
       org.opencontainers.image.description="Decision service for domain-adaptive contextual bandits"
 RUN groupadd --system --gid 10001 daband \
     && useradd --system --uid 10001 --gid daband --no-create-home --home-dir /tmp --shell /usr/sbin/nologin daband \
-    && install --directory --owner=daband --group=daband /data /spool
+    && install --directory --owner=daband --group=daband /data /spool /archive
 COPY --from=build /opt/daband /opt/daband
-# Nothing is written but to /data (the embedded database), /spool (uploads on their way) and /tmp.
+# Nothing is written but to /data (the embedded database), /spool (uploads on their way), /archive and /tmp.
 ENV PATH=/opt/daband/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

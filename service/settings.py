@@ -320,8 +320,8 @@ class Settings(BaseSettings):
 
         There the data folder may be a container's own, and gone with it.
         """
-        if self.archive_dir is not None or not self.storage_url.startswith("sqlite"):
-            return self.archive_dir
+        if self.archive_dir or not self.storage_url.startswith("sqlite"):
+            return self.archive_dir or None
         return str(self.data_dir / "archive")
 
     @property

@@ -196,9 +196,10 @@ async def server_url(postgres_url: str) -> str:
 
 def test_beside_a_database_server_the_folder_must_be_named(server_url: str, tmp_path: Path):
     given = {"DATABASE_URL": server_url, "DATA_DIR": str(tmp_path)}
-    refused = daband("log", "archive", **given)
-    assert refused.exit_code == 2
-    assert "DABAND_ARCHIVE_DIR" in refused.output
+    for empty in ({}, {"ARCHIVE_DIR": ""}):
+        refused = daband("log", "archive", **given, **empty)
+        assert refused.exit_code == 2
+        assert "DABAND_ARCHIVE_DIR" in refused.output
     allowed = daband("log", "archive", ARCHIVE_DIR=str(tmp_path / "archive"), **given)
     assert allowed.exit_code == 0, allowed.output
 
