@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,18 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes.daband import Server, serving
-from tests.support.processes.servers import install_package
+from tests.support.processes.packages import program
 from tests.support.processes.service import ROOT
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "quickstart.md"
 ARMS = ("low", "mid", "high")
-
-
-def need_curl() -> None:
-    if shutil.which("curl") is None:
-        install_package("curl")
-    assert shutil.which("curl"), "there is no curl: install the package curl"
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -45,7 +38,7 @@ def run(kind: str, block: str, url: str, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for both pages, as for a reader of both."""
-    need_curl()
+    program("curl")
     with serving(tmp_path_factory.mktemp("service")) as running:
         yield running
 

@@ -4,13 +4,11 @@
 the shipped nginx and for the server alone.
 """
 
-import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -22,7 +20,8 @@ from tests.support.api import CONTEXT, DOSES
 from tests.support.measuring import percentile
 from tests.support.processes import guard
 from tests.support.processes.nginx import Nginx
-from tests.support.processes.servers import install_package, running_server
+from tests.support.processes.packages import program
+from tests.support.processes.servers import running_server
 from tests.support.processes.service import ServiceProcess
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -30,17 +29,6 @@ CONNECTIONS = 200
 HEADERS, BODY, READ = "-H", "-B", "-X"
 KINDS = {HEADERS: "headers", BODY: "body", READ: "reading"}
 SELECT = {"experiment": DOSES["name"], "source": {"context": CONTEXT}}
-
-
-@cache
-def slowhttptest() -> str:
-    """The program's path; it is installed where that is allowed."""
-    for attempt in range(2):
-        if found := shutil.which("slowhttptest"):
-            return found
-        if not attempt:
-            install_package("slowhttptest")
-    raise AssertionError("there is no slowhttptest: install the package slowhttptest")
 
 
 class Attack:
@@ -52,7 +40,7 @@ class Attack:
         slow_reading = ("-k", "1", "-n", "1", "-w", "16", "-y", "32", "-z", "16")
         options = slow_reading if kind == READ else ("-s", "65536", "-x", "8")
         self._process = subprocess.Popen(
-            [slowhttptest(), kind, *pace, *options, "-u", f"{url}{path}"],
+            [program("slowhttptest"), kind, *pace, *options, "-u", f"{url}{path}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if output is None else output,
             stderr=subprocess.DEVNULL,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.processes.servers import Server, answers, program
+from tests.support.processes.packages import program
+from tests.support.processes.servers import Server, answers
 
 SHIPPED = Path(__file__).parents[3] / "deploy" / "haproxy" / "haproxy.cfg"
 

@@ -2,7 +2,8 @@
 
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.support.processes.servers import Server, answers, program
+from tests.support.processes.packages import program
+from tests.support.processes.servers import Server, answers
 
 SESSIONS = 4  # of Postgres, far fewer than there are connections: transactions change between them
 

@@ -5,12 +5,12 @@ from contextlib import ExitStack, contextmanager
 
 from redis import Redis
 
+from tests.support.processes.packages import program
 from tests.support.processes.servers import (
     RedisServer,
     Server,
     answers,
     give_to_child_user,
-    program,
     running_server,
 )
 from tests.support.waiting import wait_until

