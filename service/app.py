@@ -59,7 +59,7 @@ from service.routes import (
     target,
     transfer,
 )
-from service.routes.browsing import decision, export, learning, log as log_pages
+from service.routes.browsing import decision, export, learning, log as log_pages, nearest
 from service.routes.documentation import describe
 from service.routes.pages.docs import add_docs_page
 from service.routes.protocols import flags, inference
@@ -151,6 +151,7 @@ def create_app(settings: Settings) -> ServiceApp:
         log_pages,
         decision,
         export,
+        nearest,
         learning,
         evaluations,
         ops,

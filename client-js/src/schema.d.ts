@@ -527,6 +527,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/experiments/{name}/nearest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Show Nearest
+         * @description The source rounds nearest to target contexts in the encoder's latent space, with arm and reward.
+         *
+         *     They come from a sample: at most 1,000 of the newest rewarded source rounds that the policy has learned
+         *     from, within 5,000 events. Nothing is stored.
+         */
+        post: operations["show_nearest_experiments__name__nearest_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/experiments/{name}/learning": {
         parameters: {
             query?: never;
@@ -1462,6 +1485,17 @@ export interface components {
             status: "created" | "already_recorded";
         };
         /**
+         * ImageRequest
+         * @description A context that is an image.
+         */
+        ImageRequest: {
+            /**
+             * Image
+             * @description a PNG or JPEG file in base64; in msgpack its bytes
+             */
+            image: string;
+        };
+        /**
          * InferAnswer
          * @description Decisions as named tensors.
          */
@@ -1658,6 +1692,65 @@ export interface components {
             ready: boolean;
             /** Name */
             name: string;
+        };
+        /**
+         * NearRound
+         * @description A source round: what was done and earned in a context that the encoder sees as similar.
+         */
+        NearRound: {
+            /** Decision Id */
+            decision_id: string;
+            /** Offset */
+            offset: number;
+            /**
+             * Distance
+             * @description between the latents of both contexts, at most 2
+             */
+            distance: number;
+            /** Arm */
+            arm: string;
+            /** Reward */
+            reward: number;
+            /**
+             * Row Id
+             * @description the id of an imported row
+             */
+            row_id: string | null;
+            /**
+             * Context
+             * @description with arms of their own, that of the chosen arm
+             */
+            context: number[] | number[][] | number[][][] | number[][][][] | components["schemas"]["ImageRequest"] | {
+                [key: string]: boolean | number | string | null;
+            };
+        };
+        /**
+         * NearRounds
+         * @description The nearest source rounds of one context, the nearest first.
+         */
+        NearRounds: {
+            /** Nearest */
+            nearest: components["schemas"]["NearRound"][];
+        };
+        /**
+         * NearestRounds
+         * @description The nearest source rounds of each context, out of a sample of the log between two offsets.
+         */
+        NearestRounds: {
+            /** Experiment */
+            experiment: string;
+            /** Policy Version */
+            policy_version: number;
+            /** Encoder Version */
+            encoder_version: number;
+            /** Sampled */
+            sampled: number;
+            /** First Offset */
+            first_offset: number | null;
+            /** Last Offset */
+            last_offset: number | null;
+            /** Contexts */
+            contexts: components["schemas"]["NearRounds"][];
         };
         /**
          * PhaseChanged
@@ -2558,17 +2651,6 @@ export interface components {
             };
         };
         /**
-         * ImageRequest
-         * @description A context that is an image.
-         */
-        ImageRequest: {
-            /**
-             * Image
-             * @description a PNG or JPEG file in base64; in msgpack its bytes
-             */
-            image: string;
-        };
-        /**
          * InferRequest
          * @description Contexts as named tensors.
          */
@@ -2593,6 +2675,56 @@ export interface components {
              * @default null
              */
             outputs?: components["schemas"]["RequestedOutput"][] | null;
+        };
+        /**
+         * NearestRequest
+         * @description One target context or many, whose nearest source rounds are wanted.
+         * @example {
+         *       "contexts": [
+         *         [
+         *           0.3,
+         *           0.1,
+         *           0.2,
+         *           0.5
+         *         ]
+         *       ],
+         *       "count": 3
+         *     }
+         */
+        NearestRequest: {
+            /**
+             * Context
+             * @default null
+             */
+            context?: number[] | number[][] | number[][][] | number[][][][] | components["schemas"]["ImageRequest"] | {
+                [key: string]: boolean | number | string | null;
+            } | {
+                [key: string]: number[] | number[][] | number[][][] | number[][][][] | components["schemas"]["ImageRequest"] | {
+                    [key: string]: boolean | number | string | null;
+                };
+            } | null;
+            /**
+             * Contexts
+             * @default null
+             */
+            contexts?: (number[] | number[][] | number[][][] | number[][][][] | components["schemas"]["ImageRequest"] | {
+                [key: string]: boolean | number | string | null;
+            } | {
+                [key: string]: number[] | number[][] | number[][][] | number[][][][] | components["schemas"]["ImageRequest"] | {
+                    [key: string]: boolean | number | string | null;
+                };
+            })[] | null;
+            /**
+             * Count
+             * @description rounds for each context; at most 100 for all together
+             * @default 3
+             */
+            count?: number;
+            /**
+             * Eligible Arms
+             * @default null
+             */
+            eligible_arms?: string[] | null;
         };
         /**
          * PhaseRequest
@@ -5969,6 +6101,136 @@ export interface operations {
             };
             /** @description Not found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_nearest_experiments__name__nearest_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "contexts": [
+                 *         [
+                 *           0.3,
+                 *           0.1,
+                 *           0.2,
+                 *           0.5
+                 *         ]
+                 *       ],
+                 *       "count": 3
+                 *     }
+                 */
+                "application/json": components["schemas"]["NearestRequest"];
+                "application/msgpack": components["schemas"]["NearestRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NearestRounds"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The media type or encoding is not supported */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -49,6 +49,7 @@ ROUTES: Mapping[str, Methods] = {
     "/experiments/{name}/log": {"GET": Access.ADMIN},
     "/experiments/{name}/log/export": {"GET": Access.ADMIN},
     "/experiments/{name}/decisions/{decision_id}": {"GET": Access.ADMIN},
+    "/experiments/{name}/nearest": {"POST": Access.ADMIN},  # it shows contexts of the log
     "/experiments/{name}/learning": {"GET": Access.ANY_KEY},
     "/experiments/{name}/latents": {"GET": Access.ANY_KEY},
     "/experiments/{name}/transfer": {"GET": Access.ANY_KEY},

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from service.codec.answers import Decision, Schema
-from service.codec.requests import Identifier, Request
+from service.codec.requests import Context, Identifier, Request
 
 DomainName = Literal["source", "target"]
 
@@ -130,3 +130,33 @@ class Latents(Schema):
     encoder_version: int
     explained: float
     points: list[LatentPoint]
+
+
+class NearRound(Schema):
+    """A source round: what was done and earned in a context that the encoder sees as similar."""
+
+    decision_id: str
+    offset: int
+    distance: float = Field(description="between the latents of both contexts, at most 2")
+    arm: str
+    reward: float
+    row_id: str | None = Field(description="the id of an imported row")
+    context: Context = Field(description="with arms of their own, that of the chosen arm")
+
+
+class NearRounds(Schema):
+    """The nearest source rounds of one context, the nearest first."""
+
+    nearest: list[NearRound]
+
+
+class NearestRounds(Schema):
+    """The nearest source rounds of each context, out of a sample of the log between two offsets."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    sampled: int
+    first_offset: int | None
+    last_offset: int | None
+    contexts: list[NearRounds]

@@ -255,6 +255,19 @@ class TargetSelectRequest(Request):
     eligible_arms: list[Identifier] | None = None
 
 
+class NearestRequest(Request):
+    """One target context or many, whose nearest source rounds are wanted."""
+
+    model_config = example(contexts=[TARGET["context"]], count=3)
+
+    context: Context | dict[str, Context] | None = None
+    contexts: Annotated[list[Context | dict[str, Context]], Field(max_length=100)] | None = None
+    count: Annotated[int, Field(ge=1, le=20)] = Field(
+        3, description="rounds for each context; at most 100 for all together"
+    )
+    eligible_arms: list[Identifier] | None = None
+
+
 class RewardRequest(Request):
     """The reward of a decision."""
 

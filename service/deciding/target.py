@@ -1,7 +1,8 @@
 """Decisions of the frozen target policy; it learns nothing and may abstain."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -100,31 +101,30 @@ class TargetSelecting:
         """One decision for each context; with `store_as`, the contexts are stored under that request id."""
         count = sum([len(group.rows) for group in groups])
         with tracing.span("score", contexts=count):
-            selections = [await self._selected(served, group) for group in groups]
+            selections = [
+                await self.with_policy(served, partial(_scored, served.spec, group))
+                for group in groups
+            ]
         stored = None
         if store_as is not None:
-            contexts = _in_order(
-                [
-                    (group.rows, _chosen(served.spec, group, selection))
-                    for group, selection in zip(groups, selections, strict=True)
-                ]
-            )
-            stored = await self._uploading.store(served, store_as, np.stack(contexts))
+            contexts = chosen_inputs(served.spec, groups, selections)
+            stored = await self._uploading.store(served, store_as, contexts)
         answer = TargetAnswer(served.spec, groups, selections, floor, stored)
         name, abstained = served.experiment.name, answer.abstained_count()
         self._metrics.count_target_selections(name, count, abstained)
         return answer
 
-    async def _selected(self, served: Served, group: TargetRows) -> TargetSelection:
+    async def with_policy(self, served: Served, work: Callable[[Policy], Awaitable[T]]) -> T:
+        """What `work` makes of the policy; on the CPU if the device is lost."""
         try:
-            return await _scored(self._placement.usable(served.policy), served.spec, group)
+            return await work(self._placement.usable(served.policy))
         except RuntimeError as error:
             if not self._placement.is_lost_by(error):
                 raise
-        return await _scored(self._placement.usable(served.policy), served.spec, group)
+        return await work(self._placement.usable(served.policy))
 
 
-async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
+async def _scored(spec: ExperimentSpec, group: TargetRows, policy: Policy) -> TargetSelection:
     # Requests are not joined: batches of other sizes round differently, and the same file scored
     # offline must give the same bits.
     if policy.device.type == CPU and fits_loop(policy, len(group.rows)):
@@ -135,6 +135,17 @@ async def _scored(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> Ta
 def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:
     """The policy's selection for a group of contexts."""
     return policy.select_target(group.contexts, _eligible(spec, group))
+
+
+def chosen_inputs(
+    spec: ExperimentSpec, groups: Sequence[TargetRows], selections: Sequence[TargetSelection]
+) -> Floats:
+    """What the encoder is given of each row, (n, *shape): the shared context, or the chosen arm's."""
+    parts = [
+        (group.rows, _chosen(spec, group, selection))
+        for group, selection in zip(groups, selections, strict=True)
+    ]
+    return np.stack(_in_order(parts))
 
 
 def decided(

@@ -22,6 +22,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     requests.SelectBatchRequest,
     requests.RewardRequest,
     requests.TargetSelectRequest,
+    requests.NearestRequest,
     requests.RewardBatchRequest,
     requests.AuditRequest,
     requests.PhaseRequest,

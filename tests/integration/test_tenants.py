@@ -118,6 +118,7 @@ ABOUT_A_RESOURCE: dict[tuple[str, str], Request] = {
     ("GET", "/experiments/{name}/log"): bare,
     ("GET", "/experiments/{name}/log/export"): bare,
     ("GET", "/experiments/{name}/decisions/{decision_id}"): bare,
+    ("POST", "/experiments/{name}/nearest"): lambda _: {"json": {"context": CONTEXT}},
     ("GET", "/experiments/{name}/learning"): bare,
     ("GET", "/experiments/{name}/latents"): bare,
     ("GET", "/experiments/{name}/transfer"): bare,

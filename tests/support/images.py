@@ -37,6 +37,12 @@ def numbers(pixels: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(scaled, -1, -3))
 
 
+def pixels_of(content: bytes) -> np.ndarray:
+    """The pixels of an image file."""
+    with Image.open(BytesIO(content)) as image:
+        return np.asarray(image)
+
+
 def as_json(content: bytes) -> dict[str, str]:
     """An image in a JSON body."""
     return {"image": base64.b64encode(content).decode()}

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, File, Form, Request, Response, UploadFile
 
+from service.auth.keys import Scope
 from service.auth.tenants import public_name
 from service.columns.schema import ColumnType, TableError
 from service.console.given_contexts import given_contexts
+from service.console.near_rows import near_tables
 from service.console.rendering import page
 from service.deciding.policies import Served
 from service.deciding.scored import Scored, csv_lines
@@ -19,7 +21,7 @@ from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.reporting.figures import UNIT, light_of
-from service.routes import ExperimentDep, ServicesDep, beside_requests
+from service.routes import CallerDep, ExperimentDep, ServicesDep, beside_requests
 
 MOST_SHOWN = 200  # rows on the page; the download has all
 MOST_ARMS = 6  # of a row's probabilities
@@ -70,6 +72,7 @@ async def decide(
     request: Request,
     experiment: ExperimentDep,
     services: ServicesDep,
+    caller: CallerDep,
     asked: Annotated[Asked, Depends()],
 ) -> Response:
     """Decide for what was pasted or dropped, on the page or as a CSV file."""
@@ -86,7 +89,10 @@ async def decide(
     answer = await services.target_selecting.select(served, groups, asked.floor, None)
     if asked.download:
         return _file(answer)
-    return _page(request, served, text=asked.text, floor=asked.floor, answer=answer)
+    # The rounds come from the log, so they need the scope that may read it.
+    may_read_log = Scope.ADMIN in caller.scopes
+    near = await near_tables(services, served, groups) if may_read_log else None
+    return _page(request, served, text=asked.text, floor=asked.floor, answer=answer, near=near)
 
 
 def _file(answer: TargetAnswer) -> Response:
@@ -111,7 +117,7 @@ def _page(
         experiment=served.experiment,
         spec=served.spec,
         served=served,
-        **{"floor": None, "refusal": None, **shown},
+        **{"floor": None, "refusal": None, "near": None, **shown},
         rows=rows[:MOST_SHOWN],
         total=len(rows),
         abstained=sum(each.abstained for each in rows),

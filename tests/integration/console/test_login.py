@@ -10,13 +10,14 @@ from service.auth.keys import Scope, digest
 from service.auth.sessions import COOKIE
 from service.auth.tenants import TenantScope
 from service.storage.keys import EndedSessions, Keys
-from tests.support.api import DOSES, Api, running_api
+from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.keys import ALL, bearer, make_key
 from tests.support.waiting import eventually
 
 OWN = {"Origin": "http://test"}
 PAUSE = {"act": "pause", "reason": "a new batch"}
 PLACE = "/console/experiments/doses"
+SELECT = {"experiment": "doses", "source": {"context": CONTEXT}}
 
 
 @pytest.fixture
@@ -136,11 +137,15 @@ async def test_a_form_of_another_site_is_refused(guarded: Api, key: str, headers
     assert await status(guarded) == "active"
 
 
-async def test_another_tenant_sees_and_changes_nothing(guarded: Api, url: str):
+async def test_another_tenant_sees_and_changes_nothing(guarded: Api, url: str, key: str):
     other = await make_key(url, TenantScope("other"))
     await eventually(lambda: is_in(guarded, other))
     assert "doses" not in (await guarded.http.get("/console")).text
-    for path in ("", "/live", "/latents", "/report", "/target", "/log", "/history"):
+    decision = (await guarded.http.post("/select", json=SELECT, headers=bearer(key))).json()
+    for path in (
+        *("", "/live", "/latents", "/report", "/target", "/log", "/log/export", "/history"),
+        *("/evaluations", "/evaluations/1", f"/log/{decision['source']['decision_id']}"),
+    ):
         assert (await guarded.http.get(PLACE + path)).status_code == 404, path
     asked = await guarded.http.get("/console/importing?name=doses")
     assert (asked.status_code, asked.text) == (204, "")
@@ -148,6 +153,7 @@ async def test_another_tenant_sees_and_changes_nothing(guarded: Api, url: str):
         "/act": PAUSE,
         "/target": {"text": "[0,0,0,0]"},
         "/history": {"act": "import"},
+        "/evaluations": {"candidate": "uniform"},
     }
     for path, form in sent.items():
         assert (await guarded.http.post(PLACE + path, data=form, headers=OWN)).status_code == 404
@@ -172,6 +178,7 @@ async def test_scopes_hold_as_in_the_api(guarded: Api, url: str):
         (f"{PLACE}/log", "admin"),
         (f"{PLACE}/target", "target"),
         (f"{PLACE}/history", "admin"),
+        (f"{PLACE}/evaluations", "admin"),
         ("/console/create", "admin"),
         ("/console/create/tables", "admin"),
         ("/console/importing?name=doses", "admin"),
