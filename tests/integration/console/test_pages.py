@@ -1,6 +1,5 @@
 """Each page in its states: empty, full, refused, with names that nobody would choose."""
 
-import gzip
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -18,7 +17,6 @@ from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.evaluations import played
 
 OWN = {"Origin": "http://test"}
-HEAVIEST = 120_000  # bytes of a page with its scripts and styles, compressed
 ODD = [
     "<script>alert(1)</script>",
     "\"'><img src=x onerror=alert(1)>",
@@ -194,19 +192,6 @@ async def test_odd_columns_and_reasons_stay_text(api: Api):
     assert (await api.http.post(f"{place}/act", data=form, headers=OWN)).status_code == 303
     for tab in ("", "/target", "?done=%3Cscript%3E"):
         assert "<script>alert" not in (await shown(api, place + tab)).text
-
-
-async def test_a_first_load_is_small(api: Api):
-    place = await create(api)
-    rounds = [{"source": {"context": CONTEXT}} for _ in range(1000)]
-    await api.http.post("/select/batch", json={"experiment": "doses", "rounds": rounds})
-    for path in (*OTHERS, *(place + tab for tab in TABS)):
-        page = await shown(api, path)
-        names = [
-            each.rpartition("/")[2] for each in Checked(page.text).addresses if "/static/" in each
-        ]
-        loaded = sum(len(static_files()[name].compressed) for name in names)
-        assert len(gzip.compress(page.content)) + loaded < HEAVIEST, path
 
 
 async def test_static_files_are_kept_and_their_address_changes_with_them(api: Api):
