@@ -10,6 +10,7 @@ SECONDS = 4.0  # as often as a page asks
 MOST = 64  # parts kept
 
 Key = tuple[str, bool]
+Render = Callable[[str], Awaitable[str]]  # the text of a part with this mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,23 @@ class _Kept:
 
 
 class LiveParts:
-    """Renders a part at most once in `SECONDS`, however many consoles ask for it."""
+    """Renders a part at most once in `SECONDS`, and only if it has changed, however many consoles ask for it."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
 
-    async def get(self, key: Key, render: Callable[[], Awaitable[LivePart]]) -> LivePart:
-        """The part, rendered again if it is too old."""
+    async def get(
+        self, key: Key, read_mark: Callable[[], Awaitable[str]], render: Render
+    ) -> LivePart:
+        """The part; if it is too old its mark is read, and if that has changed it is rendered again."""
         kept = self._kept_of(key)
         async with kept.lock:
             if kept.part is None or self._clock() - kept.at >= SECONDS:
-                kept.at, kept.part = self._clock(), await render()
+                at, mark = self._clock(), await read_mark()
+                if kept.part is None or kept.part.mark != mark:
+                    kept.part = LivePart(mark, await render(mark))
+                kept.at = at
             return kept.part
 
     def forget(self, experiment_id: str) -> None:

@@ -10,7 +10,7 @@ from service.auth.tenants import public_name
 from service.console.curves import curve, expected_curve, target_regret_curve
 from service.console.drawing import scatter
 from service.console.figures import Facts, arm_rows, facts_of, outcomes, tiles
-from service.console.live_parts import LivePart, LiveParts
+from service.console.live_parts import LiveParts
 from service.console.pages.acts import DONE
 from service.console.rendering import answer, html, page, text_of
 from service.records import Experiment
@@ -44,13 +44,14 @@ async def experiment_page(
     """The whole page."""
     parts: LiveParts = request.app.state.live_parts
     parts.forget(experiment.experiment_id)
+    mark = await _mark(services, experiment)  # before the facts, so that no change is missed
     facts = await facts_of(services, experiment)
     kept = await services.snapshots.list(experiment.experiment_id, limit=200)
     last = facts.transfer["versions"][-1] if facts.transfer["versions"] else None
     return page(
         request,
         "experiment.html",
-        **await _live(services, experiment, facts, caller),
+        **await _live(services, facts, caller, mark),
         done=DONE.get(done),
         tab="overview",
         signs=signs_table(last["signs"]) if last else None,
@@ -71,13 +72,13 @@ async def live_part(
 ) -> Response:
     """What changes by itself; 204 while it is as it was."""
 
-    async def rendered() -> LivePart:
+    async def rendered(mark: str) -> str:
         facts = await facts_of(services, experiment)
-        values = await _live(services, experiment, facts, caller)
-        return LivePart(values["mark"], text_of("live.html", **values))
+        return text_of("live.html", **await _live(services, facts, caller, mark))
 
     parts: LiveParts = request.app.state.live_parts
-    part = await parts.get((experiment.experiment_id, _can_act(caller)), rendered)
+    key = experiment.experiment_id, _can_act(caller)
+    part = await parts.get(key, lambda: _mark(services, experiment), rendered)
     return Response(status_code=204) if seen == part.mark else answer(part.text)
 
 
@@ -101,9 +102,8 @@ async def report_page(experiment: ExperimentDep, services: ServicesDep) -> Respo
     return await show_report(experiment, services)
 
 
-async def _live(
-    services: Services, experiment: Experiment, facts: Facts, caller: Caller
-) -> dict[str, Any]:
+async def _live(services: Services, facts: Facts, caller: Caller, mark: str) -> dict[str, Any]:
+    experiment = facts.experiment
     kept = await services.candidates.list(experiment.experiment_id)
     return {
         "name": public_name(experiment.name),
@@ -116,7 +116,7 @@ async def _live(
         "arms": arm_rows(facts),
         "outcomes": outcomes(facts, [each.episode for each in kept]),
         "can_act": _can_act(caller),
-        "mark": await _mark(services, experiment),
+        "mark": mark,
     }
 
 
@@ -127,6 +127,7 @@ def _can_act(caller: Caller) -> bool:
 async def _mark(services: Services, experiment: Experiment) -> str:
     """A short text that changes with what the page shows."""
     newest = await services.snapshots.list(experiment.experiment_id, limit=1)
+    failure = await services.failures.get(experiment.experiment_id)
     judged = newest[0].encoder_version if newest else 0
     facts = (
         experiment.head_offset,
@@ -134,5 +135,6 @@ async def _mark(services: Services, experiment: Experiment) -> str:
         newest[0].version if newest else 0,
         newest[0].note.get("is_training") if newest else None,
         await services.transfers.has(experiment.experiment_id, judged),
+        failure and failure.failures,
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

@@ -88,6 +88,12 @@ document.addEventListener("htmx:error", () => away(true));
 document.addEventListener("htmx:response:error", () => away(true));
 document.addEventListener("htmx:after:request", (event) => away(!(event.detail.ctx.response.raw.status < 500)));
 
+// A page that nobody sees asks for nothing; once it is seen again its next poll brings what has changed.
+document.addEventListener("htmx:before:request", (event) => {
+  const asked = event.detail.ctx.sourceElement?.getAttribute?.("hx-trigger");
+  if (document.hidden && asked?.startsWith("every")) event.preventDefault();
+});
+
 // Forms with tables: a changed choice is shown at once, and an import shows how far it is.
 document.addEventListener("change", (event) => {
   const form = event.target.matches("[data-looks]") && event.target.form;

@@ -12,7 +12,7 @@ from service.console import live_parts
 from service.console.live_parts import LiveParts
 from service.console.rendering import POLICY
 from service.console.static_files import static_files
-from service.records import Actor, Status
+from service.records import Actor, FailureStage, Status
 from tests.support.api import CONTEXT, DOSES, Api, running_api
 from tests.support.evaluations import played
 
@@ -217,6 +217,20 @@ async def test_a_poll_is_empty_while_nothing_changes(api: Api):
     now[0] += live_parts.SECONDS
     changed = await api.http.get(seen[1])
     assert (changed.status_code, 'id="live"' in changed.text) == (200, True)
+
+
+async def test_a_poll_says_that_learning_fails(api: Api):
+    place, now = await create(api), [0.0]
+    api.app.state.live_parts = LiveParts(clock=lambda: now[0])
+    seen = re.search(r'hx-get="([^"]*)"', (await shown(api, place)).text)
+    assert seen is not None
+    assert (await api.http.get(seen[1])).status_code == 204
+    experiment = await api.services.experiments.get("doses")
+    await api.services.failures.record(experiment.experiment_id, FailureStage.TRAINING, ODD[0])
+    now[0] += live_parts.SECONDS
+    part = await api.http.get(seen[1])
+    assert (part.status_code, "Learning fails." in part.text) == (200, True)
+    assert "<script>alert" not in part.text
 
 
 async def test_a_loaded_page_is_followed_by_polls_that_are_as_new(api: Api):

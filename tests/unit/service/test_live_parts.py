@@ -1,54 +1,76 @@
-"""Parts of pages that many consoles look at are rendered once for all."""
+"""Parts of pages that many consoles look at are rendered once for all, and only if they have changed."""
 
 import asyncio
 
 from service.console.live_parts import MOST, SECONDS, LivePart, LiveParts
 
 
-class Rendering:
-    """Renders part after part, and lets others run meanwhile."""
+class Experiment:
+    """Its page is rendered part after part, and lets others run meanwhile."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.mark = "1"
+        self.marks = self.renderings = 0
 
-    async def __call__(self) -> LivePart:
-        self.count += 1
+    async def read_mark(self) -> str:
+        self.marks += 1
+        return self.mark
+
+    async def render(self, mark: str) -> str:
+        self.renderings += 1
         await asyncio.sleep(0)
-        return LivePart(f"mark-{self.count}", f"text {self.count}")
+        return f"text {mark}"
+
+    async def part(self, parts: LiveParts, name: str = "doses", can_act: bool = True) -> LivePart:
+        return await parts.get((name, can_act), self.read_mark, self.render)
 
 
 async def test_twenty_consoles_at_once_cost_one_rendering():
-    parts, render = LiveParts(clock=lambda: 0.0), Rendering()
-    found = await asyncio.gather(*(parts.get(("doses", True), render) for _ in range(20)))
-    assert render.count == 1
-    assert {each.mark for each in found} == {"mark-1"}
+    parts, page = LiveParts(clock=lambda: 0.0), Experiment()
+    found = await asyncio.gather(*(page.part(parts) for _ in range(20)))
+    assert (page.marks, page.renderings) == (1, 1)
+    assert set(found) == {LivePart("1", "text 1")}
 
 
-async def test_a_part_is_rendered_again_when_it_is_old_forgotten_or_of_others():
-    now, render = [0.0], Rendering()
+async def test_an_old_part_is_rendered_again_only_if_it_has_changed():
+    now, page = [0.0], Experiment()
     parts = LiveParts(clock=lambda: now[0])
-    assert (await parts.get(("doses", True), render)).mark == "mark-1"
+    await page.part(parts)
     now[0] = SECONDS
-    assert (await parts.get(("doses", True), render)).mark == "mark-2"
-    assert (await parts.get(("doses", False), render)).mark == "mark-3"
+    await page.part(parts)
+    await page.part(parts)
+    assert (page.marks, page.renderings) == (2, 1)
+    page.mark = "2"
+    assert (await page.part(parts)).mark == "1"  # looked at a moment ago
+    now[0] += SECONDS
+    assert await page.part(parts) == LivePart("2", "text 2")
+    assert (page.marks, page.renderings) == (3, 2)
+
+
+async def test_a_part_that_is_forgotten_or_of_others_is_rendered():
+    parts, page = LiveParts(clock=lambda: 0.0), Experiment()
+    await page.part(parts)
+    await page.part(parts, can_act=False)
     parts.forget("doses")
-    assert (await parts.get(("doses", True), render)).mark == "mark-4"
+    await page.part(parts)
+    assert page.renderings == 3
 
 
 async def test_a_rendering_that_fails_is_tried_again():
-    parts, render = LiveParts(clock=lambda: 0.0), Rendering()
+    parts, page = LiveParts(clock=lambda: 0.0), Experiment()
 
-    async def broken() -> LivePart:
+    async def broken(mark: str) -> str:
         raise OSError
 
-    found = await asyncio.gather(parts.get(("doses", True), broken), return_exceptions=True)
+    asked = parts.get(("doses", True), page.read_mark, broken)
+    found = await asyncio.gather(asked, return_exceptions=True)
     assert isinstance(found[0], OSError)
-    assert (await parts.get(("doses", True), render)).mark == "mark-1"
+    assert (await page.part(parts)).text == "text 1"
 
 
 async def test_only_the_newest_parts_are_kept():
-    parts, render = LiveParts(clock=lambda: 0.0), Rendering()
+    parts, page = LiveParts(clock=lambda: 0.0), Experiment()
     for number in range(MOST + 1):
-        await parts.get((str(number), True), render)
-    await parts.get(("0", True), render)
-    assert render.count == MOST + 2
+        await page.part(parts, str(number))
+    await page.part(parts, "0")
+    assert page.renderings == MOST + 2
