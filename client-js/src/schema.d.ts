@@ -616,6 +616,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/evaluations/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Evaluate Sent File
+         * @description Evaluate candidates on the log file that is the body; it is read at once and not kept.
+         *
+         *     Files are evaluated one after the other, within the limits of an experiment.
+         */
+        post: operations["evaluate_sent_file_evaluations_file_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/evaluations/{evaluation_id}": {
         parameters: {
             query?: never;
@@ -1401,6 +1423,41 @@ export interface components {
         ExperimentList: {
             /** Experiments */
             experiments: components["schemas"]["Experiment"][];
+        };
+        /**
+         * FileEvaluation
+         * @description The result of a log file; candidates with the highest value first, as in a job's result.
+         */
+        FileEvaluation: {
+            /** Log */
+            log: string;
+            /** Rounds */
+            rounds: number;
+            /** Unrewarded */
+            unrewarded: number;
+            /** Bad Lines */
+            bad_lines: number;
+            /** First Bad Lines */
+            first_bad_lines: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Domain
+             * @enum {string}
+             */
+            domain: "source" | "target";
+            /** Confidence */
+            confidence: number;
+            /** Max Weight */
+            max_weight: number | null;
+            /** Logged */
+            logged: {
+                [key: string]: unknown;
+            };
+            /** Candidates */
+            candidates: {
+                [key: string]: unknown;
+            }[];
         };
         /**
          * FlagError
@@ -6601,6 +6658,123 @@ export interface operations {
             };
             /** @description The request conflicts with the present state */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The media type or encoding is not supported */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request does not have the expected shape */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key has sent too many requests; `Retry-After` says when to retry */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An internal error; the log has details under the request's id */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Temporarily unavailable; `Retry-After` says when to retry */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    evaluate_sent_file_evaluations_file_post: {
+        parameters: {
+            query: {
+                /** @description `uniform`, `arm:…` or `system:…` */
+                candidate: string[];
+                format?: "jsonl" | "dsjson" | "csv";
+                confidence?: number;
+                domain?: "source" | "target";
+                /** @description the smallest possible propensity of the policy that wrote the log */
+                min_propensity?: number | null;
+                seed?: number;
+                /** @description count bad lines instead of refusing them */
+                skip_bad?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-ndjson": string;
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileEvaluation"];
+                };
+            };
+            /** @description The key is missing or invalid */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The key does not allow this, or target rewards are closed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
                 headers: {
                     [name: string]: unknown;
                 };

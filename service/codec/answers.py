@@ -461,6 +461,22 @@ class EvaluationRequest(Request):
     request_id: Identifier | None = None
 
 
+class FileEvaluationQuery(Request):
+    """How a log file is read and what is estimated from it."""
+
+    candidate: Annotated[
+        list[Annotated[str, Field(max_length=1024)]], Field(min_length=1, max_length=32)
+    ] = Field(examples=[["uniform", "arm:mid"]], description="`uniform`, `arm:…` or `system:…`")
+    format: Literal["jsonl", "dsjson", "csv"] = "jsonl"
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    domain: Literal["source", "target"] = "source"
+    min_propensity: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        None, description="the smallest possible propensity of the policy that wrote the log"
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    skip_bad: bool = Field(default=False, description="count bad lines instead of refusing them")
+
+
 class CancelRequest(Request):
     """An empty body."""
 
@@ -484,6 +500,21 @@ class EvaluationJob(Schema):
     problem: str | None
     request: dict[str, Any]
     result: dict[str, Any] | None
+
+
+class FileEvaluation(Schema):
+    """The result of a log file; candidates with the highest value first, as in a job's result."""
+
+    log: str
+    rounds: int
+    unrewarded: int
+    bad_lines: int
+    first_bad_lines: list[dict[str, Any]]
+    domain: Literal["source", "target"]
+    confidence: float
+    max_weight: float | None
+    logged: dict[str, Any]
+    candidates: list[dict[str, Any]]
 
 
 class EvaluationList(Schema):

@@ -207,12 +207,17 @@ def fresh_learner(
     header: LogHeader, spec: ExperimentSpec | None, method: str, changes: Mapping[str, Any]
 ) -> Learner:
     """An untrained learner with the experiment's configuration and the changes."""
-    base = spec or ExperimentSpec(
-        "log", header.arms, header.context_kind, header.context_shape, table=header.table
-    )
+    base = spec or log_spec(header)
     wanted = base.changed(method or base.method, changes)
     wanted.check()
     return Learner(wanted.bandit_config(), wanted.seed)
+
+
+def log_spec(header: LogHeader) -> ExperimentSpec:
+    """The experiment that a log's header declares."""
+    return ExperimentSpec(
+        "log", header.arms, header.context_kind, header.context_shape, table=header.table
+    )
 
 
 def _plain(value: Any) -> str:

@@ -38,6 +38,7 @@ WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 # Paths whose bodies may have any size.
 STREAMED = re.compile(
     r"/target/contexts|(/console)?/experiments/[^/]+/history|/console/create/tables"
+    r"|(/console/experiments/[^/]+)?/evaluations/file"
 )
 SCHEME = "bearer"
 

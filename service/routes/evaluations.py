@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from service.codec import answers
+from service.codec.bodies import MediaType
 from service.errors import EvaluationUnfinished, InvalidRequest, refuse
 from service.evaluating.request import EvaluationRequest
+from service.evaluating.uploaded_log import UploadedLog, evaluate_upload
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
 from service.records import Evaluation, Experiment, check_identifier, utc_now
@@ -21,8 +25,9 @@ from service.routes import (
     experiment_of,
     html_answer,
     json_answer,
+    received,
 )
-from service.routes.documentation import body, problems
+from service.routes.documentation import body, problems, stream
 from service.services import Services
 
 router = APIRouter(prefix="/evaluations", tags=["evaluations"])
@@ -60,6 +65,28 @@ async def queued(
         experiment.experiment_id, wanted.to_json(), wanted.request_id
     )
     return job
+
+
+@router.post(
+    "/file",
+    response_model=answers.FileEvaluation,
+    responses=problems(has_body=True),
+    openapi_extra=stream((MediaType.JSON_LINES, MediaType.BYTES)),
+)
+async def evaluate_sent_file(
+    request: Request,
+    services: ServicesDep,
+    asked: Annotated[answers.FileEvaluationQuery, Query()],
+) -> Response:
+    """Evaluate candidates on the log file that is the body; it is read at once and not kept.
+
+    Files are evaluated one after the other, within the limits of an experiment.
+    """
+    with NamedTemporaryFile(suffix=f".{asked.format}") as file:
+        await received(request, file)
+        given = asked.model_dump()
+        wanted = UploadedLog(given.pop("candidate"), **given)
+        return json_answer(await evaluate_upload(Path(file.name), wanted, services.limits))
 
 
 @router.get("", response_model=answers.EvaluationList, responses=problems(404))

@@ -151,6 +151,7 @@ ABOUT_A_RESOURCE: dict[tuple[str, str], Request] = {
     ("GET", "/evaluations/{evaluation_id}/report"): bare,
 }
 ABOUT_ALL = {
+    ("POST", "/evaluations/file"),
     ("GET", "/audit"),
     ("POST", "/ofrep/v1/evaluate/flags"),
     ("GET", "/experiments"),

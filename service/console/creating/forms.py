@@ -1,7 +1,7 @@
 """Forms and their files: spooled to disk while they arrive, so that memory is bounded."""
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -51,13 +51,13 @@ def has_file(form: FormData, name: str) -> bool:
     return isinstance(found, UploadFile) and bool(found.filename)
 
 
-def saved(form: FormData, name: str, folder: Path) -> Path:
+def saved(form: FormData, name: str, folder: Path, suffixes: Sequence[str] = TABLES) -> Path:
     """The chosen file in a folder, named after its field: its own name is not shown."""
     upload = form[name]
     assert isinstance(upload, UploadFile)  # noqa: S101 - `has_file` was asked
     suffix = Path(upload.filename or "").suffix.lower()
-    if suffix not in TABLES:
-        refuse(f"Choose a table: {', '.join(TABLES)}.", f"#/{name}")
+    if suffix not in suffixes:
+        refuse(f"Choose a file: {', '.join(suffixes)}.", f"#/{name}")
     path = folder / f"{name}{suffix}"
     with path.open("wb") as file:
         shutil.copyfileobj(upload.file, file, 1 << 20)

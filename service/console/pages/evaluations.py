@@ -2,23 +2,32 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
+from pydantic import ValidationError
+from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse
 
 from model import SYSTEMS
 from service.auth.access import CONSOLE
 from service.auth.tenants import public_name
+from service.codec.answers import FileEvaluationQuery
 from service.codec.bodies import decode
+from service.console.creating.forms import form_of, has_file, saved, text_of
 from service.console.rendering import html, page
-from service.errors import InvalidRequest, UnknownEvaluation
+from service.errors import InvalidRequest, UnknownEvaluation, refuse
 from service.evaluating.candidates import UnfitCandidateError, parsed
 from service.evaluating.request import EvaluationRequest, stored_request
+from service.evaluating.uploaded_log import UploadedLog, evaluate_upload
 from service.experiment_spec import ExperimentSpec
+from service.http.problems import refused_parameters
 from service.records import (
     Evaluation,
     EvaluationStatus,
@@ -33,6 +42,9 @@ from service.services import Services
 
 MOST_LISTED = 50
 MOST_ARMS, MOST_VERSIONS = 30, 12  # offered; others can be written
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".dsjson": "dsjson", ".csv": "csv"}
+# The form of a log file, as it is before anything was typed.
+FILE_FIELDS = {"candidates": "uniform", "confidence": "0.95", "min_propensity": ""}
 OPEN = (EvaluationStatus.QUEUED, EvaluationStatus.RUNNING)
 
 router = APIRouter(prefix="/console/experiments/{name}/evaluations", include_in_schema=False)
@@ -111,6 +123,44 @@ async def start(
     return RedirectResponse(_place(experiment, job.evaluation_id), 303)
 
 
+@router.post("/file")
+async def evaluate_file(
+    request: Request, experiment: ExperimentDep, services: ServicesDep
+) -> Response:
+    """Evaluate candidates on a log file and show the result, which is not kept."""
+    async with form_of(request) as form:
+        typed = {name: text_of(form, name) for name in FILE_FIELDS}
+        with TemporaryDirectory(prefix="daband-log-") as folder:
+            try:
+                result = await _of_file(form, Path(folder), services)
+            except InvalidRequest as error:
+                refused = {"file_refusal": error.explanation, "typed": typed}
+                return await _list(request, experiment, services, of_file=refused)
+    found = await _drawn(result, utc_now())
+    shown = {"name": public_name(experiment.name), "experiment": experiment, "typed": typed}
+    return page(request, "evaluation/file.html", **shown, **found, tab="evaluate")
+
+
+async def _of_file(form: FormData, folder: Path, services: Services) -> dict[str, Any]:
+    if not has_file(form, "file"):
+        refuse("Choose a log file.", "#/file")
+    path = await asyncio.to_thread(saved, form, "file", folder, list(SUFFIXES))
+    names = [each.strip() for each in text_of(form, "candidates").splitlines() if each.strip()]
+    given = {
+        "candidate": names,
+        "format": SUFFIXES[path.suffix],
+        "confidence": text_of(form, "confidence"),
+        "min_propensity": text_of(form, "min_propensity") or None,
+    }
+    try:
+        asked = FileEvaluationQuery.model_validate(given).model_dump()
+    except ValidationError as error:
+        raise refused_parameters(error.errors()) from None
+    return await evaluate_upload(
+        path, UploadedLog(asked.pop("candidate"), **asked), services.limits
+    )
+
+
 @router.get("/{evaluation_id}")
 async def evaluation_page(request: Request, experiment: ExperimentDep, job: JobDep) -> Response:
     """One evaluation: its progress, later its result."""
@@ -146,6 +196,7 @@ async def _list(
     services: Services,
     asked: Asked | None = None,
     refusal: str | None = None,
+    of_file: Mapping[str, Any] | None = None,
 ) -> Response:
     versions = _by_encoder(await services.snapshots.list(experiment.experiment_id, limit=200))
     spec = ExperimentSpec.of(experiment)
@@ -157,13 +208,15 @@ async def _list(
     return page(
         request,
         "evaluation/list.html",
-        200 if refusal is None else 422,
+        200 if refusal is None and not of_file else 422,
         name=public_name(experiment.name),
         experiment=experiment,
         choices=_choices(spec, versions),
         chosen=chosen,
         asked=asked or Asked(),
         refusal=refusal,
+        suffixes=list(SUFFIXES),
+        **{"file_refusal": None, "typed": FILE_FIELDS, **(of_file or {})},
         is_open=experiment.phase is Phase.CONTINUED,
         jobs=[(job, stored_request(job.request)) for job in found],
         tab="evaluate",
@@ -212,13 +265,16 @@ async def _shown(experiment: Experiment, job: Evaluation) -> dict[str, Any]:
 
 
 async def _result(job: Evaluation) -> dict[str, Any]:
-    """What the template of results shows, with its drawings."""
     if job.result is None:
         return {}
+    return await _drawn(json.loads(job.result), job.ended_at or utc_now())
+
+
+async def _drawn(result: dict[str, Any], made_at: datetime) -> dict[str, Any]:
+    """What the template of results shows, with its drawings."""
     from service.evaluating.presenting.html_report import shown_values  # noqa: PLC0415 - loads the plotting library
 
-    found = json.loads(job.result)
-    return await asyncio.to_thread(shown_values, found, job.ended_at or utc_now())
+    return await asyncio.to_thread(shown_values, result, made_at)
 
 
 def _mark(job: Evaluation) -> str:

@@ -204,7 +204,7 @@ async def test_bad_tables_create_nothing(api: Api):
             {"files": tutorial(b"a,treatment,shrinkage,mouse\n\xff,low,1,m\n", b"a\n1\n")},
             "UTF-8",
         ),
-        (SMALL, {"files": tutorial() | {"source": ("m.png", b"\x89PNG")}}, "Choose a table: .csv"),
+        (SMALL, {"files": tutorial() | {"source": ("m.png", b"\x89PNG")}}, "Choose a file: .csv"),
         (SMALL, {"files": tutorial() | {"source": ("m.parquet", b"PAR1")}}, "no Parquet file"),
         (SMALL | {"name": "doses"}, {"files": tutorial()}, "exists already"),
         (SMALL | {"name": "a b"}, {"files": tutorial()}, "1 to 128 letters"),

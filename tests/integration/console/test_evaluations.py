@@ -8,7 +8,7 @@ import pytest
 from service.auth.tenants import TenantScope
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
-from tests.integration.console.test_pages import ODD, OWN, create, shown
+from tests.integration.console.test_pages import ODD, OWN, Checked, create, shown
 from tests.support.api import Api, running_api
 from tests.support.evaluations import played
 
@@ -148,3 +148,50 @@ async def test_odd_arms_stay_text(lab: Api):
         assert "<script>alert" not in page
         assert "<img" not in page
     assert "<script>alert" not in refused.text
+
+
+async def test_a_log_file_is_evaluated_at_once(lab: Api):
+    log = (await lab.http.get("/experiments/lab/log/export")).content
+    form = {"candidates": "uniform\narm:mid", "confidence": "0.9"}
+    sent = {"file": ("<b>log</b>.jsonl", log)}
+    answer = await lab.http.post(f"{PLACE}/file", data=form, files=sent, headers=OWN)
+    assert answer.status_code == 200, answer.text
+    Checked(answer.text)
+    assert "<b>log" not in answer.text
+    for name in ("uniform", "arm:mid"):
+        assert answer.text.count(f'<th role="rowheader" scope="row">{name}</th>') == 1
+    assert "None yet" in (await shown(lab, PLACE)).text  # it is not kept
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "form", "words"),
+    [
+        ("log.parquet", b"PAR1", {}, "Choose a file"),
+        ("log.jsonl", b"", {}, "line 1"),
+        ("log.jsonl", b"{}", {"confidence": "2"}, "confidence"),
+        ("log.jsonl", b"{}", {"candidates": ""}, "candidate"),
+        ("log.jsonl", b"{}", {"candidates": ODD[0]}, "&lt;script&gt;"),
+    ],
+)
+async def test_a_log_file_that_cannot_be_evaluated_says_why(
+    lab: Api, name: str, content: bytes, form: dict[str, str], words: str
+):
+    given = {"candidates": "uniform", "confidence": "0.95", **form}
+    sent = {"file": (name, content)}
+    answer = await lab.http.post(f"{PLACE}/file", data=given, files=sent, headers=OWN)
+    assert (answer.status_code, words in answer.text) == (422, True), answer.text
+    assert "<script>alert" not in answer.text
+    Checked(answer.text)
+
+
+async def test_odd_arms_of_a_log_file_stay_text(lab: Api):
+    await create(lab, "odd", arms=ODD)
+    for _ in range(3):
+        chosen = (await lab.select(experiment="odd")).json()["source"]
+        await lab.reward(chosen["decision_id"])
+    log = (await lab.http.get("/experiments/odd/log/export")).content
+    form = {"candidates": "\n".join(f"arm:{each}" for each in ODD), "confidence": "0.9"}
+    sent = {"file": ("log.jsonl", log)}
+    answer = await lab.http.post(f"{PLACE}/file", data=form, files=sent, headers=OWN)
+    assert (answer.status_code, "<script>alert" in answer.text) == (200, False)
+    Checked(answer.text)
