@@ -185,7 +185,7 @@ class Settings(BaseSettings):
         4096 * MEBIBYTE,
         ge=1024,
         le=1024 * 1024 * MEBIBYTE,
-        description="largest upload of target contexts or of a history",
+        description="largest upload of target contexts, of a history or of a log file",
     )
     max_in_flight: int = Field(
         512, ge=1, le=100_000, description="maximum of requests in flight; others get 503"

@@ -133,10 +133,14 @@ def test_nginx_has_the_services_limits():
     body, upload = map(int, directive("client_max_body_size"))
     assert (body, upload) == (limits.max_body_bytes, limits.max_upload_bytes)
     assert f"default {body};" in NGINX["nginx.conf"]
-    uploads = r"^/(target/contexts|(console/)?experiments/[^/]+/history|console/create/tables)$"
+    tables = r"target/contexts|(console/)?experiments/[^/]+/history|console/create/tables"
+    uploads = rf"^/({tables}|(console/experiments/[^/]+/)?evaluations/file)$"
     assert f'"~{uploads}" {upload};' in NGINX["nginx.conf"]
     assert f"location ~ {uploads}" in NGINX["nginx.conf"]
-    for path in ("/target/contexts", "/experiments/doses/history", "/experiments/doses/state"):
+    for path in (
+        *("/target/contexts", "/experiments/doses/history", "/experiments/doses/state"),
+        *("/evaluations/file", "/console/experiments/doses/evaluations/file", "/evaluations"),
+    ):
         assert bool(re.search(uploads, path)) == bool(STREAMED.fullmatch(path))
     _, kept = directive("keepalive_timeout")
     assert int(kept.removesuffix("s")) < limits.keep_alive_seconds
