@@ -47,7 +47,8 @@ function drawn(place) {
   const line = ({ label, colour: name, dashed }) => ({
     label, stroke: colour(name), width: dashed ? 1.5 : 2, dash: dashed ? [6, 3] : [], points: { show: few, size: 6 }, value: shown,
   });
-  const series = [{ label: data.title[0].toUpperCase() + data.title.slice(1) }, ...data.lines.map(line)];
+  const along = { label: data.title[0].toUpperCase() + data.title.slice(1), value: (_, at) => (at == null ? "–" : at.toLocaleString("en")) };
+  const series = [along, ...data.lines.map(line)];
   const values = [data.places, ...data.lines.map((each) => each.values)];
   place.textContent = "";
   const height = place.clientWidth < 500 ? 180 : 250; // a phone, or a chart beside a list
