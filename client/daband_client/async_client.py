@@ -10,7 +10,7 @@ import httpx
 from daband_client import answers, batches, settings
 from daband_client.bodies import AsyncFileBody
 from daband_client.calls import IMPORT_SECONDS, LONG_SECONDS, Call, given, path
-from daband_client.contexts import Round
+from daband_client.contexts import Round, as_round
 from daband_client.errors import NotTrainedError, ProblemError
 from daband_client.frames import frame_rows, is_frame
 from daband_client.ids import new_id
@@ -176,7 +176,7 @@ class AsyncClient:
 
     async def select(self, experiment: str, round_: Round) -> answers.Selected:
         """Decide one round."""
-        body = {"experiment": experiment, **round_.body()}
+        body = {"experiment": experiment, **as_round(round_).body()}
         return await self.send(Call("POST", "/select", answers.Selected, body))
 
     async def select_many(

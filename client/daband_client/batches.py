@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from daband_client.answers import ContextsStored, RewardedBatch, SelectedBatch, TargetSelected
 from daband_client.calls import BYTES, JSON_LINES, LONG_SECONDS, ZIP, Call, json_line, packed, path
-from daband_client.contexts import Matrix, Round, many
+from daband_client.contexts import Matrix, Round, as_round, many
 from daband_client.ids import new_id, part_id
 from daband_client.images import ARCHIVE, image_count, read
 from daband_client.settings import Limits
@@ -35,7 +35,7 @@ def select_calls(
     experiment: str, rounds: Iterable[Round], request_id: str | None, limits: Limits
 ) -> Iterator[Call[SelectedBatch]]:
     """Rounds to decide; those without an id get one of the batch's."""
-    whole, given = request_id or new_id(), list(rounds)
+    whole, given = request_id or new_id(), [as_round(each) for each in rounds]
     counts = (image_count(each.source) + image_count(each.target) for each in given)
     bodies = (packed(each.body(part_id(whole, place))) for place, each in enumerate(given))
     for _, group in _grouped(bodies, limits.rows_with(counts), limits.body_bytes):

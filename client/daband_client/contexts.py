@@ -47,6 +47,15 @@ class Round:
         return found
 
 
+def as_round(given: object) -> Round:
+    """A round as it is given; a bare context is refused."""
+    if isinstance(given, Round):
+        return given
+    raise ContextError(
+        f"a {_kind(given)} is no round: write Round(source=…), Round(target=…) or both"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """Contexts as float32 numbers: `count` of them, of `row_bytes` each; `read` gives a range."""

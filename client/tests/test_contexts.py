@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import pytest
 
-from daband_client import ContextError, Round
+from daband_client import Client, ContextError, Round
 from daband_client.contexts import Matrix, is_row, many, one
 from daband_client.ids import new_id
+from scripted import Script
 
 NUMBERS = [1.0, 2.0, -0.5]
 FLOAT32 = struct.pack("<3f", *NUMBERS)
@@ -158,6 +159,13 @@ def test_a_round_keeps_its_id() -> None:
     assert body["eligible_arms"] == ["low"]
     assert Round(source=NUMBERS, request_id="mine").body("batch/0")["request_id"] == "mine"
     assert Round(source=NUMBERS).body("batch/0")["request_id"] == "batch/0"
+
+
+def test_a_bare_context_is_no_round() -> None:
+    with Client("http://test", transport=Script()) as client:
+        for ask in (client.select, lambda name, each: client.select_many(name, [each])):
+            with pytest.raises(ContextError, match=r"a dict is no round: write Round\(source=…\)"):
+                ask("mice", {"age": 41})  # type: ignore[arg-type]
 
 
 def test_a_mapping_is_a_context_for_each_arm_or_a_row_of_a_table() -> None:
