@@ -91,8 +91,15 @@ def _length(given: str, most: int) -> int:
     return int(given)
 
 
+def check_askable(spec: ExperimentSpec) -> None:
+    """Refuse an experiment whose arms are not known beforehand: they are the columns of an output."""
+    if not spec.arms:
+        refuse("This experiment declares no arms, so it cannot be asked in this way.")
+
+
 def contexts_of(spec: ExperimentSpec, inputs: Sequence[Tensor]) -> list[TargetRows]:
     """The contexts of all inputs: columns by name, or one input `context`."""
+    check_askable(spec)
     if spec.table is not None and not _is_context(spec, inputs):
         return _of_columns(spec, inputs)
     if [each.name for each in inputs] != [CONTEXT]:
@@ -210,7 +217,7 @@ def outputs_of(spec: ExperimentSpec) -> list[dict[str, Any]]:
         {
             "name": name,
             "datatype": datatype,
-            "shape": [-1, len(spec.arms)] if name == "probabilities" else [-1],
+            "shape": [-1, len(spec.arms) or -1] if name == "probabilities" else [-1],
         }
         for name, datatype in zip(OUTPUTS, DATATYPES, strict=True)
     ]

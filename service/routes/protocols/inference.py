@@ -10,6 +10,7 @@ from service.codec.protocols import schemas
 from service.codec.protocols.inference import (
     HEADER_LENGTH,
     answer_of,
+    check_askable,
     contexts_of,
     inference_of,
     inputs_of,
@@ -134,6 +135,7 @@ async def _metadata(served: Served, services: Services) -> Response:
 
 
 def _ready(served: Served) -> Response:
+    check_askable(served.spec)
     return json_answer({"name": served.spec.name, "ready": True})
 
 

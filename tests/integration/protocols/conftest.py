@@ -44,6 +44,7 @@ CELLS: dict[str, Any] = {
     "context": {"kind": "image", "shape": [3, 6, 8]},
 }
 SWITCH: dict[str, Any] = {**DOSES, "name": "switch", "arms": ["true", "false"]}
+OPEN = {name: value for name, value in OFFERS.items() if name != "arms"} | {"name": "open"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """The experiments `doses` (two versions), `offers`, `mice`, `cells` and `switch` of the tenant acme."""
+    """The experiments `doses` (two versions), `offers`, `mice`, `cells`, `switch` and `open` of the tenant acme."""
     path = tmp_path_factory.mktemp("protocols") / "daband.db"
     shutil.copy(sqlite_template, path)
     keys = asyncio.run(furnished(sqlite_url(path)))
@@ -88,7 +89,7 @@ async def furnished(url: str) -> list[str]:
         await make_key(url, acme, ALL - {Scope.TARGET}),
     ]
     async with running_api(url, auth="required") as api:
-        for declared in (DOSES, OFFERS, MICE, CELLS, SWITCH):
+        for declared in (DOSES, OFFERS, MICE, CELLS, SWITCH, OPEN):
             made = await api.http.post("/experiments", json=declared, headers=bearer(keys[0]))
             assert made.status_code == 201, made.text
         await save_versions(api)
