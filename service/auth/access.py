@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from service.auth.keys import Caller, Scope
+from service.errors import NotGranted
 
 
 class Access(StrEnum):
@@ -23,6 +24,14 @@ class Access(StrEnum):
         if self is Access.OPERATOR:
             return caller.is_operator
         return self in (Access.OPEN, Access.ANY_KEY) or Scope(self) in caller.scopes
+
+    def check(self, caller: Caller) -> None:
+        """Refuse a caller who may not call the route."""
+        if not self.allows(caller):
+            who = (
+                "is not the operator's" if self is Access.OPERATOR else f"lacks the scope `{self}`"
+            )
+            raise NotGranted(f"The key does not allow this: it {who}.", scope=self.value)
 
 
 Methods = Mapping[str, Access]

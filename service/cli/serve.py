@@ -31,7 +31,7 @@ from service.storage.keys import Keys
 TASK_DIED = 1
 NO_KEY = (
     "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
-    "select --scope reward …`, or listen on 127.0.0.1"
+    "select --scope reward …`, or {instead}"
 )
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,9 @@ log = logging.getLogger(__name__)
 def start(settings: Settings) -> int:
     """Serve as the settings say until a signal; the exit code."""
     if not run(_can_be_called(settings)):
-        fail(NO_KEY.format(host=settings.host))
+        is_asked = settings.auth == "required"
+        instead = "leave out DABAND_AUTH=required" if is_asked else "listen on 127.0.0.1"
+        fail(NO_KEY.format(host=settings.host, instead=instead))
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:

@@ -22,7 +22,6 @@ from service.codec.wire import CLOSE, Answer, Header, request_id_of
 from service.errors import (
     KeyRefused,
     KeyRequired,
-    NotGranted,
     Overloaded,
     PayloadTooLarge,
     ServiceError,
@@ -221,7 +220,7 @@ class Authorising:
             scope["caller"] = caller = self._caller(scope)
             logs.enter(key_id=caller.key_id)  # removed together with the request's own fields
             if access is not None:
-                _check(access, caller)
+                access.check(caller)
         except ServiceError as error:
             return self._refused(error, scope["method"])
         if methods is None:
@@ -240,11 +239,6 @@ class Authorising:
         has_no_key = isinstance(error, KeyRequired | KeyRefused)
         # The unread body of an unknown caller is not worth reading.
         return replace(answer, closes=has_no_key and method not in WITHOUT_BODY)
-
-
-def _check(access: Access, caller: Caller) -> None:
-    if not access.allows(caller):
-        raise NotGranted(scope=access.value)
 
 
 def _key(headers: Iterable[tuple[bytes, bytes]]) -> str:

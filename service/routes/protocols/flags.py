@@ -22,7 +22,6 @@ from service.errors import (
     EvaluationRefused,
     ExperimentArchived,
     ExperimentPaused,
-    NotGranted,
     UnknownExperiment,
 )
 from service.http.dialects import flag_error
@@ -50,7 +49,7 @@ async def evaluate_flag(
 ) -> Response:
     """Decide for a user: in the source, or by the target policy if the key ends in `@target`."""
     name, is_target = key.removesuffix(TARGET), key.endswith(TARGET)
-    _check(caller, Access.TARGET if is_target else Access.SELECT)
+    (Access.TARGET if is_target else Access.SELECT).check(caller)
     context = flags.context_of(await request.body())
     served = await served_of(name, services, caller)
     evaluate = _target_flag if is_target else _source_flag
@@ -91,11 +90,6 @@ def _cacheable(content: bytes, known: str | None) -> Response:
     if tag in [each.strip().removeprefix("W/") for each in (known or "").split(",")]:
         return Response(status_code=304, headers={"ETag": tag})
     return Response(content, headers={"ETag": tag}, media_type=MediaType.JSON)
-
-
-def _check(caller: Caller, access: Access) -> None:
-    if not access.allows(caller):
-        raise NotGranted(scope=access.value)
 
 
 async def _source_flag(key: str, served: Served, context: Context, services: Services) -> Flag:

@@ -57,8 +57,9 @@ def test_replaying_an_unknown_experiment_is_an_error(tmp_path: Path):
         ([], {"PRT": "1"}, "did you mean DABAND_PORT"),
         (["--device", "abacus"], {}, "device: "),
         (["--host", "256.0.0.1"], {"AUTH": "dangerously-off"}, "cannot listen on 256.0.0.1"),
-        (["--host", "0.0.0.0"], {}, "serving on 0.0.0.0 needs keys, and there is none"),  # noqa: S104
+        (["--host", "0.0.0.0"], {}, "or listen on 127.0.0.1"),  # noqa: S104
         ([], {"AUTH": "required"}, "serving on 127.0.0.1 needs keys, and there is none"),
+        ([], {"AUTH": "required"}, "or leave out DABAND_AUTH=required"),
         (["--host", "::"], {"AUTH": "off"}, "DABAND_AUTH=off is for loopback addresses"),
         ([], {"CORS_ORIGINS": "*"}, "DABAND_CORS_ORIGINS must list origins"),
         (

@@ -229,10 +229,22 @@ def test_metadata_says_what_is_answered(triton: Triton):
         assert output["shape"] == [len(ROWS), *shape[1:]]
 
 
+def test_a_model_without_declared_arms_is_not_ready(guarded: Guarded, triton: Triton):
+    client, headers = triton.client, triton.headers
+    assert not client.is_model_ready("open", headers=headers)
+    assert not client.is_model_ready("open", "0", headers=headers)
+    outputs = client.get_model_metadata("open", headers=headers)["outputs"]
+    assert {"name": "probabilities", "datatype": "FP64", "shape": [-1, -1]} in outputs
+    body = {"inputs": [{**CONTEXT, "shape": [1, 1, 4], "data": FLAT}]}
+    answer = asked(guarded, "open", body)
+    assert (answer.status_code, list(answer.json())) == (422, ["error"])
+    assert "declares no arms" in answer.json()["error"]
+
+
 def test_keys_and_tenants_hold(guarded: Guarded):
     expected = [
         (guarded.stranger, "404", "no experiment of this name"),
-        (guarded.weak, "403", "does not allow"),
+        (guarded.weak, "403", "does not allow this: it lacks the scope `target`"),
         ("daband_none", "401", "wrong, has expired or was revoked"),
     ]
     for key, status, text in expected:
