@@ -213,7 +213,7 @@ def import_log(
     if arm is not None and reward is not None:
         from service.cli.history import TableImport, import_table
         from service.formats.history import HistoryColumns
-        from service.formats.tables import CsvOptions
+        from service.formats.rows.csv_rows import CsvOptions
         from service.records import RewardRange as Range
 
         ignored = tuple(ignore or ())

@@ -25,8 +25,9 @@ from service.formats.cells.genes import CellOptions
 from service.formats.cells.tables import opened_table
 from service.formats.history import HistoryColumns, HistorySpool, spooled
 from service.formats.image_tables import ImageOptions, opened_image_table
+from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import surveyed_columns, surveyed_rounds
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.tables import TableFile
 from service.images.named import NamedImages
 from service.records import Experiment, RewardRange
 from service.settings import Settings

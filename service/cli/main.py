@@ -166,7 +166,7 @@ def score(
 ) -> None:
     """Score target contexts with a policy file, without a service, as `/target/select` does."""
     from service.cli.score import ScoringError, TableOptions, scored_lines, write_atomically
-    from service.formats.tables import CsvOptions
+    from service.formats.rows.csv_rows import CsvOptions
 
     csv = CsvOptions(separator, decimal, encoding)
     cells = cell_options(None, False, orthologs, [contexts])

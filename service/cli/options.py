@@ -217,4 +217,6 @@ def progress_display() -> "Progress":
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    # Where nobody watches, a bar that goes leaves empty lines.
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -24,7 +24,7 @@ from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.tables import opened_table
-from service.formats.tables import CsvOptions
+from service.formats.rows.csv_rows import CsvOptions
 from service.images.files import ImageFileError, decoded_images, is_images
 from service.records import CONTEXT_TYPE
 

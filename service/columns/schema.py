@@ -14,7 +14,7 @@ MAX_TEXT = 128  # characters of a name, a unit or a level
 MAX_WIDTH = 4096  # slots: a small row must not become a large context
 MEASURED, BINARY = "m", "b"  # as `BanditConfig.slot_kinds` writes them
 FLOAT32_END = 2.0**128 - 2.0**103  # from here on float32 rounds to infinity
-_NAMES_SHOWN = 12
+NAMES_SHOWN = 12  # in a message
 
 
 class ColumnType(StrEnum):
@@ -233,7 +233,7 @@ class TableSchema(Struct, frozen=True, dict=True):
     @property
     def listed(self) -> str:
         """The names of the columns for a message, at most a dozen."""
-        names = [each.name for each in self.columns[:_NAMES_SHOWN]]
+        names = [each.name for each in self.columns[:NAMES_SHOWN]]
         rest = len(self.columns) - len(names)
         return ", ".join(names) + (f" and {rest} more" if rest else "")
 

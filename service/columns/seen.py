@@ -1,5 +1,6 @@
 """What the values of one column are, file by file: the column to declare, and how the files differ in it."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,10 @@ NUMBERS_IN_ALL = 1 << 23  # of all columns of a file, 64 MiB
 MOST_GAP = 0.5  # between the missing shares of two tables; a column beyond it cannot transfer
 NOTED_SHARE = 0.2  # from here on a difference between two tables is worth a remark
 TWO = 2  # levels that have an order, whichever it is
+_NUMBER = re.compile(
+    r"[<>]?=?\s*[+-]?(\d{1,3}([,.' ]\d{3})+([.,]\d+)?|\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*%?"
+)
+_DATE = re.compile(r"(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}([./-])\d{1,2}\2(\d{4}|\d{2}))([ T]\d.*)?")
 FEW_ROWS = 20  # too few to say that a text differs in most of them
 
 
@@ -106,7 +111,7 @@ class SeenColumn:
             return self._ordinal(types.ordinal[self.name])
         if self.name in types.categorical:
             return self._categorical()
-        if self.is_text and not self.has_too_many and (order := ordered_ranges(self.levels)):
+        if self._may_be_ranges and (order := ordered_ranges(self.levels)):
             return self._ordinal(order)
         kind = ColumnType.NUMERIC if self.name in types.numeric else self._only_kind()
         if kind is ColumnType.CATEGORICAL and is_final and len(self.levels) == TWO:
@@ -146,19 +151,32 @@ class SeenColumn:
             fill=fill,
         )
 
+    def mixes_texts(self, types: ColumnTypes) -> bool:
+        """Whether it looks like numbers with a few texts between them, and nothing else is declared."""
+        if self.name in types.categorical or self.name in types.ordinal:
+            return False
+        if self._may_be_ranges and ordered_ranges(self.levels):
+            return False
+        return self._has_numbers or self.kinds == {ColumnType.CATEGORICAL, ColumnType.NUMERIC}
+
     def _only_kind(self) -> ColumnType:
-        kinds = {*self.kinds, ColumnType.NUMERIC} if self._has_numbers else self.kinds
-        if len(kinds) > 1:
+        if len(self.kinds) > 1:
             raise TableError(
-                f"Column `{self.name}` holds {' and '.join(sorted(kinds))} values. "
+                f"Column `{self.name}` holds {' and '.join(sorted(self.kinds))} values. "
                 "Declare it categorical, leave it out, or clean it.",
                 self.name,
             )
         return next(iter(self.kinds))
 
+    @property
+    def _may_be_ranges(self) -> bool:
+        return self.is_text and not self.has_too_many and not self._has_numbers
+
     def useless(self) -> str | None:
         """Why the column cannot help on the last file, if it cannot."""
         is_text = self.kinds == {ColumnType.CATEGORICAL} and not self._has_numbers
+        if is_text and all(map(_DATE.fullmatch, self.levels)):
+            return "holds dates: it"
         if is_text and self._differs:
             return "has another text in most rows, as free text and identifiers do,"
         if self._gap > MOST_GAP:
@@ -188,10 +206,11 @@ class SeenColumn:
     @property
     def _has_numbers(self) -> bool:
         """Whether it looks like measurements with a few cells that are no numbers."""
-        if not self.is_text or not self._differs:
+        if not self.is_text:
             return False
         levels = self.levels
-        return 2 * sum(map(_is_number, levels)) > len(levels)
+        fractions = len(levels) > FEW_ROWS and 2 * sum(map(_is_fraction, levels)) > len(levels)
+        return fractions or (self._differs and 2 * sum(map(_is_number, levels)) > len(levels))
 
     @property
     def _gap(self) -> float:
@@ -211,11 +230,12 @@ class SeenColumn:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+    """Whether a text is meant as a number: `<5`, `12 %` and `1,200.5` are no numbers yet."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _is_fraction(text: str) -> bool:
+    return _is_number(text) and ("." in text or "," in text)
 
 
 def _kind(name: str, values: pa.ChunkedArray) -> ColumnType:

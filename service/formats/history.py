@@ -51,9 +51,7 @@ class HistoryColumns:
 
     def check(self, file: TableFile) -> None:
         """Refuse names that the file does not have, and a name with two meanings."""
-        for name in (*self.apart, *self.ignore):
-            if name not in file.names:
-                raise TableError(f"There is no column `{name[:MAX_TEXT]}`.", name)
+        file.require(*self.apart, *self.ignore)
         for name in self.apart:
             if self.apart.count(name) > 1:
                 raise TableError(f"Column `{name}` cannot be two things at once.", name)
@@ -240,7 +238,7 @@ class _Reader:
 
     def _rewards(self, table: pa.Table, first_row: int) -> list[float | None]:
         name, (low, high) = self._columns.reward, self._range
-        values = self._file.numbers(table, name, first_row)
+        values = self._file.rewards(table, name, first_row)
         with np.errstate(invalid="ignore"):
             is_bad = (values < low) | (values > high)
         if is_bad.any():

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from model import Floats
 from service.columns.schema import TableError
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.rows.csv_rows import CsvOptions
+from service.formats.tables import TableFile
 from service.images.decoding import MAX_UPLOAD_PIXELS, decoded_image, size_of
 from service.images.files import ARCHIVE, ImageFileError
 from service.images.named import NamedImages, images_beside_table

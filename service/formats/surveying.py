@@ -9,12 +9,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.columns.schema import TableError, TableSchema
+from service.columns.schema import NAMES_SHOWN, TableError, TableSchema
 from service.columns.seen import NUMBERS_IN_ALL, NUMBERS_KEPT, ColumnTypes, Part, SeenColumn
 from service.formats.tables import TableFile
 from service.records import RewardRange
 
 MAX_FOUND_ARMS = 1000
+
+
+class OneSidedError(TableError):
+    """Columns that only one of two tables has; `columns` are their names."""
+
+    def __init__(
+        self, file: str, other: str, columns: Sequence[str], known: Collection[str]
+    ) -> None:
+        self.columns = columns
+        is_one = len(columns) == 1
+        names = ", ".join(f"`{name}`" for name in columns[:NAMES_SHOWN])
+        rest = len(columns) - NAMES_SHOWN
+        detail = (
+            f"Column{'' if is_one else 's'} {names}{f' and {rest} more' if rest > 0 else ''} "
+            f"{'is' if is_one else 'are'} in {file}, but not in {other}. "
+        )
+        alike = {name.casefold(): name for name in known}
+        same = [(name, alike[name.casefold()]) for name in columns if name.casefold() in alike]
+        if same:
+            detail += f"Does `{same[0][0]}` mean `{same[0][1]}`? Then give it one name in both. "
+        super().__init__(f"{detail}Leave {'it' if is_one else 'them'} out.", columns[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +92,9 @@ def surveyed_columns(
     used = [each for each in seen if reasons[each.name] is None]
     if not used:
         raise TableError(_none_left(reasons))
+    for each in used:
+        if each.mixes_texts(types):
+            _refuse_texts(each.name, [file for file, _ in files])
     schema = TableSchema(tuple(each.column(types, is_final=keep is not None) for each in used))
     _check(schema)
     remarks = [f"column {name} {why} is left out" for name, why in reasons.items() if why]
@@ -85,6 +109,24 @@ def _reason(column: SeenColumn, keep: Collection[str] | None) -> str | None:
     if not column.kinds:
         return "has no value and"
     return None if keep is None or column.name in keep else column.useless()
+
+
+def _refuse_texts(name: str, files: Sequence[TableFile]) -> None:
+    """Name the first row of a column of numbers that holds a text."""
+    for file in files:
+        first_row = 0
+        for table in file.batches():
+            try:
+                file.numbers(table, name, first_row)
+            except TableError as error:
+                raise TableError(
+                    f"Column `{name}` of {file.path.name} holds a text among numbers here. Write a "
+                    "number, leave the cell empty if the value is missing, declare the column "
+                    "categorical, or leave it out.",
+                    name,
+                    error.row,
+                ) from None
+            first_row += table.num_rows
 
 
 def _none_left(reasons: Mapping[str, str | None]) -> str:
@@ -107,27 +149,35 @@ def surveyed_context(
 
 def surveyed_rounds(file: TableFile, arm: str, reward: str) -> SurveyedRounds:
     """The arms and rewards of a history."""
-    for name in (arm, reward):
-        if name not in file.names:
-            raise TableError(f"There is no column `{name}` in {file.path.name}.", name)
+    file.require(arm, reward)
     arms: set[str] = set()
-    low, high, rows = np.inf, -np.inf, 0
-    total, count = 0.0, 0
+    known: list[np.ndarray] = []
+    rows = 0
     for table in file.batches():
-        arms |= {each for each in file.texts(table, arm, rows) if each is not None}
+        arms |= _arms(file, table, arm, rows)
         if len(arms) > MAX_FOUND_ARMS:
             raise TableError(f"Column `{arm}` names more than {MAX_FOUND_ARMS} arms.", arm)
-        values = file.numbers(table, reward, rows)
-        known = values[~np.isnan(values)]
-        if len(known):
-            low, high = min(low, float(known.min())), max(high, float(known.max()))
-            total, count = total + float(known.sum()), count + len(known)
+        values = file.rewards(table, reward, rows)
+        known.append(values[~np.isnan(values)])
         rows += table.num_rows
-    if not arms or not np.isfinite(low) or not np.isfinite(high):
+    rewards = np.concatenate([*known, np.empty(0)])
+    if not len(rewards) or not np.isfinite(rewards).all():
         raise TableError(f"{file.path.name} has no row with an arm and a reward.")
-    return SurveyedRounds(
-        tuple(sorted(arms, key=_rank)), RewardRange(low, high), total / count, rows
-    )
+    if len(arms) == 1:
+        raise TableError(f"Column `{arm}` names one arm: there is nothing to choose.", arm)
+    low, high = float(rewards.min()), float(rewards.max())
+    if low == high:
+        raise TableError(f"All rewards of column `{reward}` are equal: no arm is better.", reward)
+    ranked = tuple(sorted(arms, key=_rank))
+    return SurveyedRounds(ranked, RewardRange(low, high), float(rewards.mean()), rows)
+
+
+def _arms(file: TableFile, table: pa.Table, arm: str, first_row: int) -> set[str]:
+    found = file.texts(table, arm, first_row)
+    if None in found:
+        row = first_row + found.index(None)
+        raise TableError(f"Column `{arm}` may not be missing.", arm, row)
+    return {each for each in found if each is not None}
 
 
 def _rank(arm: str) -> tuple[float, str]:
@@ -139,29 +189,20 @@ def _rank(arm: str) -> tuple[float, str]:
 
 
 def _wanted(file: TableFile, apart: Collection[str]) -> list[str]:
-    for name in apart:
-        if name not in file.names:
-            raise TableError(f"There is no column `{name}` in {file.path.name}.", name)
+    file.require(*apart)
     return [name for name in file.names if name not in apart]
 
 
 def _check_same(files: Sequence[TableFile], wanted: Sequence[list[str]]) -> None:
     """All files have the same columns, in any order."""
+    first = files[0]
     for file, names in zip(files[1:], wanted[1:], strict=True):
-        for name in names:
-            if name not in wanted[0]:
-                raise TableError(
-                    f"Column `{name}` is in {file.path.name}, but not in {files[0].path.name}. "
-                    "Leave it out.",
-                    name,
-                )
-        for name in wanted[0]:
-            if name not in names:
-                raise TableError(
-                    f"Column `{name}` is in {files[0].path.name}, but not in {file.path.name}. "
-                    "Leave it out.",
-                    name,
-                )
+        for one, its, other, others in (
+            (file, names, first, wanted[0]),
+            (first, wanted[0], file, names),
+        ):
+            if only := [name for name in its if name not in others]:
+                raise OneSidedError(one.path.name, other.path.name, only, others)
 
 
 def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> None:

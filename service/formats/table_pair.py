@@ -9,6 +9,7 @@ from typing import Any
 from model import Floats
 from service.columns.schema import TableError, TableSchema
 from service.columns.seen import ColumnTypes, SeenColumn
+from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import (
     SurveyedColumns,
     SurveyedRounds,
@@ -16,10 +17,11 @@ from service.formats.surveying import (
     surveyed_columns,
     surveyed_rounds,
 )
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.tables import TableFile
 from service.records import UNIT, RewardRange
 
 UPLOADED_ROWS = 50_000  # target rows at once
+ROUNDS_AN_ARM = 10  # that there should be at least
 ROWS_A_SLOT = 4  # past rounds that each number of a row should have
 
 
@@ -97,8 +99,8 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
     for name in wanted.ignore:
         if name not in {*source.names, *target.names}:
             raise TableError(f"There is no column `{name}` to leave out.", name)
-    if wanted.id is not None and wanted.id not in target.names:
-        raise TableError(f"There is no column `{wanted.id}` in {target.path.name}.", wanted.id)
+    if wanted.id is not None:
+        target.require(wanted.id)
     rounds = surveyed_rounds(source, wanted.arm, wanted.reward)
     named = [wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity, *wanted.ignore]
     apart = {each for each in named if each is not None}
@@ -117,7 +119,7 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
         unit,
         (*sorted(source_apart - history), *found.left_out),
         (*sorted(target_apart), *found.left_out),
-        list(_remarks(wanted, rounds, found, labels)),
+        [*_remarks(wanted, rounds, found, labels), *_repeated(wanted, source, target)],
     )
 
 
@@ -142,5 +144,23 @@ def _remarks(
         yield Remark(
             f"a row takes {width} numbers, and there are {rounds.rows} past rounds", About.WIDTH
         )
+    if rounds.rows < ROUNDS_AN_ARM * len(rounds.arms):
+        yield Remark(
+            f"column {wanted.arm} names {len(rounds.arms)} arms for {rounds.rows} past rounds: "
+            "bring more, or join arms that are alike, such as doses"
+        )
     for name in labels:
         yield Remark(f"column {name} of {wanted.names[1]} is not used")
+
+
+def _repeated(wanted: PairChoices, source: TableFile, target: TableFile) -> Iterator[Remark]:
+    """What several rows of one subject mean in each table."""
+    if wanted.id is None:
+        return
+    if repeated := target.repeats(wanted.id):
+        yield Remark(f"{repeated} rows of {wanted.names[1]} have the {wanted.id} of an earlier row")
+    if wanted.id in source.names and (repeated := source.repeats(wanted.id)):
+        yield Remark(
+            f"{repeated} rows of {wanted.names[0]} have the {wanted.id} of an earlier row: held-out "
+            "rows are not of other subjects, so the expected reward may be too high"
+        )

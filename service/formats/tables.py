@@ -1,10 +1,8 @@
 """Tables out of files: CSV, Parquet or JSON lines, read in pieces of bounded size and encoded by a schema.
 
-A CSV file is read as text and converted column by column, so that a bad cell is named by its column and
-row. Separator and decimal comma are found out unless they are given.
+A CSV file is read as text and converted column by column, so that a bad cell is named by its column and row.
 """
 
-import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,42 +13,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from model import Floats
 from service.columns.arrow import encode_table, numbers_of, text_of
 from service.columns.schema import (
     MAX_COLUMNS,
+    MAX_TEXT,
+    NAMES_SHOWN,
     Column,
     ColumnType,
     TableError,
     TableSchema,
     check_unique,
 )
-from service.formats import json_rows
+from service.formats.rows import csv_rows, json_rows
+from service.formats.rows.csv_rows import CsvOptions
 from service.images.files import is_images
 
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL")
-SEPARATORS = (",", ";", "\t", "|")
-BLOCK_BYTES = 1 << 22  # of CSV text at once
 ROWS = 8192  # of Parquet at once
 UNIT = b"unit"  # of a column, in the metadata of a Parquet file's field
 MAX_APART = 8  # columns beside the context: ids, arms, rewards
-_SNIFFED_BYTES = 1 << 16
+_INDEX = re.compile(r"__index_level_\d+__")
 _TRUE = ("true", "yes", "t", "y", "1", "1.0")
 _FALSE = ("false", "no", "f", "n", "0", "0.0")
-_WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class CsvOptions:
-    """How a CSV file is written; None is found out."""
-
-    separator: str | None = None
-    decimal: str | None = None
-    encoding: str = "utf-8"
-    missing: Sequence[str] = MISSING
 
 
 @dataclass(frozen=True)
@@ -91,16 +77,18 @@ class TableFile:
     @cached_property
     def decimal(self) -> str:
         """The decimal point of its numbers."""
-        return _header(self.path, self.options)[2] if self.is_text else "."
+        return self._header.decimal if self.is_text else "."
 
     @cached_property
     def names(self) -> list[str]:
         """The names of its columns."""
         if self.is_parquet:
-            return list(self._parquet().schema_arrow.names)
+            # pandas keeps the index of a frame beside its columns.
+            names = self._parquet().schema_arrow.names
+            return [name for name in names if not _INDEX.fullmatch(name)]
         if self.is_json:
             return json_rows.column_names(self.path)
-        return [name.strip() for name in _header(self.path, self.options)[0]]
+        return [self._header.names[place] for place in self._header.named]
 
     @cached_property
     def units(self) -> Mapping[str, str]:
@@ -109,17 +97,28 @@ class TableFile:
         stated = {each.name: (each.metadata or {}).get(UNIT) for each in fields}
         return {name: unit.decode() for name, unit in stated.items() if unit}
 
+    def require(self, *names: str) -> None:
+        """Refuse the name of a column that is not there; the message lists those that are."""
+        for name in names:
+            if name not in self.names:
+                known = ", ".join(self.names[:NAMES_SHOWN])
+                rest = len(self.names) - NAMES_SHOWN
+                raise TableError(
+                    f"There is no column `{name[:MAX_TEXT]}` in {self.path.name}. Its columns: {known}"
+                    f"{f' and {rest} more' if rest > 0 else ''}.",
+                    name,
+                )
+
     def batches(self) -> Iterator[pa.Table]:
         """Its rows, some at a time; the cells of a CSV file are text."""
         if self.is_parquet:
-            for batch in self._parquet().iter_batches(batch_size=ROWS):
+            for batch in self._parquet().iter_batches(batch_size=ROWS, columns=self.names):
                 yield pa.Table.from_batches([batch])
             return
         if self.is_json:
             yield from json_rows.batches(self.path)
             return
-        names = self.names
-        yield from (each.rename_columns(names) for each in _csv_batches(self.path, self.options))
+        yield from csv_rows.batches(self.path, self.options)
 
     def tables(self, size: int) -> Iterator[pa.Table]:
         """Its rows, `size` at a time."""
@@ -129,9 +128,7 @@ class TableFile:
         self, schema: TableSchema, size: int, apart: Sequence[str] = (), drop: Sequence[str] = ()
     ) -> Iterator[tuple[pa.Table, Floats]]:
         """Columns set apart, and the slots (n, d) of all others, `size` rows at a time."""
-        for name in apart:
-            if name not in self.names:
-                raise TableError(f"There is no column `{name}` in {self.path.name}.", name)
+        self.require(*apart)
         wanted = [name for name in self.names if name not in {*apart, *drop}]
         schema.check_names(wanted)
         first_row = 0
@@ -163,6 +160,25 @@ class TableFile:
             raise TableError(error.detail, name, (error.row or 0) + first_row) from None
         return np.where(is_null, np.nan, values)
 
+    def rewards(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
+        """A column of rewards as float64, NaN where it is missing; true and yes are 1, false and no 0."""
+        values = table[name]
+        if self.is_text:
+            lower = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+            values = pc.if_else(pc.is_in(lower, pa.array(_TRUE)), "1", values)
+            values = pc.if_else(pc.is_in(lower, pa.array(_FALSE)), "0", values)
+        elif pa.types.is_boolean(values.type):
+            values = values.cast(pa.int8())
+        try:
+            return self.numbers(pa.table({name: values}), name, first_row)
+        except TableError as error:
+            raise TableError(
+                f"Column `{name}` holds no number here. A reward is a number, and more is better: write "
+                "one for each outcome, such as 1 for improved and 0 for worse.",
+                name,
+                error.row,
+            ) from None
+
     def texts(self, table: pa.Table, name: str, first_row: int) -> list[str | None]:
         """A column of its rows as text, None where it is missing."""
         rows = table.select([name])
@@ -183,6 +199,16 @@ class TableFile:
         trimmed = (self.trimmed(each) if self.is_text else each for each in tables)
         return all(each.column(0).null_count == each.num_rows for each in trimmed)
 
+    def repeats(self, name: str) -> int:
+        """How many rows have a value of a column that an earlier row has."""
+        seen: set[str] = set()
+        rows = 0
+        for table in self.batches():
+            known = [each for each in self.texts(table, name, 0) if each is not None]
+            seen.update(known)
+            rows += len(known)
+        return rows - len(seen)
+
     def guessed(self, table: pa.Table) -> pa.Table:
         """Trimmed text with the types that its columns look like."""
         return pa.table({name: _guessed(table[name], self.decimal) for name in table.column_names})
@@ -196,71 +222,15 @@ class TableFile:
             columns[name] = pc.if_else(pc.is_in(texts, missing), null, texts)
         return pa.table(columns)
 
+    @cached_property
+    def _header(self) -> csv_rows.Header:
+        return csv_rows.read_header(self.path, self.options)
+
     def _parquet(self) -> pq.ParquetFile:
         try:
             return pq.ParquetFile(self.path)
         except pa.ArrowException:
             raise TableError(f"{self.path.name} is no Parquet file.") from None
-
-
-def _header(path: Path, options: CsvOptions) -> tuple[list[str], str, str]:
-    """Names, separator and decimal point of a CSV file."""
-    with pa.input_stream(str(path), compression="detect") as stream:
-        text = stream.read(_SNIFFED_BYTES).decode(options.encoding, errors="replace")
-    lines = text.removeprefix("\ufeff").splitlines()
-    if not lines or not lines[0].strip():
-        raise TableError(f"{path.name} has no header line with the names of its columns.")
-    found = {each: _split(lines[:1], each)[0] for each in SEPARATORS}
-    separator = options.separator or max(SEPARATORS, key=lambda each: len(found[each]))
-    names, *rows = _split(lines[:200], separator)
-    cells = [cell.strip() for row in rows for cell in row]
-    has_commas = any(_WITH_COMMA.fullmatch(cell) for cell in cells)
-    has_points = any(_WITH_POINT.fullmatch(cell) for cell in cells)
-    decimal = options.decimal or ("," if has_commas and not has_points else ".")
-    return names, separator, decimal
-
-
-def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
-    return list(csv.reader(lines, delimiter=separator)) or [[]]
-
-
-def _csv_batches(path: Path, options: CsvOptions) -> Iterator[pa.Table]:
-    names, separator, _ = _header(path, options)
-    uneven: list[pa_csv.InvalidRow] = []
-
-    def remember(row: pa_csv.InvalidRow) -> str:
-        uneven.append(row)
-        return "error"
-
-    try:
-        reader = pa_csv.open_csv(
-            str(path),
-            pa_csv.ReadOptions(
-                use_threads=False, block_size=BLOCK_BYTES, encoding=options.encoding
-            ),
-            pa_csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, invalid_row_handler=remember
-            ),
-            pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                strings_can_be_null=False,  # which texts mean that is decided once they are trimmed
-            ),
-        )
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, UnicodeError) as error:
-        raise _csv_error(path, error, uneven) from None
-
-
-def _csv_error(path: Path, error: Exception, uneven: Sequence[Any]) -> TableError:
-    """What is wrong, without the cells that Arrow quotes."""
-    if uneven:
-        row = uneven[0]
-        place = "" if row.number is None else f"line {row.number}: "
-        return TableError(f"{place}{row.actual_columns} cells where {row.expected_columns} belong.")
-    if isinstance(error, UnicodeError) or "UTF8" in str(error):
-        return TableError(f"{path.name} is not UTF-8: name its encoding, or save it as UTF-8.")
-    return TableError(f"{path.name} is no CSV file.")
 
 
 def _of_size(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:

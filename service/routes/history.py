@@ -18,7 +18,8 @@ from service.evaluating.history import HistoryImport, ImportedHistory, history_s
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, spooled
 from service.formats.image_tables import opened_image_table
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.rows.csv_rows import CsvOptions
+from service.formats.tables import TableFile
 from service.records import Actor, Experiment
 from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
 from service.routes.documentation import problems, stream
@@ -113,5 +114,6 @@ def _checked(
 
 def _refuse(error: TableError, path: Path) -> NoReturn:
     """Name row and column, but not the temporary file."""
-    renamed = TableError(str(error).replace(path.name, "The table"), error.column)
+    text = str(error).replace(f"in {path.name}", "in the table").replace(path.name, "The table")
+    renamed = TableError(text, error.column)
     refuse_column(renamed, "#" if error.row is None else f"#/{error.row}")

@@ -135,7 +135,7 @@ TABLES: dict[str, Table] = {
     "a wrong type": Table(
         refusals_of(
             WRONG,
-            fit="Column `age` holds categorical and numeric values",
+            fit="row 31: Column `age` of target.csv holds a text among numbers",
             frame="Conversion failed for column age",
         ),
         rows=[*GOOD * 10, ("secret", "B6", True, "I")],
@@ -148,7 +148,7 @@ TABLES: dict[str, Table] = {
     "one value missing": Table(refusals_of(ABSENT, fit=None), rows=with_last(1.5, None, True, "I")),
     "all values missing": Table(refusals_of(ABSENT, fit=None), rows=[(1.5, None, True, "I")] * 3),
     "every cell missing": Table(
-        refusals_of("may not be missing", fit="There is no column left to be a context"),
+        refusals_of("may not be missing", fit="target.csv has no rows"),
         rows=[(None, None, None, None)] * 3,
     ),
     "10^4 columns": Table(
@@ -243,6 +243,13 @@ SPELLINGS = {
         ",".join(f'"{cell}"' for cell in line.split(",")) for line in PLAIN.splitlines()
     ).encode(),
     "CRLF": PLAIN.replace("\n", "\r\n").encode(),
+    "UTF-16": PLAIN.replace(",", "\t").encode("utf-16"),
+    "empty columns beside it and empty rows below it": (
+        PLAIN.replace("\n", ",,\n") + "," * (len(NAMES) + len(ROUNDS) + 1) + "\n"
+    ).encode(),
+    "row numbers without a name": "\n".join(
+        f"{number or ''},{line}" for number, line in enumerate(PLAIN.splitlines())
+    ).encode(),
 }
 
 

@@ -84,7 +84,7 @@ def fit(
     from service.cli.fit.run import Outputs, fitted
     from service.cli.fit.tables import FitError, FitTables
     from service.cli.local import INTERRUPTED, settings_from
-    from service.formats.tables import CsvOptions
+    from service.formats.rows.csv_rows import CsvOptions
 
     wanted = FitTables(
         source=source,

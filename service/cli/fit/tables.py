@@ -1,5 +1,6 @@
 """The two tables of a fit: what was asked for, and what is known of them."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from service.formats.cells.genes import CellOptions
 from service.formats.cells.reading import SUFFIX, CellFile
 from service.formats.cells.tables import is_cells, shared_tables
 from service.formats.image_tables import TABLES, ImageOptions
-from service.formats.surveying import SurveyedRounds
+from service.formats.surveying import OneSidedError, SurveyedRounds
 from service.formats.table_pair import About, PairChoices, Remark, surveyed_pair
 from service.images.files import ARCHIVE
 from service.images.schema import ImageError
@@ -36,6 +37,9 @@ def fit_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise FitError(f"{error.filename}: {error.strerror}") from error
+    except OneSidedError as error:
+        hint = " ".join(f"--ignore {shlex.quote(name)}" for name in error.columns)
+        raise FitError(f"{error} {hint}") from error
     except (TableError, ImageError, LookupError) as error:
         raise FitError(str(error)) from error
 

@@ -20,7 +20,8 @@ from service.formats.cells.genes import (
     values_of,
 )
 from service.formats.cells.reading import SUFFIX, CellFile
-from service.formats.tables import UNIT, CsvOptions, TableFile
+from service.formats.rows.csv_rows import CsvOptions
+from service.formats.tables import UNIT, TableFile
 
 
 def is_cells(path: Path) -> bool:

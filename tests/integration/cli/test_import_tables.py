@@ -82,8 +82,8 @@ def test_a_further_table_goes_into_the_experiment_that_is_there(tmp_path: Path):
 BAD: list[tuple[str, tuple[str, ...], str]] = [
     ("dose;gain;age\nlow;1;x\nlow;2;y\n", ("--ignore", "tail"), "no column `tail`"),
     ("dose;gain;age\nlow;;1\n", (), "no row with an arm and a reward"),
-    ("dose;gain\nlow;1\n", (), "no column left to be a context"),
-    ("dose;gain;age\nlow;1;2\nlow;bad;3\n", (), "row 2: Column `gain` takes a finite number"),
+    ("dose;gain\nlow;1\nhigh;0\n", (), "no column left to be a context"),
+    ("dose;gain;age\nlow;1;2\nlow;bad;3\n", (), "row 2: Column `gain` holds no number"),
     ("dose;gain;age\nlow;1;2\n;1;3\n", (), "row 2: Column `dose` may not be missing"),
 ]
 

@@ -104,7 +104,12 @@ def test_a_row_without_an_arm_has_an_empty_cell(policy: Path, humans: Path, tmp_
     ("text", "options", "reason"),
     [
         (HUMANS, (), "Unknown column `id`. Columns: age, strain, treated_before, stage."),
-        (HUMANS, ("--id", "patient"), "There is no column `patient` in humans.csv."),
+        (
+            HUMANS,
+            ("--id", "patient"),
+            "There is no column `patient` in humans.csv. Its columns: id, age, strain, treated_before, stage, "
+            "dose.",
+        ),
         (
             HUMANS + "h;x;B6;yes;I;3\n",
             ("--id", "id", "--ignore", "dose"),

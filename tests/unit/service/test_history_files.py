@@ -13,8 +13,10 @@ import pytest
 from service.columns.schema import TableError
 from service.columns.seen import ColumnTypes
 from service.formats.history import HistoryColumns, HistoryShape, PastRound, spooled
+from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import SurveyedColumns, surveyed_columns, surveyed_rounds
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.table_pair import PairChoices, surveyed_pair
+from service.formats.tables import TableFile
 from service.records import RewardRange
 
 ROWS: list[dict[str, Any]] = [
@@ -124,7 +126,7 @@ def test_a_bad_row_is_named_but_not_its_value(
 def test_a_row_far_down_is_named_by_its_number(tmp_path: Path):
     many = [{**ROWS[0], "at": at} for at in range(10_000)]
     expected = shape(written(tmp_path, ".csv", ROWS))
-    with pytest.raises(TableError, match="row 9001: Column `gain` takes a finite number"):
+    with pytest.raises(TableError, match="row 9001: Column `gain` holds no number here"):
         spooled(
             written(tmp_path, ".csv", [*many[:9000], {**many[0], "gain": "much"}, *many[9000:]]),
             COLUMNS,
@@ -208,7 +210,9 @@ def test_columns_are_those_of_all_rows_of_all_files(tmp_path: Path):
 BAD_SURVEYS: list[tuple[tuple[str, ...], str]] = [
     (("a,b\n1,2\n", "a\n1\n"), "Column `b` is in 0.csv, but not in 1.csv"),
     (("a\n1\n", "a,b\n1,2\n"), "Column `b` is in 1.csv, but not in 0.csv"),
-    (("a\n1\n", "a\nx\n"), "Column `a` holds categorical and numeric values"),
+    (("a,A,b\n1,1,1\n", "b\n1\n"), "Columns `a`, `A` are in 0.csv, but not in 1.csv"),
+    (("a\n1\n", "A\n1\n"), "Does `A` mean `a`"),
+    (("a\n1\n", "a\nx\n"), "row 1: Column `a` of 1.csv holds a text among numbers"),
     (("a\n\n",), "has no rows"),
     (("id\n1\n",), "no column left"),
     (("a\n" + "".join(f"x{n}\n" for n in range(1001)),), "more than 1000 levels"),
@@ -298,8 +302,34 @@ def test_columns_that_cannot_transfer_are_left_out(tmp_path: Path):
 def test_measurements_with_a_bad_cell_are_not_taken_for_free_text(tmp_path: Path):
     bad = rows("crp", "low", *(f"{n}.5" for n in range(30)))
     for other in (rows("crp", "high", "77.5"), rows("crp", "7.5", "8.5")):
-        with pytest.raises(TableError, match="`crp` holds categorical and numeric values"):
+        with pytest.raises(TableError, match=r"row 1: Column `crp` of 0\.csv holds a text"):
             survey(tmp_path, bad, other, keep=())()
+    named = ColumnTypes(categorical=("crp",))
+    assert survey(tmp_path, bad, bad, types=named, keep=("crp",))().schema.columns
+
+
+NO_NUMBERS = {
+    "a limit of detection": [f"{n % 25}.5" for n in range(100)] + ["<0.5"] * 30,
+    "thousands": [f"{n},200.5" for n in range(30)],
+    "per cent": [f"{n}.5 %" for n in range(30)],
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_numbers_that_are_written_as_texts_are_not_left_out(tmp_path: Path, name: str):
+    text = rows("crp;x", *(f"{cell};1" for cell in NO_NUMBERS[name]))
+    with pytest.raises(TableError, match="holds a text among numbers"):
+        survey(tmp_path, text, text, keep=())()
+
+
+DATES = ("2024-03-0{}", "2024-03-0{} 12:30", "0{}.03.2024", "3/{}/24")
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_dates_are_left_out(tmp_path: Path, date: str):
+    text = rows("visit,x", *(f"{date.format(1 + n % 5)},1" for n in range(100)))
+    found = survey(tmp_path, text, text, keep=())()
+    assert found.remarks == ("column visit holds dates: it is left out",)
 
 
 def test_levels_that_the_first_table_lacks_are_remarked(tmp_path: Path):
@@ -323,6 +353,64 @@ def test_arms_that_are_numbers_are_in_their_order(tmp_path: Path):
     assert found.arms == ("9", "10", "100")
     assert (found.rewards, found.mean, found.rows) == (RewardRange(-1.0, 7.0), 3.0, 4)
     assert found.range_to_declare == RewardRange(-1.0, 7.0)
+
+
+@pytest.mark.parametrize("words", [("yes", "no"), ("TRUE", "FALSE"), ("1", " False ")])
+def test_rewards_may_be_yes_and_no(tmp_path: Path, words: tuple[str, str]):
+    path = tmp_path / "rounds.csv"
+    path.write_text("dose,gain\na,{}\nb,{}\nb,\n".format(*words))
+    assert surveyed_rounds(TableFile(path), "dose", "gain").rewards == RewardRange(0.0, 1.0)
+    as_parquet(
+        tmp_path / "rounds.parquet", [{"dose": "a", "gain": True}, {"dose": "b", "gain": False}]
+    )
+    found = surveyed_rounds(TableFile(tmp_path / "rounds.parquet"), "dose", "gain")
+    assert (found.rewards, found.mean) == (RewardRange(0.0, 1.0), 0.5)
+
+
+BAD_ROUNDS = {
+    "improved": (
+        "a,1\nb,improved\n",
+        "row 2: Column `gain` holds no number here. A reward is a number",
+    ),
+    "one arm": ("a,1\na,2\n", "`dose` names one arm"),
+    "equal rewards": ("a,1\nb,1\n", "All rewards of column `gain` are equal"),
+    "no arm": ("a,1\n,2\n", "row 2: Column `dose` may not be missing"),
+    "no reward": ("a,\nb,\n", "no row with an arm and a reward"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROUNDS)
+def test_rounds_that_teach_nothing_say_why(tmp_path: Path, name: str):
+    text, detail = BAD_ROUNDS[name]
+    path = tmp_path / "rounds.csv"
+    path.write_text(f"dose,gain\n{text}")
+    with pytest.raises(TableError, match=detail):
+        surveyed_rounds(TableFile(path), "dose", "gain")
+
+
+def test_a_column_that_is_not_there_is_beside_those_that_are(tmp_path: Path):
+    path = tmp_path / "rounds.csv"
+    path.write_text("Dose,gain\na,1\n")
+    with pytest.raises(
+        TableError, match=r"no column `dose` in rounds\.csv\. Its columns: Dose, gain\."
+    ):
+        surveyed_rounds(TableFile(path), "dose", "gain")
+
+
+def test_remarks_of_a_pair_that_may_mislead(tmp_path: Path):
+    source, target = tmp_path / "mice.csv", tmp_path / "humans.csv"
+    source.write_text(
+        rows("id,x,dose,gain", *(f"m{n % 25},{n},{n % 4},{n % 2}" for n in range(30)))
+    )
+    target.write_text(rows("id,x", "h1,1", "h2,2", "h1,3"))
+    found = surveyed_pair(PairChoices(source, target, "dose", "gain", "id"))
+    assert [each.text for each in found.remarks] == [
+        "column dose names 4 arms for 30 past rounds: bring more, or join arms that are alike, such "
+        "as doses",
+        "1 rows of humans.csv have the id of an earlier row",
+        "5 rows of mice.csv have the id of an earlier row: held-out rows are not of other subjects, "
+        "so the expected reward may be too high",
+    ]
 
 
 def test_rewards_between_0_and_1_need_no_range(tmp_path: Path):

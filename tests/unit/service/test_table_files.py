@@ -5,14 +5,16 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from service.columns.resolving import resolved
 from service.columns.schema import ColumnType, DeclaredColumn, TableError
-from service.formats import tables
-from service.formats.tables import CsvOptions, TableFile
+from service.formats.rows import csv_rows
+from service.formats.rows.csv_rows import CsvOptions
+from service.formats.tables import TableFile
 from tests.support.tables import MICE
 
 ROWS = [
@@ -30,6 +32,10 @@ SPELLINGS = {
     "spaces": PLAIN.replace(",", " , ").encode(),
     "quotes": b'"age","strain","treated_before","stage"\n"41.5","B6","1","II"\n"","wild","0",""\n',
     "a line break in a cell": b'age,strain,treated_before,stage\n41.5,B6,t,II\n,"wi\nld",f,\n',
+    "UTF-16, tabs": PLAIN.replace(",", "\t").encode("utf-16"),
+    "empty columns and rows of Excel": b"\xef\xbb\xbfage,strain,treated_before,stage,,\r\n"
+    b"41.5,B6,yes,II,,\r\nNA,wild,False,,,\r\n,,,,,\r\n,,,,,\r\n",
+    "row numbers of pandas and R": b",age,strain,treated_before,stage\n0,41.5,B6,1,II\n1,?,wild,0,.\n",
     "another order": b"stage,age,treated_before,strain\nII,41.5,TRUE,B6\n,,false,wild\n",
 }
 
@@ -80,7 +86,10 @@ BAD = {
     "no boolean": (PLAIN + "1,B6,maybe,I\n", "row 3: Column `treated_before` takes true or false"),
     "unknown level": (PLAIN + "1,B6,yes,IV\n", "row 3: Column `stage` takes one of I, II, III"),
     "may not be missing": (PLAIN + "1,NA,yes,I\n", "row 3: Column `strain` may not be missing"),
-    "all missing": ("age,strain,treated_before\n,,\n,,\n", "Column `strain` may not be missing"),
+    "all missing": (
+        "age,strain,treated_before\nNA,,\n,NA,\n",
+        "Column `strain` may not be missing",
+    ),
     "duplicate names": ("age,age,strain,treated_before\n1,1,B6,yes\n", "`age` is not"),
     "10^4 columns": (",".join(f"c{n}" for n in range(10_000)) + "\n", "10000 columns"),
     "uneven": (PLAIN + "1,B6\n", "line 4: 2 cells where 4 belong"),
@@ -106,6 +115,60 @@ def test_what_is_no_parquet_file_is_refused(tmp_path: Path):
         TableFile(tmp_path / "mice.parquet")
 
 
+def test_rows_that_hold_nothing_stay_between_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Rows without an id are matched by their place."""
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 64)
+    path = tmp_path / "mice.csv"
+    path.write_text("a,b\n" + ",\n" * 60 + "1,2\n" + ",\n" * 90)
+    assert sum(each.num_rows for each in TableFile(path).batches()) == 61
+    path.write_text('a\n""\n""\n')
+    assert sum(each.num_rows for each in TableFile(path).batches()) == 2
+
+
+def test_names_may_be_broken_into_lines(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    path.write_text('"weight\n(kg)";Größe\n70,5;1\n')
+    file = TableFile(path)
+    assert file.names == ["weight (kg)", "Größe"]
+    assert file.guessed(next(file.batches())).to_pylist() == [{"weight (kg)": 70.5, "Größe": 1.0}]
+
+
+def test_a_semicolon_means_decimal_commas_where_no_point_is(tmp_path: Path):
+    """The first comma may come late."""
+    path = tmp_path / "mice.csv"
+    path.write_text("a;b\n" + "1;2\n" * 300 + "1,5;2\n")
+    assert TableFile(path).decimal == ","
+    path.write_text("a;b\n1.5;2\n")
+    assert TableFile(path).decimal == "."
+
+
+NO_TEXT = {
+    "a workbook": (b"PK\x03\x04" + bytes(40), "is a workbook or an archive: save its sheet as CSV"),
+    "an old workbook": (b"\xd0\xcf\x11\xe0" + bytes(40), "save its sheet as CSV"),
+    "binary": (b"a,b\n\0\0\n", "is no CSV file"),
+    "a name in latin-1": ("größe\n1\n".encode("latin-1"), "is not UTF-8: name its encoding"),
+}
+
+
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_what_is_no_text_is_refused_at_once(tmp_path: Path, name: str):
+    content, reason = NO_TEXT[name]
+    path = tmp_path / "mice.xlsx"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=reason):
+        TableFile(path)
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path: Path):
+    frame = pd.DataFrame({"age": [1.0, 2.0]}, index=[7, 3])
+    frame.to_parquet(tmp_path / "mice.parquet")
+    file = TableFile(tmp_path / "mice.parquet")
+    assert file.names == ["age"]
+    assert next(file.batches()).to_pylist() == [{"age": 1.0}, {"age": 2.0}]
+
+
 def test_images_and_files_that_are_not_there_are_no_tables(tmp_path: Path):
     archive = tmp_path / "mice.zip"
     archive.write_bytes(b"PK")
@@ -118,7 +181,7 @@ def test_images_and_files_that_are_not_there_are_no_tables(tmp_path: Path):
 
 
 def test_rows_are_counted_over_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(csv_rows, "BLOCK_BYTES", 1 << 12)
     path = tmp_path / "mice.csv"
     path.write_text("age,strain,treated_before\n" + "1,B6,yes\n" * 2500 + "x,B6,yes\n")
     batches = TableFile(path).encoded(MICE, 1000)
@@ -154,6 +217,6 @@ def test_a_large_table_is_read_in_bounded_memory(tmp_path: Path):
     python_most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 1_000_000
-    assert most < 16 * tables.BLOCK_BYTES
-    assert python_most < 8 * tables.BLOCK_BYTES
+    assert most < 16 * csv_rows.BLOCK_BYTES
+    assert python_most < 8 * csv_rows.BLOCK_BYTES
     assert np.isfinite(rows).all()

@@ -1,0 +1,1 @@
+"""The rows of text files: CSV and JSON lines."""
