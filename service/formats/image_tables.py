@@ -89,7 +89,7 @@ def image_rows(
 
 def named_files(file: TableFile, images: NamedImages, column: str) -> Iterator[tuple[str, bytes]]:
     """The images that a table names, each once."""
-    _check_column(file, column)
+    file.require(column)
     seen: set[str] = set()
     first_row = 0
     for table in file.tables(NAMES):
@@ -101,13 +101,8 @@ def named_files(file: TableFile, images: NamedImages, column: str) -> Iterator[t
         first_row += table.num_rows
 
 
-def _check_column(file: TableFile, column: str) -> None:
-    if column not in file.names:
-        raise TableError(f"There is no column `{column}` in {file.path.name}.", column)
-
-
 def _first_schema(file: TableFile, images: NamedImages, column: str) -> ImageSchema:
-    _check_column(file, column)
+    file.require(column)
     for table in file.tables(1):
         name = file.texts(table, column, 0)[0]
         width, height = size_of(_content(images, name, column, 0))

@@ -28,6 +28,7 @@ _END_BYTES, _MAX_COMMENT = 22, 65_535
 _UNSET = 0xFFFFFFFF  # a size that only zip64 could state
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1
+_LEFT_BEHIND = (("Thumbs.db",), ("desktop.ini",))  # by Windows
 
 NamedImage = tuple[str, bytes]
 
@@ -116,8 +117,9 @@ def read_image(path: Path) -> bytes:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file is one of those that systems leave behind: `.DS_Store`, `__MACOSX/…`."""
-    return any(part.startswith((".", "__MACOSX")) for part in PurePosixPath(name).parts)
+    """Whether a file is one of those that systems leave behind: `.DS_Store`, `Thumbs.db`."""
+    parts = PurePosixPath(name).parts
+    return parts[-1:] in _LEFT_BEHIND or any(each.startswith((".", "__MACOSX")) for each in parts)
 
 
 def check_name(name: str) -> None:

@@ -38,11 +38,11 @@ def as_archive(wanted: FitTables, folder: Path) -> FitTables:
 @fit_errors()
 def surveyed_images(wanted: FitTables, options: ImageOptions) -> Surveyed:
     """Read the source's table once; `FitError` says what is wrong with which."""
+    wanted.target.stat()  # what is not there is no folder either
     if not is_images(wanted.target):
         raise FitError(f"{wanted.target}: the target is a folder or a zip archive of images")
     if wanted.id is not None:
         raise FitError("--id: images are named by their files")
-    wanted.target.stat()
     with opened_image_table(wanted.source, csv=wanted.csv) as (file, images):
         rounds = surveyed_rounds(file, wanted.arm, wanted.reward)
         schema = options.schema(file, images)

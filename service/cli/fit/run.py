@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from daband_client import AsyncClient, DabandError
+from daband_client import AsyncClient, DabandError, ProblemError
 from daband_client.answers import State, Transfer
 from daband_client.in_process import in_process
 from model import open_exported
@@ -138,6 +138,9 @@ async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> N
                 events = (await client.state(EXPERIMENT)).head_offset
                 show(events // 2, tables.rounds.rows)  # a decision and its reward for each row
         await importing
+    except ProblemError as error:
+        # Each place is a row of the table, which its detail names.
+        raise FitError("; ".join(each["detail"] for each in error.errors) or str(error)) from error
     finally:
         importing.cancel()
         with suppress(asyncio.CancelledError, DabandError):

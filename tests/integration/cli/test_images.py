@@ -112,7 +112,9 @@ async def test_a_fit_of_a_folder_decides_as_the_service_with_the_same_archive(
         (("--shape", "2", "--shape", "4", "--shape", "4"), "with 1 channel (grey) or 3 (RGB)"),
         (("--shape", "3", "--shape", "5", "--shape", "5"), "day/0.png: The image has 4 × 4 pixels"),
         (("--images", "nowhere"), "row 1: day/0.png: There is no such file."),
-        (("--target", "arms.csv"), "the target is a folder or a zip archive of images"),
+        (("--target", "nowhere"), "nowhere: No such file or directory"),
+        (("--target", __file__), "the target is a folder or a zip archive of images"),
+        (("--image", "picture"), "There is no column `picture` in plates.csv. Its columns: "),
     ],
 )
 def test_a_fit_that_cannot_be_done_says_why(
@@ -121,6 +123,7 @@ def test_a_fit_that_cannot_be_done_says_why(
     refused = fit(lab, "mice/plates.csv", tmp_path, *change)
     assert refused.exit_code == 2, refused.output
     assert detail in refused.output
+    assert "422" not in refused.output
     assert not (tmp_path / "arms.csv").exists()
 
 

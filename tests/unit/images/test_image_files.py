@@ -14,6 +14,7 @@ from tests.support.images import colours, png, written, zipped
 IMAGES = {f"{name}.png": png(each) for name, each in zip("bac", colours(3), strict=True)}
 NESTED = {**IMAGES, "day 2/d.jpg": b"\xff\xd8\xff", "day 2/E.PNG": b"\x89PNG"}
 HIDDEN = {".DS_Store": b"x", "__MACOSX/._a.png": b"x", "day 2/.cache/a.txt": b"x"}
+HIDDEN |= {"Thumbs.db": b"x", "day 2/desktop.ini": b"x"}
 
 
 def refusal(content: bytes) -> str:
