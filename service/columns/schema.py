@@ -233,9 +233,21 @@ class TableSchema(Struct, frozen=True, dict=True):
     @property
     def listed(self) -> str:
         """The names of the columns for a message, at most a dozen."""
-        names = [each.name for each in self.columns[:NAMES_SHOWN]]
-        rest = len(self.columns) - len(names)
-        return ", ".join(names) + (f" and {rest} more" if rest else "")
+        return shown_names([each.name for each in self.columns])
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Names for a message, at most a dozen."""
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def absent_column(name: str, place: str, known: Sequence[str]) -> TableError:
+    """A name that no column has, beside those that are there."""
+    detail = (
+        f"There is no column `{name[:MAX_TEXT]}` in {place}. Its columns: {shown_names(known)}."
+    )
+    return TableError(detail, name)
 
 
 def check_unique(names: Sequence[str]) -> None:

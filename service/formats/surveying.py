@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from service.columns.schema import NAMES_SHOWN, TableError, TableSchema
+from service.columns.schema import TableError, TableSchema, shown_names
 from service.columns.seen import NUMBERS_IN_ALL, NUMBERS_KEPT, ColumnTypes, Part, SeenColumn
 from service.formats.tables import TableFile
 from service.records import RewardRange
@@ -25,10 +25,9 @@ class OneSidedError(TableError):
     ) -> None:
         self.columns = columns
         is_one = len(columns) == 1
-        names = ", ".join(f"`{name}`" for name in columns[:NAMES_SHOWN])
-        rest = len(columns) - NAMES_SHOWN
+        names = shown_names([f"`{name}`" for name in columns])
         detail = (
-            f"Column{'' if is_one else 's'} {names}{f' and {rest} more' if rest > 0 else ''} "
+            f"Column{'' if is_one else 's'} {names} "
             f"{'is' if is_one else 'are'} in {file}, but not in {other}. "
         )
         alike = {name.casefold(): name for name in known}

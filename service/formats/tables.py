@@ -19,12 +19,11 @@ from model import Floats
 from service.columns.arrow import encode_table, numbers_of, text_of
 from service.columns.schema import (
     MAX_COLUMNS,
-    MAX_TEXT,
-    NAMES_SHOWN,
     Column,
     ColumnType,
     TableError,
     TableSchema,
+    absent_column,
     check_unique,
 )
 from service.formats.rows import csv_rows, json_rows
@@ -101,13 +100,7 @@ class TableFile:
         """Refuse the name of a column that is not there; the message lists those that are."""
         for name in names:
             if name not in self.names:
-                known = ", ".join(self.names[:NAMES_SHOWN])
-                rest = len(self.names) - NAMES_SHOWN
-                raise TableError(
-                    f"There is no column `{name[:MAX_TEXT]}` in {self.path.name}. Its columns: {known}"
-                    f"{f' and {rest} more' if rest > 0 else ''}.",
-                    name,
-                )
+                raise absent_column(name, self.path.name, self.names)
 
     def batches(self) -> Iterator[pa.Table]:
         """Its rows, some at a time; the cells of a CSV file are text."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.columns.schema import TableError
+from service.columns.schema import TableError, absent_column
 
 SUFFIX = ".h5ad"
 ROWS = 1024  # of the matrix at once
@@ -43,7 +43,7 @@ class CellFile(AbstractContextManager["CellFile"]):
     def column(self, name: str) -> pa.Array:
         """A column of `obs`, or its index."""
         if name not in self.obs_names:
-            raise TableError(f"There is no column `{name}` in obs of {self.path.name}.", name)
+            raise absent_column(name, f"obs of {self.path.name}", self.obs_names)
         with self._reading():
             return self._values(self._file["obs"], name)
 
