@@ -30,6 +30,7 @@ _SNIFFED_BYTES = 1 << 16
 _SNIFFED_ROWS = 200
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how .xlsx, .ods and .xls begin
+_BREAK = re.compile(r"\s*[\r\n]\s*")  # in a name that is broken into lines
 _WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
 
 
@@ -67,7 +68,7 @@ def read_header(path: Path, options: CsvOptions) -> Header:
     found = {each: len(next(_split(lines, each), ())) for each in SEPARATORS}
     separator = options.separator or max(SEPARATORS, key=lambda each: found[each])
     first, *rows = islice(_split(lines, separator), _SNIFFED_ROWS) if lines else [[]]
-    names = [" ".join(name.split()) for name in first]
+    names = [_BREAK.sub(" ", name).strip() for name in first]
     if not any(names):
         raise TableError(f"{path.name} has no header line with the names of its columns.")
     cells = [cell.strip() for row in rows for cell in row]

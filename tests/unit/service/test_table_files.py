@@ -129,10 +129,10 @@ def test_rows_that_hold_nothing_stay_between_others(
 
 def test_names_may_be_broken_into_lines(tmp_path: Path):
     path = tmp_path / "mice.csv"
-    path.write_text('"weight\n(kg)";Größe\n70,5;1\n')
+    path.write_text('"weight\n(kg)";Größe  (cm)\n70,5;1\n')
     file = TableFile(path)
-    assert file.names == ["weight (kg)", "Größe"]
-    assert file.guessed(next(file.batches())).to_pylist() == [{"weight (kg)": 70.5, "Größe": 1.0}]
+    assert file.names == ["weight (kg)", "Größe  (cm)"]
+    assert file.guessed(next(file.batches())).to_pylist() == [{"weight (kg)": 70.5, "Größe  (cm)": 1.0}]
 
 
 def test_a_semicolon_means_decimal_commas_where_no_point_is(tmp_path: Path):
