@@ -32,6 +32,15 @@ export class ProblemError extends Error {
   }
 }
 
+/** There was no answer; the message says why, `cause` is what `fetch` threw. */
+export class UnreachableError extends Error {
+  constructor(cause: TypeError) {
+    const reason = cause.cause instanceof Error ? cause.cause.message : "";
+    super(`no answer from the service: ${reason || cause.message}`, { cause });
+    this.name = "UnreachableError";
+  }
+}
+
 /** Every call of the service, typed by its path; see openapi-fetch. */
 export function createApi(options: Options = {}): Client<paths> {
   const headers = options.key === undefined ? {} : { Authorization: `Bearer ${options.key}` };
@@ -47,9 +56,11 @@ interface Fetched<T> {
   response: Response;
 }
 
-/** The data of an answer; throws `ProblemError` for a problem. */
+/** The data of an answer; throws `ProblemError` for a problem, `UnreachableError` without an answer. */
 export async function answered<T>(call: Promise<Fetched<T>>): Promise<T> {
-  const { data, error, response } = await call;
+  const { data, error, response } = await call.catch((thrown: unknown) => {
+    throw thrown instanceof TypeError ? new UnreachableError(thrown) : thrown;
+  });
   if (isProblem(error)) {
     throw new ProblemError(error);
   }

@@ -1,9 +1,11 @@
 /** The client against a running service: `DABAND_URL`, with a key in `DABAND_API_KEY`. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 
-import { DabandClient, ProblemError, answered } from "../src/index.js";
+import { DabandClient, ProblemError, UnreachableError, answered } from "../src/index.js";
 
 const url = process.env["DABAND_URL"] ?? "";
 const key = process.env["DABAND_API_KEY"] ?? "";
@@ -45,6 +47,19 @@ test("a problem is an error with its kind and its places", async () => {
 test("a wrong key is refused", async () => {
   const stranger = new DabandClient({ url, key: "daband_none" });
   await assert.rejects(stranger.state("from-node"), /401 Key refused/);
+});
+
+test("without an answer the error says why", async () => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close(); // nobody listens there any more
+  await once(server, "close");
+  const place = `127.0.0.1:${port}`;
+  await assert.rejects(
+    new DabandClient({ url: `http://${place}` }).state("from-node"),
+    (error) => error instanceof UnreachableError && error.message.includes(place),
+  );
 });
 
 test("every other call is typed by its path", async () => {

@@ -53,7 +53,7 @@ def test_node_plays_rounds_against_a_service(package: Path, tmp_path: Path):
     key = first_key(tmp_path / "data")
     with ServiceProcess(tmp_path, AUTH="required") as service:
         printed = npm(package, "test", DABAND_URL=service.url, DABAND_API_KEY=key)
-    assert "# pass 4" in printed
+    assert "# pass 5" in printed
     assert "# fail 0" in printed
 
 
