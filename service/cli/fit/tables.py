@@ -39,7 +39,7 @@ def fit_errors() -> Iterator[None]:
         raise FitError(f"{error.filename}: {error.strerror}") from error
     except OneSidedError as error:
         hint = " ".join(f"--ignore {shlex.quote(name)}" for name in error.columns)
-        raise FitError(f"{error} {hint}") from error
+        raise FitError(f"{str(error).removesuffix('.')}: {hint}") from error
     except (TableError, ImageError, LookupError) as error:
         raise FitError(str(error)) from error
 

@@ -132,7 +132,9 @@ def test_names_may_be_broken_into_lines(tmp_path: Path):
     path.write_text('"weight\n(kg)";Größe  (cm)\n70,5;1\n')
     file = TableFile(path)
     assert file.names == ["weight (kg)", "Größe  (cm)"]
-    assert file.guessed(next(file.batches())).to_pylist() == [{"weight (kg)": 70.5, "Größe  (cm)": 1.0}]
+    assert file.guessed(next(file.batches())).to_pylist() == [
+        {"weight (kg)": 70.5, "Größe  (cm)": 1.0}
+    ]
 
 
 def test_a_semicolon_means_decimal_commas_where_no_point_is(tmp_path: Path):
