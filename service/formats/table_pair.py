@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from model import Floats
-from service.columns.schema import TableError, TableSchema
+from service.columns.schema import ColumnType, TableError, TableSchema
 from service.columns.seen import ColumnTypes, SeenColumn
 from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import (
@@ -22,6 +22,7 @@ from service.records import UNIT, RewardRange
 
 UPLOADED_ROWS = 50_000  # target rows at once
 ROUNDS_AN_ARM = 10  # that there should be at least
+FEW_LEVELS = 20  # of a column, of which none needs a remark
 ROWS_A_SLOT = 4  # past rounds that each number of a row should have
 
 
@@ -149,6 +150,14 @@ def _remarks(
             f"column {wanted.arm} names {len(rounds.arms)} arms for {rounds.rows} past rounds: "
             "bring more, or join arms that are alike, such as doses"
         )
+    named = [each for each in found.schema.columns if each.type is ColumnType.CATEGORICAL]
+    for each in named:
+        if len(each.values) * ROUNDS_AN_ARM > max(rounds.rows, FEW_LEVELS * ROUNDS_AN_ARM):
+            yield Remark(
+                f"column {each.name} has {len(each.values)} levels for {rounds.rows} past rounds: most "
+                "are too rare to be learned from",
+                About.COLUMN,
+            )
     for name in labels:
         yield Remark(f"column {name} of {wanted.names[1]} is not used")
 
@@ -158,9 +167,11 @@ def _repeated(wanted: PairChoices, source: TableFile, target: TableFile) -> Iter
     if wanted.id is None:
         return
     if repeated := target.repeats(wanted.id):
-        yield Remark(f"{repeated} rows of {wanted.names[1]} have the {wanted.id} of an earlier row")
+        yield Remark(
+            f"rows of {wanted.names[1]} with the {wanted.id} of an earlier row: {repeated}"
+        )
     if wanted.id in source.names and (repeated := source.repeats(wanted.id)):
         yield Remark(
-            f"{repeated} rows of {wanted.names[0]} have the {wanted.id} of an earlier row: held-out "
+            f"rows of {wanted.names[0]} with the {wanted.id} of an earlier row: {repeated}. Held-out "
             "rows are not of other subjects, so the expected reward may be too high"
         )

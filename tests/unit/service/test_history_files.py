@@ -407,10 +407,20 @@ def test_remarks_of_a_pair_that_may_mislead(tmp_path: Path):
     assert [each.text for each in found.remarks] == [
         "column dose names 4 arms for 30 past rounds: bring more, or join arms that are alike, such "
         "as doses",
-        "1 rows of humans.csv have the id of an earlier row",
-        "5 rows of mice.csv have the id of an earlier row: held-out rows are not of other subjects, "
+        "rows of humans.csv with the id of an earlier row: 1",
+        "rows of mice.csv with the id of an earlier row: 5. Held-out rows are not of other subjects, "
         "so the expected reward may be too high",
     ]
+
+
+def test_a_column_of_rare_levels_is_remarked(tmp_path: Path):
+    source, target = tmp_path / "mice.csv", tmp_path / "humans.csv"
+    source.write_text(rows("x,dose,gain", *(f"z{n % 40},{n % 2},{n % 3}" for n in range(300))))
+    target.write_text(rows("x", *(f"z{n % 40}" for n in range(100))))
+    found = surveyed_pair(PairChoices(source, target, "dose", "gain"))
+    assert [each.text for each in found.remarks][1] == (
+        "column x has 40 levels for 300 past rounds: most are too rare to be learned from"
+    )
 
 
 def test_rewards_between_0_and_1_need_no_range(tmp_path: Path):
