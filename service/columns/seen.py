@@ -172,10 +172,15 @@ class SeenColumn:
     def _may_be_ranges(self) -> bool:
         return self.is_text and not self.has_too_many and not self._has_numbers
 
+    @property
+    def holds_dates(self) -> bool:
+        """Whether all values are dates."""
+        return bool(self.levels) and all(map(_DATE.fullmatch, self.levels))
+
     def useless(self) -> str | None:
         """Why the column cannot help on the last file, if it cannot."""
         is_text = self.kinds == {ColumnType.CATEGORICAL} and not self._has_numbers
-        if is_text and all(map(_DATE.fullmatch, self.levels)):
+        if is_text and self.holds_dates:
             return "holds dates: it"
         if is_text and self._differs:
             return "has another text in most rows, as free text and identifiers do,"

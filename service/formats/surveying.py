@@ -92,8 +92,7 @@ def surveyed_columns(
     if not used:
         raise TableError(_none_left(reasons))
     for each in used:
-        if each.mixes_texts(types):
-            _refuse_texts(each.name, [file for file, _ in files])
+        _check_values(each, [file for file, _ in files], types, is_final=keep is not None)
     schema = TableSchema(tuple(each.column(types, is_final=keep is not None) for each in used))
     _check(schema)
     remarks = [f"column {name} {why} is left out" for name, why in reasons.items() if why]
@@ -108,6 +107,20 @@ def _reason(column: SeenColumn, keep: Collection[str] | None) -> str | None:
     if not column.kinds:
         return "has no value and"
     return None if keep is None or column.name in keep else column.useless()
+
+
+def _check_values(
+    column: SeenColumn, files: Sequence[TableFile], types: ColumnTypes, *, is_final: bool
+) -> None:
+    """Refuse dates where other rows may follow, and texts among numbers."""
+    if not is_final and column.holds_dates and column.name not in types.categorical:
+        raise TableError(
+            f"Column `{column.name}` holds dates. Leave it out, declare it categorical, or write "
+            "numbers, such as days since the first one.",
+            column.name,
+        )
+    if column.mixes_texts(types):
+        _refuse_texts(column.name, files)
 
 
 def _refuse_texts(name: str, files: Sequence[TableFile]) -> None:

@@ -330,6 +330,10 @@ def test_dates_are_left_out(tmp_path: Path, date: str):
     text = rows("visit,x", *(f"{date.format(1 + n % 5)},1" for n in range(100)))
     found = survey(tmp_path, text, text, keep=())()
     assert found.remarks == ("column visit holds dates: it is left out",)
+    with pytest.raises(TableError, match=r"Column `visit` holds dates\. Leave it out"):
+        survey(tmp_path, text)()
+    named = ColumnTypes(categorical=("visit",))
+    assert survey(tmp_path, text, types=named)().schema.columns[0].type == "categorical"
 
 
 def test_levels_that_the_first_table_lacks_are_remarked(tmp_path: Path):
