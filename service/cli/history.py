@@ -60,9 +60,9 @@ def import_table(settings: Settings, full_name: str, wanted: TableImport) -> Non
     except (TableError, LookupError) as error:
         name = wanted.path.name
         fail(str(error) if name in str(error) else f"{name}: {error}")
-    known = "" if done.propensities else ", none with a propensity: no offline evaluation"
+    known = "" if done.propensities else "; none has a propensity: no offline evaluation"
     state = "are now" if done.is_new else "were already"
-    typer.echo(f"{done.rows} rounds with {done.rewards} rewards{known} {state} in {full_name}")
+    typer.echo(f"{done.rows} rounds with {done.rewards} rewards {state} in {full_name}{known}")
 
 
 async def _imported(settings: Settings, full_name: str, wanted: TableImport) -> ImportedHistory:
