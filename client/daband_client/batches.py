@@ -88,7 +88,7 @@ def table_body(
         if media is None:
             raise ValueError(f"bytes need their media type: one of {', '.join(TABLES.values())}")
         return table, media
-    kind = media or TABLES.get(Path(table.name.removesuffix(".gz")).suffix)
+    kind = media or TABLES.get(Path(table.name.lower().removesuffix(".gz")).suffix)
     if kind is None:
         raise ValueError(f"{table.name}: the name of a table ends in one of {', '.join(TABLES)}")
     table.stat()  # a file that is not there is no failure to retry

@@ -17,7 +17,7 @@ class _File:
     path: Path
 
     def _open(self) -> IO[bytes]:
-        if self.path.suffix == ".gz":
+        if self.path.suffix.lower() == ".gz":
             return gzip.open(self.path)  # type: ignore[return-value]  # it reads bytes
         return self.path.open("rb")
 

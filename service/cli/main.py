@@ -171,7 +171,7 @@ def score(
     csv = CsvOptions(separator, decimal, encoding)
     cells = cell_options(None, False, orthologs, [contexts])
     options = TableOptions(id_column, ignore or (), csv, cells)
-    as_csv = out is not None and out.suffix == ".csv"
+    as_csv = out is not None and out.suffix.lower() == ".csv"
     try:
         lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)
         if out is None:
@@ -179,8 +179,10 @@ def score(
                 typer.echo(line, nl=False)
         else:
             write_atomically(out, lines)
-    except (ScoringError, OSError) as error:
+    except ScoringError as error:
         fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
 
 
 @app.command()

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from service.formats.image_tables import ImageOptions
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-TABLES = (".csv", ".tsv", ".parquet", ".gz", ".h5ad")  # names of files that hold tables
+# Names of files that hold tables; those of workbooks are refused with what to do.
+TABLES = (".csv", ".tsv", ".txt", ".parquet", ".gz", ".h5ad", ".xlsx", ".xls", ".ods")
 
 DataDir = Annotated[Path | None, typer.Option(help="folder of the embedded database")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1")]
@@ -104,7 +105,7 @@ def cell_options(
     from service.formats.cells.genes import CellOptions, read_orthologs
     from service.formats.cells.reading import SUFFIX
 
-    if (genes or counts or orthologs) and not any(path.suffix == SUFFIX for path in files):
+    if (genes or counts or orthologs) and not any(path.suffix.lower() == SUFFIX for path in files):
         fail("--genes, --counts and --orthologs are for .h5ad files")
     if orthologs is None:
         return CellOptions(genes, counts)

@@ -116,7 +116,7 @@ _Batch = tuple[list[TargetRows], Sequence[str] | None]
 
 
 def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Iterator[_Batch]:
-    if contexts.suffix in TABLES:
+    if contexts.suffix.lower() in TABLES:
         yield from _of_table(spec, contexts, options)
         return
     if is_images(contexts):

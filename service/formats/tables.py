@@ -61,12 +61,12 @@ class TableFile:
     @property
     def is_parquet(self) -> bool:
         """Whether it is Parquet, by its name."""
-        return self.path.suffix == ".parquet"
+        return self.path.suffix.lower() == ".parquet"
 
     @property
     def is_json(self) -> bool:
         """Whether it is JSON lines, by its name."""
-        return Path(self.path.name.removesuffix(".gz")).suffix in json_rows.SUFFIXES
+        return Path(self.path.name.lower().removesuffix(".gz")).suffix in json_rows.SUFFIXES
 
     @property
     def is_text(self) -> bool:

@@ -129,6 +129,7 @@ async def _import(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> N
         ignore=tables.source_ignore,
         image=None if wanted.images is None else wanted.images.column,
         csv=wanted.csv_query,
+        media=tables.source_media,
     )
     importing = asyncio.create_task(work)
     try:

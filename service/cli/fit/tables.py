@@ -9,6 +9,7 @@ from typing import Any
 
 from model import Floats
 from service import DEFAULT_METHOD
+from service.codec.bodies import MediaType
 from service.columns.schema import TableError
 from service.formats.cells.genes import CellOptions
 from service.formats.cells.reading import SUFFIX, CellFile
@@ -106,6 +107,7 @@ class Surveyed:
     target_ignore: tuple[str, ...]
     remarks: Sequence[Remark]
     target_contexts: Callable[[], Iterator[Floats]]
+    source_media: str | None = None  # where the name of the source does not say it
 
     @property
     def unit(self) -> RewardRange:
@@ -126,6 +128,7 @@ def surveyed(wanted: FitTables) -> Surveyed:
         found.target_ignore,
         found.remarks,
         found.target_slots,
+        MediaType.CSV if found.source.is_text else None,
     )
 
 

@@ -26,7 +26,7 @@ from service.formats.tables import UNIT, TableFile
 
 def is_cells(path: Path) -> bool:
     """Whether a file holds cells, by its name."""
-    return path.suffix == SUFFIX
+    return path.suffix.lower() == SUFFIX
 
 
 def shared_tables(

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from daband_client import AsyncClient
 from daband_client.answers import State, Training
+from daband_client.batches import table_body
 from model import manifest_of
 from service.cli.fit import run
 from service.cli.fit.tables import FitTables, surveyed
@@ -284,6 +285,16 @@ def test_labels_of_the_target_are_not_used(tables: Path, tmp_path: Path):
     )
     pairs = zip(found.target_contexts(), plain.target_contexts(), strict=True)
     assert all(np.array_equal(one, other) for one, other in pairs)
+
+
+def test_the_names_of_tables_need_not_say_what_they_are(tables: Path, tmp_path: Path):
+    paths = tmp_path / "mice.dat", tmp_path / "HUMANS.CSV"
+    for path, name in zip(paths, ("mice.csv", "humans.csv"), strict=True):
+        path.write_bytes((tables / name).read_bytes())
+    found = surveyed(FitTables(*paths, "treatment", "outcome", "patient", ignore=("mouse",)))
+    assert found.source_media == "text/csv"
+    assert table_body(paths[0], found.source_media, Path.read_bytes)[1] == "text/csv"
+    assert table_body(paths[1], None, Path.read_bytes)[1] == "text/csv"
 
 
 async def test_a_fit_waits_until_no_judgement_is_due():

@@ -74,6 +74,29 @@ def test_a_csv_file_is_scored_like_its_rows_and_its_slots(policy: Path, humans: 
     assert lines(score(policy, npy)) == from_csv
 
 
+@pytest.mark.parametrize("name", ["HUMANS.CSV", "humans.txt"])
+def test_tables_may_have_other_names(policy: Path, humans: Path, tmp_path: Path, name: str):
+    other = tmp_path / name
+    other.write_bytes(humans.read_bytes())
+    words = ("--id", "id", "--ignore", "dose")
+    assert score(policy, other, *words) == score(policy, humans, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nowhere.csv", "nowhere.csv: No such file or directory"),
+        ("humans.xlsx", "humans.xlsx is a workbook or an archive: save its sheet as CSV."),
+    ],
+)
+def test_what_is_no_table_says_so(policy: Path, tmp_path: Path, name: str, reason: str):
+    (tmp_path / "humans.xlsx").write_bytes(b"PK\x03\x04" + bytes(40))
+    command = ["score", "--policy", str(policy), "--contexts", str(tmp_path / name)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert done.output.endswith(f"{reason}\n")
+
+
 def test_the_answer_may_be_a_csv_file_with_ids(policy: Path, humans: Path, tmp_path: Path):
     options = ("--id", "id", "--ignore", "dose")
     expected = lines(score(policy, humans, *options))
