@@ -172,6 +172,6 @@ def _repeated(wanted: PairChoices, source: TableFile, target: TableFile) -> Iter
         )
     if wanted.id in source.names and (repeated := source.repeats(wanted.id)):
         yield Remark(
-            f"rows of {wanted.names[0]} with the {wanted.id} of an earlier row: {repeated}. Held-out "
-            "rows are not of other subjects, so the expected reward may be too high"
+            f"rows of {wanted.names[0]} with the {wanted.id} of an earlier row: {repeated}. Where "
+            "they differ, some are learned from and others held out: the expected reward may be too high"
         )

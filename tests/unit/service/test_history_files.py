@@ -412,8 +412,8 @@ def test_remarks_of_a_pair_that_may_mislead(tmp_path: Path):
         "column dose names 4 arms for 30 past rounds: bring more, or join arms that are alike, such "
         "as doses",
         "rows of humans.csv with the id of an earlier row: 1",
-        "rows of mice.csv with the id of an earlier row: 5. Held-out rows are not of other subjects, "
-        "so the expected reward may be too high",
+        "rows of mice.csv with the id of an earlier row: 5. Where they differ, some are learned from "
+        "and others held out: the expected reward may be too high",
     ]
 
 
