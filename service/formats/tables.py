@@ -194,12 +194,13 @@ class TableFile:
 
     def repeats(self, name: str) -> int:
         """How many rows have a value of a column that an earlier row has."""
-        seen: set[str] = set()
+        seen: set[Any] = set()
         rows = 0
         for table in self.batches():
-            known = [each for each in self.texts(table, name, 0) if each is not None]
-            seen.update(known)
-            rows += len(known)
+            chosen = table.select([name])
+            values = (self.trimmed(chosen) if self.is_text else chosen).column(0).drop_null()
+            seen.update(values.to_pylist())
+            rows += len(values)
         return rows - len(seen)
 
     def guessed(self, table: pa.Table) -> pa.Table:

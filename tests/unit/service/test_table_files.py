@@ -171,6 +171,14 @@ def test_the_index_of_a_frame_is_no_column(tmp_path: Path):
     assert next(file.batches()).to_pylist() == [{"age": 1.0}, {"age": 2.0}]
 
 
+def test_repeated_values_are_counted_whatever_their_type(tmp_path: Path):
+    path = tmp_path / "mice.csv"
+    path.write_text("id,x\na,1\n a,2\nNA,3\nNA,4\n")
+    assert TableFile(path).repeats("id") == 1
+    pq.write_table(pa.table({"id": [1.5, 2.5, 1.5, None]}), tmp_path / "mice.parquet")
+    assert TableFile(tmp_path / "mice.parquet").repeats("id") == 1
+
+
 def test_images_and_files_that_are_not_there_are_no_tables(tmp_path: Path):
     archive = tmp_path / "mice.zip"
     archive.write_bytes(b"PK")
