@@ -219,5 +219,5 @@ def progress_display() -> "Progress":
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    # Where nobody watches, a bar that goes leaves empty lines.
+    # Outside a terminal a bar that is removed leaves empty lines.
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
