@@ -179,7 +179,7 @@ def test_what_loads_says_so_and_a_service_that_is_away_too(lab: Lab, browser: Br
         expect(page.locator(".offline")).to_be_hidden()
 
 
-def test_a_page_that_nobody_sees_asks_for_nothing(lab: Lab, browser: Browser):
+def test_a_hidden_page_asks_for_nothing(lab: Lab, browser: Browser):
     with watched(browser, lab.url) as page:
         log_in(page, lab)
         page.add_init_script(
