@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -57,18 +58,25 @@ async def write_log(
     With `is_distinct` no two decisions have the same payload, which takes longer to make.
     """
     experiment = await Experiments(database).create(spec.name, **spec.row())
-    rows = (
-        dict(zip(COLUMNS, event_values(event), strict=True))
-        for event in made_events(experiment.experiment_id, spec, count, is_distinct=is_distinct)
-    )
-    while some := list(islice(rows, ROWS_A_TRANSACTION)):
-
-        async def insert(connection: AsyncConnection, some: list[dict[str, object]] = some) -> None:
-            await connection.execute(sa.insert(events), some)
-
-        await database.write(insert, TIMEOUT_SECONDS)
+    made = made_events(experiment.experiment_id, spec, count, is_distinct=is_distinct)
+    rows = (event_values(event) for event in made)
+    some = list(islice(rows, ROWS_A_TRANSACTION))
+    while some:  # the database writes some rows while the next ones are made
+        writing = database.write(partial(_insert, some), TIMEOUT_SECONDS)
+        making = asyncio.to_thread(lambda: list(islice(rows, ROWS_A_TRANSACTION)))
+        _, some = await asyncio.gather(writing, making)
     await database.write(lambda connection: _move_head(connection, experiment, count))
     return await Experiments(database).get(spec.name)
+
+
+async def _insert(rows: Sequence[tuple[object, ...]], connection: AsyncConnection) -> None:
+    if connection.dialect.name == "postgresql":  # COPY takes a tenth of the time of inserts
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        await driver.copy_records_to_table(events.name, records=rows, columns=COLUMNS)
+    else:
+        named = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        await connection.execute(sa.insert(events), named)
 
 
 async def _move_head(connection: AsyncConnection, experiment: Experiment, head: int) -> None:
