@@ -1,5 +1,6 @@
 """Work on the database itself: migrating, backups, keys, folding a log again."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +18,10 @@ from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving, Moved
 from service.storage.archive.checking import copy, faults
 from service.storage.archive.files import ArchiveFiles, ArchivingError
+from service.storage.archive.manifest import Segment
 from service.storage.archive.policy import NEVER, Policy
 from service.storage.archive.returning import Returning
-from service.storage.backup.backup import backup, restore
+from service.storage.backup.backup import backup, restore, rows_of
 from service.storage.backup.format import BackupError, Contents, verified
 from service.storage.candidates import Candidates
 from service.storage.database import Database
@@ -28,6 +30,7 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.keys import Keys
 from service.storage.snapshots import Snapshots
+from service.storage.tables import log_segments
 
 T = TypeVar("T")
 
@@ -121,16 +124,12 @@ def checked_archive(settings: Settings, name: str | None) -> tuple[Moved, list[s
 
 
 def backed_up(file: Path, only_verify: bool, data_dir: Path | None, copies: str | None) -> str:
-    """Write a backup, or only look at one; what is in it, in words.
-
-    The archived files are copied afterwards, so that none is missing that the backup names.
-    """
+    """Write a backup, or only look at one; what is in it, in words."""
 
     async def work(database: Database) -> Contents:
         found = await backup(database, file)
         if copies is not None:
-            archive = Archive(database)
-            await _copied(archive, copies, is_back=False)
+            await _copied(file, Archive(database), copies, is_back=False)
         return found
 
     return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
@@ -142,15 +141,19 @@ def restored(file: Path, only_verify: bool, data_dir: Path | None, copies: str |
     async def work(database: Database) -> Contents:
         found = await restore(database, file)
         if copies is not None:
-            await _copied(Archive(database), copies, is_back=True)
+            await _copied(file, Archive(database), copies, is_back=True)
         return found
 
     return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
 
 
-async def _copied(archive: Archive, place: str, *, is_back: bool) -> None:
-    """Copy the archived files to a place, or back from it."""
-    segments = await archive.all_segments()
+async def _copied(file: Path, archive: Archive, place: str, *, is_back: bool) -> None:
+    """Copy the archived files that a backup names to a place, or back from it.
+
+    The manifest of the database may have changed since.
+    """
+    rows = await asyncio.to_thread(rows_of, file, log_segments)
+    segments = [Segment.of_row(row) for row in rows]
     if not segments:
         return
     ours, copies = archive.files, ArchiveFiles(place)

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.errors import DamagedArchive, StorageUnavailable
+from service.errors import StorageUnavailable
 from service.records import Actor, Experiment, Status
 from service.storage.archive.archive import Archive
 from service.storage.archive.request_keys import hashed
@@ -58,55 +60,71 @@ class Erasing:
         self._archive = Archive(database)
         self._poll_seconds = poll_seconds
         self._pause_seconds = pause_seconds
+        self._waiting: set[str] = set()  # whose files cannot be reached now
 
     async def run(self) -> None:
         """Erase until cancelled; meant for a supervisor."""
         while True:
             try:
                 has_more = await self.step()
-            except (StorageUnavailable, DamagedArchive, OSError) as error:
-                details = {"action": "erasing_waits", "reason": str(error)}
-                log.warning("an experiment cannot be erased now", extra=details)
+            except StorageUnavailable as error:
+                _warn(error)
                 has_more = False
             await asyncio.sleep(self._pause_seconds if has_more else self._poll_seconds)
 
     async def step(self) -> bool:
         """Erase a part of one deleted experiment; returns whether there was one.
 
-        Its archived files go first, while the manifest still says that they exist.
+        Its archived files go first, while the manifest still says that they exist. While they cannot
+        be reached, it waits and the others go on.
         """
-        experiment = await self._database.read(_deleted)
+        experiment = await self._database.read(partial(_deleted, self._waiting))
         if experiment is None:
+            self._waiting.clear()
             return False
-        await self._archive.erase(experiment.experiment_id)
-        return await self._database.write(_erase_some, TIMEOUT_SECONDS)
+        try:
+            await self._archive.erase(experiment.experiment_id)
+        except Exception as error:  # noqa: BLE001 - every store has errors of its own
+            _warn(error)
+            self._waiting.add(experiment.experiment_id)
+        else:
+            await self._database.write(partial(_erase_some, experiment), TIMEOUT_SECONDS)
+        return True
 
 
-async def _deleted(connection: AsyncConnection) -> Experiment | None:
-    """A deleted experiment whose data is not erased yet."""
-    query = sa.select(*COLUMNS).where(experiments.c.status == Status.DELETED.value)
-    row = (await connection.execute(query.order_by(experiments.c.experiment_id).limit(1))).first()
+def _warn(error: Exception) -> None:
+    details = {"action": "erasing_waits", "reason": str(error)}
+    log.warning("an experiment cannot be erased now", extra=details)
+
+
+async def _deleted(without: Collection[str], connection: AsyncConnection) -> Experiment | None:
+    """A deleted experiment whose data is not erased yet, and that is none of these."""
+    query = (
+        sa.select(*COLUMNS)
+        .where(experiments.c.status == Status.DELETED.value)
+        .where(experiments.c.experiment_id.not_in(without))
+        .order_by(experiments.c.experiment_id)
+        .limit(1)
+    )
+    row = (await connection.execute(query)).first()
     return None if row is None else experiment_of(row)
 
 
-async def _erase_some(connection: AsyncConnection) -> bool:
-    experiment = await _deleted(connection)
-    if experiment is None:
-        return False
+async def _erase_some(experiment: Experiment, connection: AsyncConnection) -> None:
     if connection.dialect.name == "sqlite":
         # Overwrite freed pages instead of only marking them as free.
         await connection.exec_driver_sql("PRAGMA secure_delete = ON")
     for table, limit in ROWS_A_STEP.items():
         if await _erase_rows(connection, table, experiment.experiment_id, limit):
-            return True
+            return
     mine = experiments.c.experiment_id == experiment.experiment_id
-    await connection.execute(sa.delete(experiments).where(mine))
+    if not (await connection.execute(sa.delete(experiments).where(mine))).rowcount:
+        return  # another process was faster
     await write_act(connection, await _as_named(connection, experiment), ERASED, Actor())
     log.info(
         "an experiment was erased",
         extra={"action": "experiment_erased", "experiment_id": experiment.experiment_id},
     )
-    return True
 
 
 async def _as_named(connection: AsyncConnection, experiment: Experiment) -> Experiment:

@@ -68,12 +68,14 @@ class Archive:
         await asyncio.to_thread(self.files.read, segment.place, segment.sha256)
 
     async def erase(self, experiment_id: str) -> None:
-        """Remove all files of an experiment, those of a run that was killed included."""
+        """Remove all files of an experiment, those of a run that was killed included.
+
+        Its folder goes last, when the manifest is empty: one that is missing earlier is not mounted.
+        """
         if await self.segments(experiment_id):
-            self.files.check_folder()
-        elif self._database.options.archive_place is None:
-            return
-        await asyncio.to_thread(self.files.remove_all, experiment_id)
+            await asyncio.to_thread(self.files.empty, experiment_id)
+        elif self._database.options.archive_place is not None:
+            await asyncio.to_thread(self.files.remove_all, experiment_id)
 
     async def between(self, experiment_id: str, after: int, up_to: int) -> list[Archived]:
         """The archived events with `after` < offset ≤ `up_to`, in order."""

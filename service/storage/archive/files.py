@@ -77,17 +77,19 @@ class ArchiveFiles:
         with suppress(FileNotFoundError):
             store.rm_file(path)
 
+    def empty(self, experiment_id: str) -> None:
+        """Remove the files of an experiment; raises `DamagedArchive` if its folder is not there."""
+        store, path = self._at(experiment_id)
+        if isinstance(store, LocalFileSystem) and not Path(path).is_dir():
+            raise DamagedArchive(f"There is no folder {path} of archived rounds.")
+        for name in self.names(experiment_id):
+            self.remove(name)
+
     def remove_all(self, experiment_id: str) -> None:
         """Remove all that is of an experiment."""
         store, path = self._at(experiment_id)
         with suppress(FileNotFoundError):
             store.rm(path, recursive=True)
-
-    def check_folder(self) -> None:
-        """Raise `DamagedArchive` if this is a folder that is not there."""
-        store, path = self._at("")
-        if isinstance(store, LocalFileSystem) and not Path(path).is_dir():
-            raise DamagedArchive(f"There is no folder {path} of archived rounds.")
 
     @contextmanager
     def alone(self, experiment_id: str) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """The manifest: which files hold the archived rounds of a log, and the requests in them."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -41,6 +42,11 @@ class Segment:
     target_rewards: int
     size_bytes: int
     sha256: str
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Segment":
+        """The one of a row by the names of its columns."""
+        return cls(**{name: row[name] for name in cls.__dataclass_fields__})
 
     @property
     def place(self) -> str:

@@ -8,12 +8,13 @@ import asyncio
 import gzip
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 
 from service.records import utc_now
 from service.storage.backup.format import (
@@ -71,6 +72,16 @@ async def restore(
     await asyncio.to_thread(_check_columns, path, known)
     await database.write(_restoring(path, known), DAY_SECONDS)
     return contents
+
+
+def rows_of(path: Path, table: sa.Table) -> list[Mapping[str, Any]]:
+    """The rows of one table in a file, by the names of its columns."""
+    stored = StoredTable(table)
+    with opened_backup(path) as reader:
+        lines = [
+            line for part in reader.parts() if part.table == stored.name for line in part.lines
+        ]
+    return [dict(zip(stored.columns, row, strict=True)) for row in _rows(stored, lines)]
 
 
 async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) -> Contents:

@@ -1,14 +1,19 @@
 """`daband log archive`, and the commands that read a log afterwards, as an operator uses them."""
 
+import asyncio
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from benchmarks.long_log import linear_spec, write_log, write_snapshot
+from service.cli import database
 from service.storage.archive import returning
 from service.storage.archive.segment_file import read_segment
+from service.storage.backup.backup import backup
+from service.storage.backup.format import Contents
 from service.storage.database import Database
 from service.storage.experiments import Experiments
 from tests.integration.cli.test_cli import daband
@@ -23,10 +28,10 @@ async def folder(tmp_path: Path) -> Path:
     read_segment.cache_clear()
     url = sqlite_url(tmp_path / "data" / "daband.db")
     await migrated(url)
-    database = await Database.open(url, PATIENT)
+    opened = await Database.open(url, PATIENT)
     spec = linear_spec("long", arms=3, size=4, episode_length=10**9)
-    await write_snapshot(database, await write_log(database, spec, EVENTS))
-    await database.close()
+    await write_snapshot(opened, await write_log(opened, spec, EVENTS))
+    await opened.close()
     return tmp_path / "data"
 
 
@@ -98,6 +103,24 @@ def test_a_backup_without_a_file_is_refused_with_its_name(folder: Path, tmp_path
     assert file.name in outcome.output
 
 
+def test_a_backup_whose_files_were_removed_meanwhile_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    passed("log", "archive", "long", "--older-than", "1h", folder=folder)
+
+    async def then_moved_back(opened: Database, file: Path) -> Contents:
+        done = await backup(opened, file)
+        experiment = await Experiments(opened).get("long")
+        await returning.Returning(opened, wait=partial(asyncio.sleep, 0)).run(experiment)
+        return done
+
+    monkeypatch.setattr(database, "backup", then_moved_back)
+    copies = ("--archive", str(tmp_path / "copies"), "--data-dir", str(folder))
+    outcome = daband("backup", str(tmp_path / "backup"), *copies)
+    assert outcome.exit_code == 2
+    assert "cannot be read" in outcome.output
+
+
 def test_archived_rounds_are_moved_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
     before = exported(folder, "before")
     passed("log", "archive", "long", "--older-than", "1h", folder=folder)
@@ -153,10 +176,10 @@ def test_a_policy_that_is_not_understood_moves_nothing(
 @pytest.fixture
 async def second(folder: Path) -> None:
     """A second experiment in the same database."""
-    database = await Database.open(sqlite_url(folder / "daband.db"), PATIENT)
+    opened = await Database.open(sqlite_url(folder / "daband.db"), PATIENT)
     spec = linear_spec("second", arms=3, size=4, episode_length=10**9)
-    await write_snapshot(database, await write_log(database, spec, EVENTS))
-    await database.close()
+    await write_snapshot(opened, await write_log(opened, spec, EVENTS))
+    await opened.close()
 
 
 @pytest.mark.usefixtures("second")
@@ -188,9 +211,9 @@ def test_a_flipped_byte_ends_a_replay_with_the_name_of_the_file(folder: Path):
 @pytest.fixture
 async def server_url(postgres_url: str) -> str:
     """Postgres with an experiment."""
-    database = await Database.open(postgres_url, PATIENT)
-    await Experiments(database).create("long", "{}")
-    await database.close()
+    opened = await Database.open(postgres_url, PATIENT)
+    await Experiments(opened).create("long", "{}")
+    await opened.close()
     return postgres_url
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import shutil
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -31,12 +32,14 @@ from service.records import (
     utc_now,
     uuid7,
 )
+from service.storage.archive import archiving
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving
-from service.storage.archive.files import ArchivingError
+from service.storage.archive.files import ArchiveFiles, ArchivingError
 from service.storage.archive.manifest import Segment
 from service.storage.archive.returning import Returning
 from service.storage.archive.segment_file import read_segment
+from service.storage.backup.backup import backup, restore
 from service.storage.database import Database
 from service.storage.erasing import Erasing
 from service.storage.events import postgres, sqlite
@@ -46,7 +49,7 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import archived_requests, events, log_segments
 from tests.support.archives import SMALL, archive, fold
-from tests.support.storage import PATIENT, decision, outcome, reward
+from tests.support.storage import PATIENT, decision, migrated, outcome, reward, sqlite_url
 
 ROUNDS = 12
 
@@ -283,12 +286,16 @@ class StoppedError(Exception):
     """A run ends here."""
 
 
-@pytest.mark.parametrize("step", ["_enter", "_delete_rows"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [(Archiving, "_enter"), (archiving, "enter"), (Archiving, "_delete_rows")],
+)
 async def test_an_interrupted_run_loses_nothing_and_the_next_one_completes_it(
     database: Database,
     event_log: EventLog,
     experiment: Experiment,
     played: list[list[NewEvent]],
+    owner: object,
     step: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -299,7 +306,7 @@ async def test_an_interrupted_run_loses_nothing_and_the_next_one_completes_it(
         raise StoppedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(Archiving, step, interrupted)
+        patched.setattr(owner, step, interrupted)
         with pytest.raises(StoppedError):
             await archive(database, experiment)
     assert len(list((tmp_path / "archive").rglob("*.parquet"))) == 1
@@ -354,6 +361,29 @@ async def test_a_request_is_answered_as_before_while_its_rows_are_deleted(
     assert [each.event_key for each in found] == ids
     other = [structs.replace(each, request_hash="other") for each in again]
     assert isinstance(await outcome(event_log.append(other)), RequestConflict)
+
+
+async def test_a_backup_that_was_made_while_rows_are_deleted_restores_the_log(
+    database: Database,
+    event_log: EventLog,
+    experiment: Experiment,
+    half_deleted: list[NewEvent],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.undo()
+    before = await whole(event_log, experiment)
+    await backup(database, tmp_path / "backup")
+    shutil.copytree(tmp_path / "archive", tmp_path / "copies")
+    url = sqlite_url(tmp_path / "other.db")
+    await migrated(url)
+    options = dataclasses.replace(PATIENT, archive_place=str(tmp_path / "copies"))
+    async with Database.opened(url, options) as other:
+        await restore(other, tmp_path / "backup")
+        assert await whole(EventLog(other), experiment) == before
+        await archive(other, experiment)
+        assert await whole(EventLog(other), experiment) == before
+        assert [kind for _, kind in await rows(other)] == ["phase", "reward"]
 
 
 async def test_accepted_rounds_that_are_written_again_after_they_were_archived_are_found(
@@ -464,6 +494,64 @@ async def test_a_deleted_experiment_leaves_no_file_and_no_key(
         pass
     assert list((tmp_path / "archive").iterdir()) == []
     assert await counts(database, archived_requests, log_segments, events) == [0, 0, 0]
+
+
+@pytest.fixture
+async def two_deleted(
+    database: Database, event_log: EventLog, experiments: Experiments, experiment: Experiment
+) -> list[Experiment]:
+    """Two experiments with archived rounds, both deleted; the first one is erased first."""
+    both = [experiment, await experiments.create("other", "{}")]
+    for each in both:
+        await event_log.append([decision(each) for _ in range(ROUNDS)])
+        await archive(database, each)
+        await experiments.delete(each.name)
+    return both
+
+
+async def erased(database: Database) -> int:
+    """Erase as much as can be; how many files of the manifest are left."""
+    erasing = Erasing(database)
+    while await erasing.step():
+        pass
+    (left,) = await counts(database, log_segments)
+    return left or 0
+
+
+async def test_nothing_is_erased_while_the_folder_of_the_files_is_not_mounted(
+    database: Database, two_deleted: list[Experiment], tmp_path: Path
+):
+    files = len(list((tmp_path / "archive").rglob("*.parquet")))
+    (tmp_path / "archive").rename(tmp_path / "not-mounted")
+    (tmp_path / "archive").mkdir()  # the mount point
+    assert await erased(database) == files
+    (tmp_path / "archive").rmdir()
+    (tmp_path / "not-mounted").rename(tmp_path / "archive")
+    assert await erased(database) == 0
+    assert list((tmp_path / "archive").iterdir()) == []
+
+
+async def test_erasing_waits_for_a_store_that_fails_in_its_own_way(
+    database: Database, two_deleted: list[Experiment], monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: object) -> None:
+        raise RuntimeError("no store")
+
+    (files,) = await counts(database, log_segments)
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveFiles, "empty", fails)
+        assert await erased(database) == files
+    assert await erased(database) == 0
+
+
+async def test_an_experiment_that_cannot_be_erased_holds_up_no_other(
+    database: Database, two_deleted: list[Experiment], tmp_path: Path
+):
+    stuck, other = (tmp_path / "archive" / each.experiment_id for each in two_deleted)
+    stuck.rename(tmp_path / "lost")
+    left = len(list((tmp_path / "lost").glob("*.parquet")))
+    assert await erased(database) == left
+    assert not other.exists()
 
 
 async def test_files_of_rounds_that_are_not_archived_yet_are_left_alone(
