@@ -1,13 +1,16 @@
 """Builds side by side over one database: forward, back and forward again, without a failed request.
 
+Clients go on while the schema is migrated and while a build stops: what it leaves is asked of the other.
 The database begins with the experiments of the first build that kept one, played on by each build.
 """
 
+import asyncio
 import io
 import json
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -16,16 +19,19 @@ import pytest
 
 from tests.oracles.make_database import FOLDER, ROUNDS, idle_state, load, play, repeat
 from tests.support.http.clients import client_of
+from tests.support.machines.cluster import LARGE
 from tests.support.processes import history as rounds
 from tests.support.processes.history import Clients, History, check
 from tests.support.processes.servers import PostgresServer, running_server
 from tests.support.processes.service import ROOT, ServiceProcess, clean_environment
 from tests.support.storage import sqlite_url
+from tests.support.waiting import eventually
 
 # Before connections through poolers; of the builds that are not released yet, one as good as any.
 EARLIER = "b60435a"
 FIRST = "2026-11-18"  # the oldest database that is stored
 PLAYED = ("doses", "linear")
+OFFERED_ROUNDS = 10  # a second, while something is done
 NEW_ROUNDS = 25  # of the experiment that the earlier build creates, in each phase
 MORE_ROUNDS = 4  # of each stored experiment
 
@@ -89,11 +95,17 @@ class FirstExperiments:
                 assert learned["counts"]["source_rewards"] == self.rounds
 
 
+async def rewarded(history: History, rounds: int) -> None:
+    """Wait until so many more rounds are over."""
+    goal = len(history.rewarded) + rounds
+    await eventually(lambda: len(history.rewarded) >= goal)
+
+
 @pytest.mark.slow
 async def test_builds_follow_each_other_without_a_failed_request(
     earlier: Path, tmp_path: Path, redis_url: str
 ):
-    history, first, phases = History(), FirstExperiments(), iter("abcde")
+    history, first, phases = History(), FirstExperiments(), iter("abcdefgh")
 
     def build(name: str, checkout: Path) -> ServiceProcess:
         folder = tmp_path / name
@@ -105,26 +117,40 @@ async def test_builds_follow_each_other_without_a_failed_request(
     async def go_on(*servers: ServiceProcess) -> None:
         urls = [server.url for server in servers]
         async with Clients(urls, history, prefix=next(phases)) as clients:
-            await clients.create_experiment()
+            await clients.create_experiment(**LARGE)
             await clients.play(NEW_ROUNDS)
         await first.go_on(*urls)
+
+    async def go_on_during(work: Callable[[], None], *servers: ServiceProcess) -> None:
+        """Rounds come without a pause before, while and after something is done."""
+        is_over = asyncio.Event()
+        urls = [server.url for server in servers]
+        async with (
+            Clients(urls, history, prefix=next(phases)) as clients,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(clients.offer(OFFERED_ROUNDS, until=is_over))
+            await rewarded(history, NEW_ROUNDS)
+            await asyncio.to_thread(work)
+            await rewarded(history, NEW_ROUNDS)
+            is_over.set()
 
     with running_server(PostgresServer()) as postgres:
         url = postgres.url()
         fill(earlier, tmp_path, url)
         with build("old", earlier) as old:
             await go_on(old)
-            daband(ROOT, url, "migrate")
+            await go_on_during(lambda: daband(ROOT, url, "migrate"), old)
             await go_on(old)  # it meets the later schema
             with build("new", ROOT) as new:
                 await go_on(old, new)
-                new.stop()
+                await go_on_during(new.stop, old, new)
             await go_on(old)  # back
             with build("newest", ROOT) as newest:
                 await go_on(old, newest)
-                old.stop()
+                await go_on_during(old.stop, old, newest)
                 await rounds.idle_state(newest.url)
                 await check(history, url)
                 await first.check(newest.url)
     assert history.statuses.keys() == {200, 201, 409}
-    assert history.statuses[409] == len("bcde")  # the experiment is there already
+    assert history.statuses[409] == 4  # the experiment is there already
