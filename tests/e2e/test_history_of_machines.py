@@ -1,16 +1,19 @@
 """The history through what stands between machines: a pooler, a balancer, standbys that are promoted."""
 
+import math
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from redis import Redis
 
 from service.bus.messages import HEADER
+from service.records import uuid7
 from tests.e2e.conftest import Adopt
 from tests.support.http.clients import client_of
-from tests.support.machines.cluster import BalancedCluster, Cluster, Victim, survive
+from tests.support.machines.cluster import LARGE, BalancedCluster, Cluster, Victim, survive
 from tests.support.machines.pgbouncer import PgBouncer
 from tests.support.machines.sentinel import watched_redis
 from tests.support.machines.standby import Promotion, Standby
@@ -18,13 +21,15 @@ from tests.support.measuring import Measured
 from tests.support.processes.daband import Daband
 from tests.support.processes.history import NAME, Clients, History, state
 from tests.support.processes.servers import PostgresServer, RedisServer, running_server
-from tests.support.waiting import eventually, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, eventually, wait_until
 
 OFFERED_ROUNDS = 20  # a second
 BETWEEN_ROUNDS = 15  # that are answered between two blows
-PROMOTION_SECONDS = 5.0
+ENOUGH_ROUNDS = int(LARGE["episode_length"])  # the same where there is one blow: for an encoder
+AGAIN_SECONDS = 5.0  # from a blow until a new select is answered
+STORAGE = {"STORAGE_TIMEOUT_SECONDS": 0.8}  # as in production, for what is measured
 SIDE = {"context": [0.1, 0.2, 0.3, 0.4]}
-SELECT = {"experiment": NAME, "request_id": "timed", "source": SIDE, "target": SIDE}
+SELECT: dict[str, Any] = {"experiment": NAME, "source": SIDE, "target": SIDE}
 
 pytestmark = pytest.mark.slow
 
@@ -35,26 +40,15 @@ async def started(cluster: Cluster, adopt: Adopt[Daband]) -> None:
     await cluster.start()
 
 
-async def test_history_survives_kills_through_a_pooler(
-    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer, own_redis: RedisServer
-):
-    with running_server(PgBouncer(own_postgres.url())) as pooler:
-        stores = (own_postgres, pooler, own_redis)
-        cluster = Cluster(folder, pooler.url, own_redis.url, *stores)
-        await started(cluster, adopt)
-        await survive(
-            cluster, cluster.victims(4), own_postgres.url(), OFFERED_ROUNDS, BETWEEN_ROUNDS
-        )
-
-
 class Timed:
-    """A blow, and the seconds from it until a new select is answered."""
+    """A victim, and the seconds from the blow until a new select is answered."""
 
     def __init__(self, victim: Victim, cluster: Cluster, history: History) -> None:
         self._victim = victim
         self._history = history
-        self._url = cluster.urls[0]
-        self.seconds = 0.0
+        self._http = httpx.Client(base_url=cluster.urls[0], timeout=PATIENCE_SECONDS)
+        self._select = {**SELECT, "request_id": f"timed-{uuid7()}"}
+        self.seconds = math.inf
 
     def kill(self) -> None:
         self._began = time.monotonic()
@@ -62,15 +56,48 @@ class Timed:
 
     def start(self) -> None:
         self._victim.start()
-        wait_until(self._is_answered)
+        self.wait_for_an_answer()
+
+    def wait_for_an_answer(self) -> None:
+        with self._http:
+            wait_until(self._is_answered)
         self.seconds = time.monotonic() - self._began
 
     def _is_answered(self) -> bool:
-        answer = httpx.post(f"{self._url}/select", json=SELECT)
+        try:
+            answer = self._http.post("/select", json=self._select)
+        except httpx.TransportError:
+            return False
         if answer.is_success:
-            self._history.asked["timed"] = SELECT
-            self._history.note_decision("timed", answer.json())
+            self._history.asked[self._select["request_id"]] = self._select
+            self._history.note_decision(self._select["request_id"], answer.json())
         return answer.is_success
+
+
+class Missed(Timed):
+    """The same of a victim that selects do without: they are answered before it is replaced."""
+
+    def start(self) -> None:
+        self.wait_for_an_answer()
+        self._victim.start()
+
+
+async def test_history_survives_kills_through_a_pooler(
+    folder: Path,
+    adopt: Adopt[Daband],
+    own_postgres: PostgresServer,
+    own_redis: RedisServer,
+    measured: Measured,
+):
+    with running_server(PgBouncer(own_postgres.url())) as pooler:
+        stores = (own_postgres, own_redis)
+        cluster = Cluster(folder, pooler.url, own_redis.url, *stores, **STORAGE)
+        await started(cluster, adopt)
+        history = History()
+        lost = Timed(pooler, cluster, history)
+        blows = [*cluster.victims(4), lost]
+        await survive(cluster, blows, own_postgres.url(), OFFERED_ROUNDS, BETWEEN_ROUNDS, history)
+    measured.at_most("seconds without selects", lost.seconds, AGAIN_SECONDS)
 
 
 async def test_history_survives_a_promoted_postgres(
@@ -84,13 +111,12 @@ async def test_history_survives_a_promoted_postgres(
         await standby.follow()
         hosts = f"127.0.0.1:{own_postgres.port},127.0.0.1:{standby.port}"
         url = f"postgresql://postgres@{hosts}/postgres"
-        cluster = Cluster(folder, url, redis_url, STORAGE_TIMEOUT_SECONDS=0.8)
+        cluster = Cluster(folder, url, redis_url, **STORAGE)
         await started(cluster, adopt)
         history = History()
         failover = Timed(Promotion(own_postgres, standby), cluster, history)
-        rounds = 2 * BETWEEN_ROUNDS
-        await survive(cluster, [failover], standby.url(), OFFERED_ROUNDS, rounds, history)
-    measured.at_most("seconds without selects", failover.seconds, PROMOTION_SECONDS)
+        await survive(cluster, [failover], standby.url(), OFFERED_ROUNDS, ENOUGH_ROUNDS, history)
+    measured.at_most("seconds without selects", failover.seconds, AGAIN_SECONDS)
 
 
 async def test_what_the_standby_has_not_is_not_acknowledged(
@@ -103,7 +129,8 @@ async def test_what_the_standby_has_not_is_not_acknowledged(
         async with Clients(cluster.urls, History()) as clients, client_of(cluster.urls[0]) as http:
             await clients.create_experiment()
             standby.pause()
-            refused = [await http.post("/select", json=SELECT) for _ in range(2)]
+            repeated = {**SELECT, "request_id": "repeated"}
+            refused = [await http.post("/select", json=repeated) for _ in range(2)]
             standby.resume()
             await clients.play(1)
     assert [each.status_code for each in refused] == [503, 503]
@@ -111,15 +138,18 @@ async def test_what_the_standby_has_not_is_not_acknowledged(
 
 
 async def test_history_survives_a_promoted_redis(
-    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer
+    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer, measured: Measured
 ):
     url = own_postgres.url()
     with watched_redis() as redis:
         cluster = Cluster(folder, url, redis.url, REDIS_TIMEOUT_SECONDS=1)
         await started(cluster, adopt)
-        await survive(cluster, [redis], url, OFFERED_ROUNDS, 2 * BETWEEN_ROUNDS)
+        history = History()
+        failover = Missed(redis, cluster, history)
+        await survive(cluster, [failover], url, OFFERED_ROUNDS, ENOUGH_ROUNDS, history)
         with Redis(port=redis.second.port) as promoted:
             await snapshots_flow(promoted, cluster)
+    measured.at_most("seconds without selects", failover.seconds, AGAIN_SECONDS)
 
 
 async def snapshots_flow(redis: Redis, cluster: Cluster) -> None:
@@ -136,14 +166,27 @@ async def snapshots_flow(redis: Redis, cluster: Cluster) -> None:
 
 
 async def test_history_survives_kills_behind_a_balancer(
-    folder: Path, adopt: Adopt[Daband], own_postgres: PostgresServer, own_redis: RedisServer
+    folder: Path,
+    adopt: Adopt[Daband],
+    own_postgres: PostgresServer,
+    own_redis: RedisServer,
+    measured: Measured,
 ):
     url = own_postgres.url()
-    cluster = BalancedCluster(folder, url, own_redis.url, own_postgres, own_redis)
+    cluster = BalancedCluster(folder, url, own_redis.url, own_postgres, own_redis, **STORAGE)
     try:
         await started(cluster, adopt)
         cluster.balancer.start()
-        blows = cluster.victims(len(cluster.targets))
-        await survive(cluster, blows, url, OFFERED_ROUNDS, BETWEEN_ROUNDS)
+        history = History()
+        lost = {
+            "a group": Missed(cluster.servers[0], cluster, history),
+            "the balancer": Timed(cluster.balancer, cluster, history),
+        }
+        # First, while the other group is surely ready.
+        blows = [*lost.values(), *cluster.victims(len(cluster.targets))]
+        await survive(cluster, blows, url, OFFERED_ROUNDS, BETWEEN_ROUNDS, history)
     finally:
         cluster.balancer.remove()
+    for name, blow in lost.items():
+        what = f"seconds without selects after the loss of {name}"
+        measured.at_most(what, blow.seconds, AGAIN_SECONDS)

@@ -188,8 +188,8 @@ class BalancedCluster(Cluster):
         servers = [self.server("--workers", "2") for _ in range(2)]
         trainers = [self.trainer() for _ in range(2)]
         self.balancer = HAProxy([server.port for server in servers])
-        parts: list[Victim] = [Worker(servers[0]), Parent(servers[1]), self.balancer]
-        return servers, trainers, [*servers, *trainers, *parts]
+        parts: list[Victim] = [Worker(servers[0]), Parent(servers[1])]
+        return servers, trainers, [servers[1], *trainers, *parts]
 
     @property
     def urls(self) -> list[str]:

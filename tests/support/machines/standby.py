@@ -23,9 +23,12 @@ class Standby(PostgresServer):
         self._run("pg_basebackup", "-D", str(self._data), "-d", place, *options)
 
     async def follow(self) -> None:
-        """Have every commit of the primary wait until this server has it."""
-        await ask(self._primary, "ALTER SYSTEM SET synchronous_standby_names = '*'")
-        await ask(self._primary, "SELECT pg_reload_conf()")
+        """Have every commit of the primary wait until this server has it.
+
+        This server has the same setting, as one that was made by a copy of such a primary.
+        """
+        for server in (self._primary, self):
+            await _wait_for_standbys(server, "*")
 
         async def is_followed() -> bool:
             return bool(await ask(self._primary, FOLLOWERS))
@@ -33,8 +36,14 @@ class Standby(PostgresServer):
         await eventually(is_followed)
 
     async def promote(self) -> None:
-        """Take writes from now on."""
+        """Take writes from now on, and wait for nobody."""
+        await _wait_for_standbys(self, "")
         assert await ask(self, "SELECT pg_promote(wait => true)")
+
+
+async def _wait_for_standbys(server: PostgresServer, names: str) -> None:
+    await ask(server, f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    await ask(server, "SELECT pg_reload_conf()")
 
 
 async def ask(server: PostgresServer, statement: str) -> object:
