@@ -86,7 +86,7 @@ audit:  ## known vulnerabilities of the pinned dependencies; needs the network
 	.audit/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
 licences: $(STAMP)  ## licences of all that runs with the service; fails for one that Apache-2.0 cannot ship with
-	$(BIN)/python -m release.licences --extra otel --extra h5ad --notices build/THIRD_PARTY_NOTICES.txt
+	$(BIN)/python -m release.licences --extra otel --extra h5ad --extra ray --notices build/THIRD_PARTY_NOTICES.txt
 
 release-check: $(STAMP)  ## build both wheels, check them, use the service's wheel in a bare environment
 	$(BIN)/python -m release.check $(ARGS)

@@ -8,12 +8,14 @@ import typer
 from service import DEFAULT_METHOD
 from service.cli.options import (
     UNITS,
+    Address,
     Categorical,
     Counts,
     DataDir,
     Decimal,
     Duration,
     Encoding,
+    EngineName,
     Ignore,
     ImageColumn,
     Images,
@@ -27,6 +29,7 @@ from service.cli.options import (
     RewardRange,
     Separator,
     Time,
+    Workers,
     cell_options,
     column_types,
     commands,
@@ -67,6 +70,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write")] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="HTML file to write")] = None,
+    engine: EngineName = "process",
+    workers: Workers = None,
+    address: Address = None,
     data_dir: DataDir = None,
 ) -> None:
     """Estimate what other policies would have earned, from a log alone."""
@@ -74,8 +80,10 @@ def evaluate(
     from service.cli import log_evaluation as work
     from service.cli.local import settings_from
     from service.evaluating.request import EvaluationRequest
+    from service.parallel.opening import EngineOptions
     from service.records import Domain
 
+    where = EngineOptions(engine, workers, address)
     wanted = work.candidates(candidate or ["uniform"])
     if (experiment is None) == (log is None):
         fail("give either an experiment or a --log file")
@@ -83,7 +91,7 @@ def evaluate(
         bound = None if min_propensity is None else 1.0 / min_propensity
         options = EvaluationOptions(confidence, bound, seed)
         how = work.file_options(log_format, skip_bad, domain)
-        result = work.evaluated_file(log, wanted, options, how)
+        result = work.evaluated_file(log, wanted, options, how, where)
     else:
         request = EvaluationRequest(
             experiment=experiment or "",
@@ -93,8 +101,38 @@ def evaluate(
             target=target,
             seed=seed,
         )
-        result = work.evaluated(settings_from(data_dir=data_dir), request)
+        result = work.evaluated(settings_from(data_dir=data_dir), request, where)
     work.show(result, json_file, html_file)
+
+
+def sweep(
+    experiment: str,
+    with_: Annotated[
+        list[str],
+        typer.Option("--with", help="a variant, such as method=nlinucb,alpha=0.2; repeatable"),
+    ],
+    correction: Annotated[
+        Literal["rejection", "weighting"], typer.Option(help="how the log is corrected")
+    ] = "rejection",
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="of all intervals together")
+    ] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="print the result as JSON")] = False,
+    engine: EngineName = "process",
+    workers: Workers = None,
+    address: Address = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Estimate which method would have earned most on its own choices, from a log alone."""
+    from service.cli import log_evaluation as work
+    from service.cli.local import settings_from
+    from service.parallel.opening import EngineOptions
+
+    wanted = work.sweep_of(with_, correction, confidence)
+    where = EngineOptions(engine, workers, address)
+    work.print_sweep(
+        work.swept_log(settings_from(data_dir=data_dir), experiment, wanted, where), as_json
+    )
 
 
 @log_app.command("export")

@@ -20,6 +20,8 @@ from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
 from service.evaluating.importing import Imported, Importer
+from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
+from service.evaluating.pieces.sweep import Sweep, swept
 from service.evaluating.presenting.figures import interval, number
 from service.evaluating.presenting.table_report import print_result
 from service.evaluating.request import EvaluationRequest
@@ -27,7 +29,9 @@ from service.evaluating.running import EvaluationStores, ExperimentEvaluation
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
-from service.records import Domain, utc_now
+from service.parallel.engine import Engine
+from service.parallel.opening import EngineOptions, opened_engine
+from service.records import Domain, Experiment, utc_now
 from service.settings import Settings
 from service.storage.database import Database
 from service.storage.events.group_commit import CommitOptions
@@ -67,6 +71,51 @@ def replay_counterfactual(
         typer.echo(f"! {warning}")
 
 
+def sweep_of(variants: list[str], correction: str, confidence: float) -> Sweep:
+    """The variants of the options, each once, beside the experiment as it is."""
+    changes = _reading(
+        lambda: [changed_values(each.split(",")) for each in dict.fromkeys(variants)]
+    )
+    return Sweep([{}, *changes], correction, confidence)
+
+
+def swept_log(
+    settings: Settings, experiment: str, wanted: Sweep, where: EngineOptions
+) -> dict[str, Any]:
+    """Which variant would have earned most."""
+
+    async def looked_up() -> tuple[Experiment, DatabasePlace]:
+        async with opened_database(settings) as database:
+            found = await Experiments(database).get(experiment)
+            return found, DatabasePlace(settings.storage_url, database.options)
+
+    async def work() -> dict[str, Any]:
+        found, place = await looked_up()
+        with opened_engine(where) as engine, progress_bar("replaying variants") as show:
+            return await asyncio.to_thread(swept, found, place, wanted, engine, show)
+
+    return _reading(lambda: run(work()))
+
+
+def print_sweep(result: dict[str, Any], as_json: bool) -> None:
+    """The variants with their values, and the answer."""
+    if as_json:
+        typer.echo(json.dumps(result, ensure_ascii=False))
+        return
+    width = max(len(each["name"]) for each in result["variants"])
+    typer.echo(f"{'logged':{width}}  {number(result['logged']['value'])}")
+    for each in result["variants"]:
+        found = each["estimates"]["dr"]
+        typer.echo(
+            f"{each['name']:{width}}  {number(found['value'])} {interval(found['interval'])}"
+            f"  ({each['kept_rounds']} of {each['rounds']} rounds,"
+            f" effective n {each['support']['effective_rounds']:.0f})"
+        )
+    for warning in dict.fromkeys(text for each in result["variants"] for text in each["warnings"]):
+        typer.echo(f"! {warning}")
+    typer.echo(result["answer"])
+
+
 def candidates(specs: list[str]) -> list[CandidateSpec]:
     """The candidates of the options, each once."""
     return _reading(lambda: [parsed(each) for each in dict.fromkeys(specs)])
@@ -80,16 +129,31 @@ def file_options(
 
 
 def evaluated_file(
-    log: Path, wanted: list[CandidateSpec], options: EvaluationOptions, how: FileOptions
+    log: Path,
+    wanted: list[CandidateSpec],
+    options: EvaluationOptions,
+    how: FileOptions,
+    where: EngineOptions,
 ) -> dict[str, Any]:
     """What candidates would have earned, by a file."""
-    with progress_bar("reading the log") as show:
-        return _reading(lambda: evaluate_file(log, wanted, options, how, show))
+
+    def found() -> dict[str, Any]:
+        with opened_engine(where) as engine, progress_bar("reading the log") as show:
+            return evaluate_file(log.resolve(), wanted, options, how, engine, show)
+
+    return _reading(found)
 
 
-def evaluated(settings: Settings, request: EvaluationRequest) -> dict[str, Any]:
+def evaluated(
+    settings: Settings, request: EvaluationRequest, where: EngineOptions
+) -> dict[str, Any]:
     """What candidates would have earned, by an experiment's log."""
-    return _reading(lambda: run(_evaluated(settings, request)))
+
+    def found() -> dict[str, Any]:
+        with opened_engine(where) as engine:
+            return run(_evaluated(settings, request, engine))
+
+    return _reading(found)
 
 
 def exported(
@@ -136,7 +200,9 @@ def _reading(work: Callable[[], T]) -> T:
         fail(str(error))
 
 
-async def _evaluated(settings: Settings, request: EvaluationRequest) -> dict[str, Any]:
+async def _evaluated(
+    settings: Settings, request: EvaluationRequest, engine: Engine | None
+) -> dict[str, Any]:
     async with opened_database(settings) as database:
         stores = _stores(database)
         experiment = await stores.experiments.get(request.experiment)
@@ -145,7 +211,11 @@ async def _evaluated(settings: Settings, request: EvaluationRequest) -> dict[str
             async def note(done: int, total: int) -> None:
                 show(done, total, "estimating" if done == total else None)
 
-            return await ExperimentEvaluation(stores, experiment, request).run(note)
+            evaluation = ExperimentEvaluation(stores, experiment, request)
+            if engine is None:
+                return await evaluation.run(note)
+            place = DatabasePlace(settings.storage_url, database.options)
+            return await evaluated_in_pieces(await evaluation.plan(), place, engine, note)
 
 
 async def _counterfactual(settings: Settings, name: str, wanted: Counterfactual) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.evaluation import evaluate, log_app
+from service.cli.evaluation import evaluate, log_app, sweep
 from service.cli.fit.command import fit
 from service.cli.keys import key_app
 from service.cli.options import (
@@ -203,7 +203,7 @@ def settings() -> None:
     Console().print(table)
 
 
-for command in (fit, demo, upload, train_now, report, export, evaluate):
+for command in (fit, demo, upload, train_now, report, export, evaluate, sweep):
     app.command()(command)
 app.add_typer(experiment_app, name="experiment")
 app.add_typer(log_app, name="log")

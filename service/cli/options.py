@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Protocol
 
 import typer
 
@@ -91,6 +91,17 @@ ImageShape = Annotated[
 ]
 Resize = Annotated[
     bool, typer.Option("--resize", help="of images: resize other sizes to the shape")
+]
+# Where heavy work runs.
+EngineName = Annotated[
+    Literal["process", "ray"], typer.Option("--engine", help="where the work runs")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="pieces at a time; default: 1, with Ray all cores of this machine"),
+]
+Address = Annotated[
+    str | None, typer.Option(help="with --engine ray: a cluster that runs, such as 10.0.0.5:6379")
 ]
 Duration = Annotated[str, typer.Option(metavar="30d", help="such as 90s, 15m, 24h or 30d")]
 By = Annotated[str | None, typer.Option(help="the author, for the audit trail")]

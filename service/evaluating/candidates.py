@@ -54,6 +54,11 @@ class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         parts = [self.kind] if self.kind == "uniform" else [f"{self.kind}:{values[self.kind]}"]
         return ",".join([*parts, *(f"{key}={_plain(self.config[key])}" for key in self.config)])
 
+    @property
+    def learns(self) -> bool:
+        """Whether its choices depend on the rounds before."""
+        return self.kind == "system"
+
     def missing(self) -> str | None:
         """The missing field that this kind requires, if any."""
         needed = {"arm": "arm", "version": "version", "system": "method", "file": "path"}

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from model import Domain
+from model import Domain, Doubles
 from model.ope import EvaluationOptions, LoggedRounds, RidgeRewards, ValueEstimator, clopper_pearson
 from service.evaluating.candidates import Made
 from service.evaluating.target_sample import TargetSample
 from service.formats.records import LogHeader
+
+Valued = dict[str, Any]  # a candidate's part of the result
 
 CURVE_POINTS = 120
 FIRST_PARTS = 64  # rounds between two points of the curve in the first batch
@@ -44,9 +46,10 @@ class Entrant:
     curve: Curve = field(default_factory=Curve)
     trained_on: int = 0
 
-    def add(self, rounds: LoggedRounds, predicted: Any) -> None:
-        """Add rounds."""
-        policy = self.made.candidate.probabilities(rounds)
+    def add(self, rounds: LoggedRounds, predicted: Any, policy: Doubles | None = None) -> None:
+        """Add rounds, with the candidate's probabilities if they are known."""
+        if policy is None:
+            policy = self.made.candidate.probabilities(rounds)
         # Small parts first, so that short logs have a curve as well.
         size = FIRST_PARTS if not self.curve.points else max(1, len(rounds))
         for number, part in enumerate(rounds.parts(size)):
@@ -102,21 +105,29 @@ class Evaluation:
             Entrant(name, made, ValueEstimator(options)) for name, made in candidates.items()
         ]
 
-    def add(self, rounds: LoggedRounds) -> None:
-        """Add rounds; raises `ValueError` if they cannot be weighted."""
+    def add(self, rounds: LoggedRounds, policies: Mapping[str, Doubles] | None = None) -> None:
+        """Add rounds; raises `ValueError` if they cannot be weighted.
+
+        `policies`: the probabilities of candidates that were asked elsewhere, by name.
+        """
         rounds.check()
         predicted = self._model.predict_then_learn(rounds)
         for entrant in self._entrants:
-            entrant.add(rounds, predicted)
+            entrant.add(rounds, predicted, (policies or {}).get(entrant.name))
         if self._sample is not None:
             self._sample.add(rounds)
         self.rounds += len(rounds)
         self._reward_sum += float(rounds.rewards.sum())
 
-    def result(self) -> dict[str, Any]:
-        """The JSON-compatible result; candidates with the highest value first."""
+    def result(self, learned: Mapping[str, Valued] | None = None) -> dict[str, Any]:
+        """The JSON-compatible result; candidates with the highest value first.
+
+        `learned`: candidates that were valued elsewhere, by name, in an evaluation of their own.
+        """
         found = [each.result(self._target(each)) for each in self._entrants]
-        found.sort(key=lambda each: -np.inf if each["value"] is None else -each["value"])
+        found += (learned or {}).values()
+        # By name as well, so that equal values have one order.
+        found.sort(key=_rank)
         return {
             "domain": self._domain.value,
             "rounds": self.rounds,
@@ -137,3 +148,8 @@ class Evaluation:
         if self._sample is None:
             return None
         return self._sample.value(entrant.made, self._options)
+
+
+def _rank(found: Valued) -> tuple[float, str]:
+    value = found["value"]
+    return -np.inf if value is None else -value, found["name"]

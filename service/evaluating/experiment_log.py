@@ -51,33 +51,33 @@ Page = list[tuple[int, LoggedDecision]]
 
 
 async def decisions_of(
-    experiment: Experiment, event_log: EventLog, up_to: int
+    experiment: Experiment, event_log: EventLog, up_to: int, after: int = 0
 ) -> AsyncIterator[Page]:
-    """Pages of (offset, decision) up to an offset, in order, each decision with its reward."""
-    async for events in _events(experiment, event_log, up_to):
-        yield await _decisions(events, event_log)
+    """Pages of (offset, decision), after < offset ≤ up_to, in order, each decision with its reward."""
+    async for events in _events(experiment, event_log, up_to, after):
+        yield await _decisions(events, event_log, experiment)
 
 
 async def decisions_and_contexts_of(
-    experiment: Experiment, event_log: EventLog, up_to: int
+    experiment: Experiment, event_log: EventLog, up_to: int, after: int = 0
 ) -> AsyncIterator[Page]:
     """The same with stored target contexts in order, as target decisions without a reward."""
     spec = ExperimentSpec.of(experiment)
-    async for events in _events(experiment, event_log, up_to):
+    async for events in _events(experiment, event_log, up_to, after):
         first = 0
         for place, event in enumerate(events):
             if (contexts := completed(event)) is not None:
-                yield await _decisions(events[first:place], event_log)
+                yield await _decisions(events[first:place], event_log, experiment)
                 first = place
                 async for page in _stored_contexts(event, contexts, event_log, spec):
                     yield page
-        yield await _decisions(events[first:], event_log)
+        yield await _decisions(events[first:], event_log, experiment)
 
 
 async def _events(
-    experiment: Experiment, event_log: EventLog, up_to: int
+    experiment: Experiment, event_log: EventLog, up_to: int, after: int
 ) -> AsyncIterator[list[StoredEvent]]:
-    offset = 0
+    offset = after
     while offset < up_to:
         events = await event_log.read(experiment.experiment_id, offset, PAGE, up_to=up_to)
         if not events:
@@ -86,12 +86,16 @@ async def _events(
         yield events
 
 
-async def _decisions(events: list[StoredEvent], event_log: EventLog) -> Page:
+async def _decisions(
+    events: list[StoredEvent], event_log: EventLog, experiment: Experiment
+) -> Page:
     made = [each for each in events if each.kind is EventKind.DECISION]
     if not made:
         return []
     keys = [each.event_key for each in made]
-    rewards = await event_log.find_rewards(made[0].experiment_id, keys)
+    found = await event_log.find_rewards(experiment.experiment_id, keys)
+    # Rewards that came since the experiment was looked up: how fast the log is read must not count.
+    rewards = {key: each for key, each in found.items() if each.offset <= experiment.head_offset}
     return [(each.offset, logged(each, rewards.get(each.event_key))) for each in made]
 
 

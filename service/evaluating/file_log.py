@@ -1,15 +1,17 @@
 """Evaluations of a log file."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from model.ope import EvaluationOptions
 from service.evaluating.candidates import CandidateMaker, CandidateSpec, UnfitCandidateError
-from service.evaluating.evaluation import Evaluation
+from service.evaluating.evaluation import Evaluation, Valued
 from service.formats.batches import Batches
 from service.formats.files import reading
+from service.parallel.engine import Engine, result_of
 from service.records import Domain
 
 
@@ -22,31 +24,57 @@ class FileOptions:
     domain: Domain = Domain.SOURCE
 
 
+@dataclass(frozen=True, slots=True)
+class LearningPiece:
+    """The whole file, for one candidate that learns."""
+
+    path: Path
+    candidate: CandidateSpec
+    options: EvaluationOptions
+    how: FileOptions
+
+
+def valued_alone(piece: LearningPiece) -> Valued:
+    """Evaluate one candidate."""
+    found = evaluate_file(piece.path, [piece.candidate], piece.options, piece.how)
+    return dict(found["candidates"][0])
+
+
 def evaluate_file(
     path: Path,
     candidates: Sequence[CandidateSpec],
     options: EvaluationOptions,
     how: FileOptions,
+    engine: Engine | None = None,
     on_progress: Callable[[int, None], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The JSON-compatible result of one pass over the file; `on_progress` gets the rounds that are read."""
+    """The JSON-compatible result of one pass over the file; `on_progress` gets the rounds that are read.
+
+    On an engine each candidate that learns is a piece, with a pass of its own over the same path.
+    """
+    if any(candidate.kind == "version" for candidate in candidates):
+        raise UnfitCandidateError("a version belongs to an experiment, not to a file")
+    learning: dict[str, Future[Valued]] = {}
+    if engine is not None:
+        for each in candidates:
+            if each.learns:
+                piece = LearningPiece(path, each, options, how)
+                learning[each.name] = engine.submit(valued_alone, piece)
     with reading(path, how.format, how.skip_bad) as reader:
         batches = Batches(reader.header, how.domain)
         maker = CandidateMaker(reader.header, how.domain, None, batches.segments)
-        for candidate in candidates:
-            if candidate.kind == "version":
-                raise UnfitCandidateError("a version belongs to an experiment, not to a file")
-        made = {each.name: maker.make(each) for each in candidates}
+        made = {each.name: maker.make(each) for each in candidates if each.name not in learning}
         evaluation = Evaluation(reader.header, made, options, how.domain)
         done = 0
         for batch in batches.of(reader):
             evaluation.add(batch)
             on_progress(done := done + len(batch), None)
         bad = [{"line": each.number, "reason": each.reason} for each in reader.first_bad]
+        learned = {name: result_of(future) for name, future in learning.items()}
         return {
             "log": path.name,
             "bad_lines": reader.bad_count,
             "first_bad_lines": bad,
             "unrewarded": batches.passed_count,
-            **evaluation.result(),
+            **evaluation.result(learned),
         }

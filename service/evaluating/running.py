@@ -1,31 +1,16 @@
 """Evaluations of an experiment's log: read page by page, computed in a thread."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from model import Domain
-from model.ope import EvaluationOptions, LoggedRounds
 from service.errors import UnknownSnapshot
-from service.evaluating.candidates import (
-    CandidateMaker,
-    CandidateSpec,
-    Made,
-    UnfitCandidateError,
-)
-from service.evaluating.evaluation import Evaluation
-from service.evaluating.experiment_log import (
-    decisions_and_contexts_of,
-    decisions_of,
-    header_of,
-    is_imported,
-    weight_bound,
-)
+from service.evaluating.candidates import UnfitCandidateError
+from service.evaluating.experiment_log import is_imported, weight_bound
+from service.evaluating.plan import EvaluationPlan
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.target_sample import TargetSample
 from service.experiment_spec import ExperimentSpec
-from service.formats.batches import Batches
 from service.records import Experiment
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
@@ -35,7 +20,7 @@ from service.storage.snapshots import Snapshots
 Progress = Callable[[int, int], Awaitable[None]]
 
 
-async def _ignore(done: int, total: int) -> None:
+async def ignore(done: int, total: int) -> None:
     """Do nothing."""
 
 
@@ -48,6 +33,23 @@ class EvaluationStores:
     snapshots: Snapshots
 
 
+async def evaluated_here(
+    plan: EvaluationPlan, event_log: EventLog, progress: Progress = ignore
+) -> dict[str, Any]:
+    """One pass over the log for all candidates."""
+    batches = plan.batches()
+    evaluation = await asyncio.to_thread(plan.evaluation, batches)
+    total = plan.experiment.head_offset
+    for ends in plan.ranges():
+        async for offset, rounds in plan.rounds(event_log, *ends, batches):
+            if rounds is not None:
+                await asyncio.to_thread(evaluation.add, rounds)
+            await progress(offset, total)
+    found = await asyncio.to_thread(evaluation.result)
+    await progress(total, total)
+    return plan.result(found, batches.passed_count)
+
+
 class ExperimentEvaluation:
     """Runs one request over an experiment's log, up to its last offset at the start."""
 
@@ -57,43 +59,19 @@ class ExperimentEvaluation:
         self._stores = stores
         self._experiment = experiment
         self._request = request
-        self._spec = ExperimentSpec.of(experiment)
-        self._header = header_of(self._spec)
-        self._batches = Batches(self._header, request.domain)
 
-    async def run(self, progress: Progress = _ignore) -> dict[str, Any]:
-        blobs = await self._blobs()
-        bound = await self._bound()
-        evaluation = await asyncio.to_thread(self._prepared, blobs, bound)
-        total = self._experiment.head_offset
-        # Stored target contexts have no rewards, so a target evaluation cannot use them.
-        is_source = self._request.domain is Domain.SOURCE
-        read = decisions_and_contexts_of if is_source else decisions_of
-        async for page in read(self._experiment, self._stores.event_log, total):
-            for offset, decision in page:
-                if (batch := self._batches.add(decision, offset)) is not None:
-                    await asyncio.to_thread(evaluation.add, batch)
-            if page:
-                await progress(page[-1][0], total)
-        await self._add_rest(evaluation, self._batches.rest())
-        found = await asyncio.to_thread(evaluation.result)
-        await progress(total, total)
-        return {
-            "experiment": self._spec.name,
-            "offset": total,
-            "reward_range": self._spec.reward_range,
-            "unrewarded": self._batches.passed_count,
-            **found,
-        }
+    async def run(self, progress: Progress = ignore) -> dict[str, Any]:
+        return await evaluated_here(await self.plan(), self._stores.event_log, progress)
 
-    async def _add_rest(self, evaluation: Evaluation, rest: LoggedRounds | None) -> None:
-        if rest is not None:
-            await asyncio.to_thread(evaluation.add, rest)
+    async def plan(self) -> EvaluationPlan:
+        """The request with the snapshots that it names."""
+        blobs, bound = await self._blobs(), await self._bound()
+        return EvaluationPlan(self._experiment, self._request, blobs, bound)
 
     async def _bound(self) -> float | None:
         """The bound on weights; None for imported rounds, whose propensities are arbitrary."""
         imported = await is_imported(self._experiment, self._stores.event_log)
-        return None if imported else weight_bound(self._spec)
+        return None if imported else weight_bound(ExperimentSpec.of(self._experiment))
 
     async def _blobs(self) -> dict[int, bytes]:
         """The snapshots of all requested versions, and the newest one under 0."""
@@ -118,20 +96,3 @@ class ExperimentEvaluation:
         if not stored.is_intact:
             raise UnfitCandidateError(f"version {version}: its stored bytes are damaged")
         return stored.blob
-
-    def _prepared(self, blobs: Mapping[int, bytes], bound: float | None) -> Evaluation:
-        request = self._request
-        maker = CandidateMaker(self._header, request.domain, self._spec, self._batches.segments)
-        made = {each.name: self._made(maker, each, blobs) for each in request.candidates}
-        sample = TargetSample(blobs.get(0), self._header.is_per_arm) if request.target else None
-        options = EvaluationOptions(request.confidence, bound, request.seed)
-        return Evaluation(self._header, made, options, request.domain, sample)
-
-    def _made(
-        self, maker: CandidateMaker, wanted: CandidateSpec, blobs: Mapping[int, bytes]
-    ) -> Made:
-        if wanted.kind == "system" and self._request.domain is Domain.TARGET:
-            raise UnfitCandidateError(
-                "a system learns from the source: evaluate it in the source domain"
-            )
-        return maker.make(wanted, blobs.get(wanted.version or 0))

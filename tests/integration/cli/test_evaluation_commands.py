@@ -10,11 +10,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from service.cli.main import app
+from service.evaluating.pieces.evaluation import DatabasePlace
+from service.evaluating.pieces.sweep import Sweep, swept
 from service.formats.files import reading
-from service.records import Domain
+from service.records import Domain, Experiment
 from service.storage.database import Database
 from service.storage.experiments import Experiments
 from tests.support.api import running_api
+from tests.support.engines import backwards
 from tests.support.evaluations import played
 from tests.support.storage import PATIENT, opened_log, sqlite_url
 from tests.support.waiting import PATIENT_ENVIRONMENT, eventually
@@ -138,9 +141,41 @@ def test_the_past_is_replayed_with_other_choices(folder: Path):
     assert 0.3 < result["value"] < 1.0
 
 
+def test_a_sweep_says_which_variant_would_have_earned_most(folder: Path):
+    shown = done(folder, "sweep", "lab", "--with", "alpha=0.5", "--correction", "weighting")
+    lines = [line for line in shown.splitlines() if line.strip()]
+    assert [line.split()[0] for line in lines[:3]] == ["logged", "as", "alpha=0.5"]
+    assert lines[-1].startswith("The log cannot tell")
+
+
+def test_a_sweep_in_pieces_gives_the_same_bytes(folder: Path):
+    url = sqlite_url(folder / "daband.db")
+    experiment = asyncio.run(_found(url))
+    wanted = Sweep([{}, {"alpha": 0.5}, {"method": "linucb"}], confidence=0.9)
+    assert [each.confidence for each in wanted.wanted()] == pytest.approx(3 * [1 - 0.1 / 3])
+    seen: list[tuple[int, int]] = []
+    place = DatabasePlace(url, PATIENT)
+    whole = swept(experiment, place, wanted, None, lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert json.dumps(swept(experiment, place, wanted, backwards())) == json.dumps(whole)
+    assert [each["name"] for each in whole["variants"]] == [
+        "as it is",
+        "alpha=0.5",
+        "method=linucb",
+    ]
+
+
+async def _found(url: str) -> Experiment:
+    async with Database.opened(url, PATIENT) as database:
+        return await Experiments(database).get("lab")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("sweep", "lab", "--with", "alpha"), "name=value"),
+        (("sweep", "lab", "--with", "alpha=-1"), "#/config/alpha"),
+        (("evaluate", "lab", "--address", "127.0.0.1:1"), "--address is for --engine ray"),
         (("evaluate",), "either an experiment or a --log"),
         (("evaluate", "lab", "--log", "x.csv"), "either an experiment or a --log"),
         (("evaluate", "nobody"), "no experiment of this name"),

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
 # Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton,
-# single cells with their extra.
-OPTIONAL = {"opentelemetry", "triton", "h5py"}
+# single cells and Ray with their extras.
+OPTIONAL = {"opentelemetry", "triton", "h5py", "ray"}
 BROUGHT = {"starlette": "fastapi", "markupsafe": "jinja2", "cycler": "matplotlib"}
 SERVED = ("service", "model", "client/daband_client", "migrations", "benchmarks/demo.py")
 

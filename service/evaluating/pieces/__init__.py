@@ -1,0 +1,1 @@
+"""Work on logs in pieces that an engine runs."""
