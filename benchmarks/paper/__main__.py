@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from benchmarks.lab import use_threads
 from benchmarks.paper.executing import execute, missing_jobs
 from benchmarks.paper.jobs import SERVICE
-from benchmarks.paper.planning import parsed, planned
+from benchmarks.paper.planning import parsed, planned, ray_options
 from benchmarks.paper.progress import progress
 from benchmarks.paper.report import write_report
 from benchmarks.paper.runs import RunsFile
@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         jobs = missing_jobs(plan.jobs, runs)
         print(f"{len(plan.jobs)} runs, {len(plan.jobs) - len(jobs)} of them in {runs.path}")
         with progress(len(jobs)) as shown:
-            execute(jobs, runs, shown, options.parallel, options.processes or 0, options.threads)
+            on_ray = ray_options(options)
+            processes = options.processes or 0
+            execute(jobs, runs, shown, options.parallel, processes, options.threads, on_ray)
     kind = SERVICE if options.via else options.device.partition(":")[0]
     found = selected(runs.records(), kind, options.rounds, options.recipe)
     write_report(found, plan.datasets, plan.has_pairs, options.out)

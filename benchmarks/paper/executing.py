@@ -1,4 +1,4 @@
-"""Many runs at once: threads that share one GPU, or processes that share the CPUs."""
+"""Many runs at once: threads that share one GPU, processes that share the CPUs, or a Ray cluster."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,7 @@ from benchmarks.paper.jobs import Job
 from benchmarks.paper.playing import ignore
 from benchmarks.paper.progress import Progress
 from benchmarks.paper.runs import RunsFile
+from service.parallel.opening import EngineOptions, opened_engine
 
 Record = dict[str, Any]
 
@@ -31,12 +32,15 @@ def execute(
     parallel: int = 1,
     processes: int = 0,
     threads: int = 1,
+    on_ray: EngineOptions | None = None,
 ) -> None:
     """Run all of them; each is written when it is finished, even if others fail.
 
     The failures are raised together when all others are written.
     """
-    if processes:
+    if on_ray is not None:
+        submitted = _by_ray(jobs, on_ray, threads)
+    elif processes:
         submitted = _by_processes(jobs, processes, threads)
     else:
         submitted = _by_threads(jobs, parallel, progress)
@@ -76,6 +80,20 @@ def _by_processes(
         count, context, initializer=begin_process, initargs=(threads,)
     ) as pool:
         yield {pool.submit(_run_unwatched, job): job for job in jobs}
+
+
+@contextmanager
+def _by_ray(
+    jobs: Sequence[Job], where: EngineOptions, threads: int
+) -> Iterator[dict[Future[Record], Job]]:
+    with opened_engine(where) as engine:
+        assert engine is not None
+        yield {engine.submit(partial(_run_begun, threads), job): job for job in jobs}
+
+
+def _run_begun(threads: int, job: Job) -> Record:
+    begin_process(threads)
+    return _run_unwatched(job)
 
 
 def begin_process(threads: int) -> None:

@@ -13,6 +13,8 @@ from benchmarks.paper import budget
 from benchmarks.paper.jobs import Job
 from benchmarks.paper.methods import ABLATION, PAIR_METHODS, SCRATCH, ZERO_SHOT
 from model.config import BanditConfig
+from service.parallel.engine import EngineError
+from service.parallel.opening import EngineOptions
 
 PARTS = ("zero-shot", "ablation", "continued")
 WITHOUT_DATA = "simulated:shifted-0"
@@ -43,6 +45,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, help="folder of the report; its page lies beside it")
     add("--parallel", type=_count, default=1, metavar="N", help="runs at once, as threads (GPU)")
     add("--processes", type=_count, metavar="N", help="runs at once, as processes")
+    _add_engine(parser)
     add(
         "--threads", type=_count, default=1, metavar="N", help="of torch in each run; 1 for vectors"
     )
@@ -65,7 +68,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.out = options.out or folder
     options.runs = options.runs or folder / "runs.jsonl"
     options.parts = _parts(parser, options)
-    _check_datasets(parser, options.dataset)
+    _check(parser, options)
     return options
 
 
@@ -81,6 +84,28 @@ def planned(options: argparse.Namespace) -> Plan:
     jobs = [job for name in tables for job in _table_jobs(name, options)]
     jobs += [job for name in pairs for job in _pair_jobs(name, options)]
     return Plan(tuple(dict.fromkeys(jobs)), tuple(dict.fromkeys(tables)), bool(pairs))
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--engine", choices=("process", "ray"), default="process", help="where runs are made")
+    add("--address", help="with --engine ray: a cluster that runs; default: this machine")
+
+
+def ray_options(options: argparse.Namespace) -> EngineOptions | None:
+    """The Ray cluster that the runs are for, if they are for one."""
+    if options.engine != "ray":
+        return None
+    return EngineOptions("ray", options.processes, options.address)
+
+
+def _check_engine(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    try:
+        EngineOptions(options.engine, options.processes, options.address).check()
+    except EngineError as error:
+        parser.error(str(error))
+    if options.engine == "ray" and options.device != "cpu":
+        parser.error("--engine ray: runs in a cluster use CPUs; leave out --device")
 
 
 def _count(text: str) -> int:
@@ -110,6 +135,11 @@ def _parts(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tupl
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--parts: there is no {sorted(unknown)[0]}; parts: {', '.join(PARTS)}")
     return parts
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    _check_datasets(parser, options.dataset)
+    _check_engine(parser, options)
 
 
 def _check_datasets(parser: argparse.ArgumentParser, datasets: Sequence[str]) -> None:

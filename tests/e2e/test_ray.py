@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.paper.executing import execute
+from benchmarks.paper.jobs import Job
+from benchmarks.paper.progress import Lines
+from benchmarks.paper.runs import RunsFile
 from service.evaluating.candidates import parsed
 from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
 from service.evaluating.plan import EvaluationPlan
@@ -126,6 +130,18 @@ def test_two_nodes_one_of_them_lost_give_the_bytes_of_one_process(cluster: Any, 
     assert json.dumps(parts) == json.dumps(whole)
     with opened_engine(EngineOptions("process", workers=2)) as engine:
         assert json.dumps(asyncio.run(evaluated(url, engine))) == json.dumps(whole)
+
+
+def test_runs_of_the_paper_on_ray_are_the_runs_in_threads(cluster: Any, tmp_path: Path):
+    node_of(cluster)
+    jobs = [Job("simulated:shifted-0", "linucb", seed, 64, test_limit=50) for seed in (0, 1)]
+    found = []
+    for where in (None, EngineOptions("ray", address=cluster.address)):
+        runs = RunsFile(tmp_path / f"{where is None}")
+        execute(jobs, runs, Lines(2), on_ray=where)
+        records = sorted(runs.records(), key=lambda record: record["seed"])
+        found.append([json.dumps([each["target"], each["source_recent"]]) for each in records])
+    assert found[0] == found[1]
 
 
 async def evaluated(url: str, engine: Any = None, *note: Any) -> dict[str, Any]:

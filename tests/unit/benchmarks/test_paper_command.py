@@ -12,7 +12,8 @@ from benchmarks.datasets.folder import VARIABLE
 from benchmarks.datasets.registry import PAIRS
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.methods import ABLATION, SCRATCH, ZERO_SHOT
-from benchmarks.paper.planning import WITHOUT_DATA, Plan, parsed, planned
+from benchmarks.paper.planning import WITHOUT_DATA, Plan, parsed, planned, ray_options
+from service.parallel.opening import EngineOptions
 
 ROOT = Path(__file__).parents[3]
 
@@ -133,3 +134,22 @@ main(["--dataset", "simulated:shifted-0", "--methods", "nlinucb", "--seeds", "1"
     assert "[1/1] simulated:shifted-0 · nlinucb · seed 0" in ended.stdout
     assert "No plots" in ended.stdout
     assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--address", "127.0.0.1:1"], "--address is for --engine ray"),
+        (["--engine", "ray", "--device", "cuda"], "leave out --device"),
+        (["--engine", "ray", "--address", "h:1", "--processes", "2"], "workers of its own"),
+    ],
+)
+def test_options_of_an_engine_must_fit(arguments, reason, capsys):
+    with pytest.raises(SystemExit):
+        parsed(arguments)
+    assert reason in capsys.readouterr().err
+
+
+def test_runs_go_to_a_cluster_only_when_asked():
+    assert ray_options(parsed(["--processes", "2"])) is None
+    assert ray_options(parsed(["--engine", "ray", "--processes", "2"])) == EngineOptions("ray", 2)
