@@ -11,7 +11,7 @@ import numpy as np
 from model.bandit.policy import Policy
 from model.learner import Learner
 from model.ope.logged import LoggedRounds
-from model.rounds import Domain, Doubles, Floats, RewardedRound
+from model.rounds import Domain, Doubles, Floats, Integers, RoundBlock
 
 
 class EvaluationPolicy(Protocol):
@@ -104,22 +104,28 @@ def decided(policy: Policy, rounds: LoggedRounds) -> Doubles:
 
 def learn(learner: Learner, rounds: LoggedRounds) -> None:
     """Fold logged rounds in order, with the target contexts seen before them; train when due."""
-    is_joint = learner.config.is_joint
-    unlabeled: dict[int, list[Floats]] = {}
-    for row, context in zip(rounds.unlabeled_before.tolist(), rounds.unlabeled, strict=True):
-        unlabeled.setdefault(row, []).append(context)
-    for row, reference in enumerate(rounds.references.tolist()):
-        _observe_unlabeled(learner, reference, unlabeled.pop(row, []))
-        arm = int(rounds.arms[row])
-        context = rounds.contexts[row, arm] if is_joint else rounds.contexts[row]
-        learner.observe_context(reference, Domain.SOURCE, context)
-        reward, propensity = float(rounds.rewards[row]), float(rounds.propensities[row])
-        learner.observe(RewardedRound(reference, Domain.SOURCE, context, arm, reward, propensity))
+    start = 0
+    while start < len(rounds):
+        # Up to the end of the episode: its update sees all contexts before its last reward.
+        end = min(len(rounds), start + learner.rounds_to_update)
+        _fold(learner, rounds.rows(start, end))
         learner.train()
-    for left in unlabeled.values():
-        _observe_unlabeled(learner, learner.offset, left)
+        start = end
+    left = rounds.unlabeled[rounds.unlabeled_before >= len(rounds)]
+    _observe(learner, np.full(len(left), learner.offset), Domain.TARGET, left)
 
 
-def _observe_unlabeled(learner: Learner, reference: int, contexts: list[Floats]) -> None:
-    for context in contexts:
-        learner.observe_context(reference, Domain.TARGET, context)
+def _fold(learner: Learner, rounds: LoggedRounds) -> None:
+    contexts, arms = rounds.contexts, rounds.arms
+    if learner.config.is_joint:
+        contexts = contexts[np.arange(len(rounds)), arms]
+    _observe(learner, rounds.references[rounds.unlabeled_before], Domain.TARGET, rounds.unlabeled)
+    _observe(learner, rounds.references, Domain.SOURCE, contexts)
+    of_target = np.zeros(len(rounds), dtype=np.bool_)
+    columns = rounds.references, of_target, contexts, arms, rounds.rewards, rounds.propensities
+    learner.observe_block(RoundBlock(*columns))
+
+
+def _observe(learner: Learner, references: Integers, domain: Domain, contexts: Floats) -> None:
+    if len(contexts):
+        learner.observe_decided(references, domain, contexts)
