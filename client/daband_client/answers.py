@@ -473,6 +473,36 @@ class DecisionAgain(Struct, frozen=True):
     reward: LoggedReward | None
 
 
+class NearRound(Struct, frozen=True):
+    """A source round in a context that the encoder sees as similar; `context` is as callers send it."""
+
+    decision_id: str
+    offset: int
+    distance: float
+    arm: str
+    reward: float
+    row_id: str | None
+    context: Any
+
+
+class NearRounds(Struct, frozen=True):
+    """The nearest source rounds of one context, the nearest first."""
+
+    nearest: list[NearRound]
+
+
+class NearestRounds(Struct, frozen=True):
+    """The nearest source rounds of each context, out of `sampled` rounds of the log."""
+
+    experiment: str
+    policy_version: int
+    encoder_version: int
+    sampled: int
+    first_offset: int | None
+    last_offset: int | None
+    contexts: list[NearRounds]
+
+
 class LogPage(Struct, frozen=True):
     """Decisions, the newest first; `next_before` is the `before` of the next page, none at the end."""
 

@@ -257,6 +257,23 @@ class AsyncClient:
         parts = [await self.send(call) for call in calls]
         return batches.joined_targets(parts, whole)
 
+    async def nearest(
+        self,
+        experiment: str,
+        contexts: Any,
+        count: int = 3,
+        eligible_arms: Sequence[str] | None = None,
+    ) -> answers.NearestRounds:
+        """The source rounds nearest to target contexts, as the encoder sees them; at most 100 for all together.
+
+        `contexts` are given as for `target_select`. The key needs the scope that reads the log.
+        """
+        fields = given(
+            count=int(count), eligible_arms=None if eligible_arms is None else list(eligible_arms)
+        )
+        rows = await self._rows(experiment, contexts)
+        return await self.send(batches.nearest_call(experiment, rows, fields))
+
     async def upload_contexts(
         self, experiment: str, contexts: Any, request_id: str | None = None
     ) -> answers.ContextsStored:

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from daband_client.answers import ContextsStored, RewardedBatch, SelectedBatch, TargetSelected
+from daband_client.answers import (
+    ContextsStored,
+    NearestRounds,
+    RewardedBatch,
+    SelectedBatch,
+    TargetSelected,
+)
 from daband_client.calls import BYTES, JSON_LINES, LONG_SECONDS, ZIP, Call, json_line, packed, path
 from daband_client.contexts import Matrix, Round, as_round, many
 from daband_client.ids import new_id, part_id
@@ -64,6 +70,14 @@ def target_calls(
         listed = rows if isinstance(rows, bytes) else [Raw(each) for each in rows]
         body = {**fields, "contexts": listed, "request_id": _id_at(request_id, start)}
         yield Call("POST", "/target/select", TargetSelected, body)
+
+
+def nearest_call(experiment: str, contexts: Any, fields: Mapping[str, Any]) -> Call[NearestRounds]:
+    """Contexts in one request, whose number the service limits; `fields` are the rest of the body."""
+    found = many(contexts)
+    listed = found.read(0, found.count) if isinstance(found, Matrix) else found
+    to = path("experiments", experiment, "nearest")
+    return Call("POST", to, NearestRounds, {**fields, "contexts": listed})
 
 
 def upload_calls(

@@ -27,6 +27,7 @@ NOT_OURS = {
     ("GET", "/metrics"),
     ("GET", "/problems/{slug}"),
     ("GET", "/experiments/{name}/log/export"),  # a file of any size: `daband log export`
+    ("POST", "/evaluations/file"),  # `daband evaluate --log`, where the file is
 }
 OTHER_PROTOCOLS = ("/v2", "/ofrep/")  # they have clients of their own
 # Made by the client, not sent by the service.
@@ -54,6 +55,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "reward": lambda c: c.reward("d", 1),
     "reward_many": lambda c: c.reward_many({"d": 1}),
     "target_select": lambda c: c.target_select("doses", [[1.0]], 0.5, eligible_arms=["low"]),
+    "nearest": lambda c: c.nearest("doses", [[1.0]], 5, ["low"]),
     "import_history": lambda c: c.import_history(
         "doses", b"", arm="dose", reward="gain", ignore=["tail"], media="text/csv"
     ),

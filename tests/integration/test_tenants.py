@@ -21,7 +21,7 @@ from service.app import create_app
 from service.auth.access import ROUTES, Access
 from service.auth.keys import Scope
 from service.auth.tenants import TenantScope
-from service.errors import KeyRequired, NotGranted
+from service.errors import KeyRequired
 from service.experiment_spec import ExperimentSpec
 from service.records import NewSnapshot
 from service.settings import Settings
@@ -296,7 +296,10 @@ async def test_a_key_is_needed_and_the_right_scope(guarded: GuardedApi, method: 
         weak = bearer(guarded.prepared.keys_without[Scope(access)])
         refused = await http.request(method, url, headers=weak)
         assert refused.status_code == 403
-        assert NotGranted.default_detail() in detail_of(refused)
+        lacking = (
+            "is not the operator's" if access is Access.OPERATOR else f"lacks the scope `{access}`"
+        )
+        assert f"The key does not allow this: it {lacking}." in detail_of(refused)
         if "scope" in refused.json():
             assert refused.json()["scope"] == access.value
 

@@ -81,8 +81,8 @@ async def test_a_bad_body_is_refused(
     headers = {"Content-Type": media}
     if path == "/target/contexts":
         status = 415  # it reads neither JSON nor msgpack
-    if path.endswith("/history"):
-        status = 422  # its query has to name columns
+    if path.endswith(("/history", "/evaluations/file")):
+        status = 422  # their query has to name columns or candidates
     answer = await api.http.request(method, filled(path), content=content, headers=headers)
     body = assert_is_problem(answer, status)
     if status == 422:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from service.codec import answers, bodies, requests
 from service.columns.schema import DeclaredColumn
 from service.evaluating.request import EvaluationRequest
+from service.routes.browsing.nearest import NearestBody
 
 PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (bodies.SideBody, requests.SideRequest),
@@ -18,6 +19,7 @@ PAIRS: list[tuple[Any, type[BaseModel]]] = [
     (bodies.RewardBody, requests.RewardRequest),
     (bodies.RewardBatchBody, requests.RewardBatchRequest),
     (bodies.TargetSelectBody, requests.TargetSelectRequest),
+    (NearestBody, requests.NearestRequest),
     (bodies.ContextBody, requests.ContextRequest),
     (bodies.ImageBody, requests.ImageRequest),
     (DeclaredColumn, requests.ColumnRequest),
