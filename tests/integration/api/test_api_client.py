@@ -61,6 +61,9 @@ async def test_the_target_side_is_used(client: AsyncClient):
     by_arm = await client.target_select("offers", [{"low": rows[0]}])
     assert by_arm.decisions[0].arm == "low"
     listed = await client.target_select("doses", [CONTEXT, rows[0]])
+    near = [await client.nearest("doses", each, 5) for each in (rows, rows.tolist())]
+    assert near[0] == near[1]
+    assert (near[0].sampled, len(near[0].contexts)) == (0, 3)
     assert listed.decisions[0] == listed.decisions[1]
     for status in ("created", "already_recorded"):
         stored = await client.upload_contexts("doses", rows.astype(float), request_id="u-1")
