@@ -157,11 +157,12 @@ class Database:
 
     async def close(self) -> None:
         """Wait for running work, then close all connections, without waiting for a hanging server."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
-        disposal = asyncio.create_task(self._dispose())
         # SQLite has no server that could hang, and a busy machine may take longer.
-        await asyncio.wait({disposal}, timeout=None if self._is_sqlite else CLOSE_SECONDS)
+        seconds = None if self._is_sqlite else CLOSE_SECONDS
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        disposal = asyncio.create_task(self._dispose())
+        await asyncio.wait({disposal}, timeout=seconds)
         disposal.cancel()
         await asyncio.gather(disposal, return_exceptions=True)
 
