@@ -183,3 +183,30 @@ async def test_all_connections_of_sqlite_are_closed_however_slow_the_machine_is(
         assert connection.driver_connection is not None
         with pytest.raises(ValueError, match="no active connection"):
             await connection.driver_connection.execute("SELECT 1")
+
+
+async def test_work_on_sqlite_ends_before_its_connections_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A connection that is returned later would stay open."""
+    monkeypatch.setattr("service.storage.database.CLOSE_SECONDS", 0.0)
+    database = await Database.open(sqlite_url(tmp_path / "service.db"), PATIENT)
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
+
+    async def work(connection: AsyncConnection) -> None:
+        has_begun.set()
+        await may_end.wait()
+        await connection.execute(sa.text("SELECT 1"))
+        ended.append("work")
+
+    async def close() -> None:
+        await database.close()
+        ended.append("close")
+
+    reading = asyncio.create_task(database.read(work))
+    await has_begun.wait()
+    closing = asyncio.create_task(close())
+    asyncio.get_running_loop().call_later(0.2, may_end.set)
+    await asyncio.gather(reading, closing)
+    assert ended == ["work", "close"]

@@ -1,9 +1,10 @@
 """Packages that the tests install where that is allowed."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 def test_a_program_that_several_processes_miss_at_once_is_installed_once(tmp_path: Path) -> None:
     binary, installed = tmp_path / "bin", list[str]()
-    together = Barrier(4)
+    together, second = Barrier(4), Barrier(2)
 
     def find() -> Path | None:
         return binary if binary.exists() else None
@@ -25,6 +26,8 @@ def test_a_program_that_several_processes_miss_at_once_is_installed_once(tmp_pat
 
     def install(package: str) -> None:
         installed.append(package)
+        with suppress(BrokenBarrierError):
+            second.wait(0.2)  # another installation would meet this one here
         binary.touch()
 
     def look(_: int) -> Path:
