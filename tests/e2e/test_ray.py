@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,7 @@ from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 from tests.support.evaluations import played
 from tests.support.storage import PATIENT, opened_log, sqlite_url
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # Ray leaves its processes and sockets to the system when a cluster ends.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -78,10 +77,7 @@ def waiting_piece(folder: Path) -> str:
     """Note that it began, and wait until it may go on."""
     begun = len(list(folder.glob("begun-*")))
     (folder / f"begun-{begun}").touch()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (folder / "go-on").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until((folder / "go-on").exists)
     return f"begun {begun + 1} times"
 
 
@@ -91,10 +87,10 @@ def test_a_piece_of_a_lost_node_is_done_again(cluster: Any, tmp_path: Path):
         assert engine is not None
         assert engine.workers == 1
         future = engine.submit(waiting_piece, tmp_path)
-        wait_for(tmp_path / "begun-0")
+        wait_until((tmp_path / "begun-0").exists)
         cluster.remove_node(lost, allow_graceful=False)
         node_of(cluster)
-        wait_for(tmp_path / "begun-1")
+        wait_until((tmp_path / "begun-1").exists)
         (tmp_path / "go-on").touch()
         assert future.result(PATIENCE_SECONDS) == "begun 2 times"
 
@@ -158,10 +154,3 @@ async def evaluated(url: str, engine: Any = None, *note: Any) -> dict[str, Any]:
         if engine is None:
             return await evaluated_here(plan, EventLog(database))
         return await evaluated_in_pieces(plan, DatabasePlace(url, PATIENT), engine, *note)
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not path.exists():
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)

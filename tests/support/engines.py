@@ -9,7 +9,7 @@ from service.parallel.engine import Engine
 
 
 class Backwards(Executor):
-    """Runs what was submitted in the wrong order: the newest first, once somebody waits for a result.
+    """Runs what was submitted in the wrong order: the newest first, once a result is asked for.
 
     Calls and results pass as bytes, as between processes.
     """

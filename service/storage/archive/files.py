@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from service.errors import DamagedArchive
+from service.ops.durable_files import durable_file, flush_to_disk
 
 
 class ArchivingError(Exception):
@@ -121,22 +121,6 @@ class ArchiveFiles:
 
 def _write_durably(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    for folder in (path.parent, path.parent.parent):
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with durable_file(path) as partial:
+        partial.write_bytes(content)
+    flush_to_disk(path.parent.parent)  # the experiment's folder may be new

@@ -7,7 +7,6 @@ transaction, and compares the rows before the commit.
 import asyncio
 import gzip
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from service.ops.durable_files import durable_file
 from service.records import utc_now
 from service.storage.backup.format import (
     COMPRESSION,
@@ -93,14 +93,15 @@ async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) 
             created_at=utc_now().isoformat(),
             tables={table.name: list(table.columns) for table in tables},
         )
-        with path.open("xb") as raw:
-            with gzip.GzipFile(None, "wb", COMPRESSION, fileobj=raw, mtime=0) as file:
-                writer = BackupWriter(file, header)
-                for table in tables:
-                    async for page in table.pages(connection):
-                        await asyncio.to_thread(writer.add, table.name, page)
-                contents = writer.end()
-            os.fsync(raw.fileno())
+        with (
+            path.open("xb") as raw,
+            gzip.GzipFile(None, "wb", COMPRESSION, fileobj=raw, mtime=0) as file,
+        ):
+            writer = BackupWriter(file, header)
+            for table in tables:
+                async for page in table.pages(connection):
+                    await asyncio.to_thread(writer.add, table.name, page)
+            contents = writer.end()
     return contents
 
 
@@ -168,19 +169,5 @@ def _new_file(path: Path) -> Iterator[Path]:
         raise BackupError(f"{path} exists: a backup never overwrites a file")
     if not path.parent.is_dir():
         raise BackupError(f"there is no folder {path.parent}")
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
+    with durable_file(path) as partial:
         yield partial
-        partial.replace(path)
-        _sync_folder(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
