@@ -3,6 +3,7 @@
 SQLAlchemy lends the connection and is passed by: it costs several times what the statements do.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -95,19 +96,26 @@ _OWN = (
     *("domain", "arm", "policy_version"),
 )
 _OWN_NAMES = ", ".join(_OWN)
-# The statement is a transaction of its own: moving the last offset locks the experiment's row. The log
-# cannot hold ids that were just made, so nothing is looked up.
+# The statement is a transaction of its own. It locks the experiments in one order, as LOCK does, and moves
+# their last offsets only if all of them take decisions. The log cannot hold ids that were just made, so
+# nothing is looked up.
 INSERT_NEW = f"""
-WITH moved AS (
-    UPDATE experiments SET head_offset = head_offset + $2
-    WHERE experiment_id = $1 AND status = '{Status.ACTIVE}'
-    RETURNING head_offset - $2 AS head, clock_timestamp() AS moment
+WITH locked AS MATERIALIZED (
+    SELECT experiment_id FROM experiments
+    WHERE experiment_id = ANY($1::text[]) AND status = '{Status.ACTIVE}'
+    ORDER BY experiment_id FOR UPDATE
+), moved AS (
+    UPDATE experiments SET head_offset = head_offset + wanted.size
+    FROM unnest($1::text[], $2::bigint[]) AS wanted(id, size)
+    WHERE experiment_id = wanted.id AND (SELECT count(*) FROM locked) = cardinality($1)
+    RETURNING experiment_id, head_offset - wanted.size AS head, clock_timestamp() AS moment
 ), written AS (
     INSERT INTO events (experiment_id, event_offset, kind, created_at, {_OWN_NAMES})
-    SELECT $1, moved.head + new.number, '{EventKind.DECISION}', moved.moment, {_OWN_NAMES}
-    FROM moved, unnest({_arrays(_OWN, 3)}) WITH ORDINALITY AS new({_OWN_NAMES}, number)
+    SELECT experiment_id, moved.head + new.number, '{EventKind.DECISION}', moved.moment, {_OWN_NAMES}
+    FROM moved JOIN unnest($3::text[], $4::bigint[], {_arrays(_OWN, 5)})
+        AS new(id, number, {_OWN_NAMES}) ON new.id = experiment_id
 )
-SELECT head, moment FROM moved
+SELECT experiment_id, head, moment FROM moved
 """  # noqa: S608
 
 
@@ -144,13 +152,9 @@ async def _append(
 
 
 def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
-    """Whether the calls bring new decisions of one experiment, nothing else, and not too much."""
-    experiment_id = calls[0].experiment_id
+    """Whether the calls bring new decisions, nothing else, and not too much."""
     return (
-        all(
-            call.experiment_id == experiment_id and call.epoch is None and call.has_new_decisions
-            for call in calls
-        )
+        all(call.epoch is None and call.has_new_decisions for call in calls)
         and sum(_size(event) for call in calls for event in call.events) <= MAX_BYTES
     )
 
@@ -158,21 +162,27 @@ def fit_one_statement(calls: Sequence[AppendCall]) -> bool:
 async def _append_new(
     calls: Sequence[AppendCall], driver: asyncpg.Connection
 ) -> list[Outcome] | None:
-    """What each call is answered; None, and nothing written, if the experiment takes no decisions."""
+    """What each call is answered; None, and nothing written, if an experiment takes no decisions."""
     reach(Failpoint.BEFORE_INSERT)
-    events = [event for call in calls for event in call.events]
-    columns = ([getattr(event, name) for event in events] for name in _OWN)
-    row = await driver.fetchrow(INSERT_NEW, calls[0].experiment_id, len(events), *columns)
-    if row is None:
+    sizes: Counter[str] = Counter()
+    events: list[NewEvent] = []
+    numbers: list[int] = []  # of the events, each in its experiment
+    for event in (event for call in calls for event in call.events):
+        sizes[event.experiment_id] += 1
+        events.append(event)
+        numbers.append(sizes[event.experiment_id])
+    names = ("experiment_id", *_OWN)
+    ids, *columns = ([getattr(event, name) for event in events] for name in names)
+    rows = await driver.fetch(INSERT_NEW, list(sizes), list(sizes.values()), ids, numbers, *columns)
+    if not rows:
         return None
-    head, moment = row
-    appended = iter(
-        [
-            Appended(numbered(event, offset, moment), created=True)
-            for offset, event in enumerate(events, head + 1)
-        ]
-    )
-    return [[next(appended) for _ in call.events] for call in calls]
+    moved = {experiment_id: (head, moment) for experiment_id, head, moment in rows}
+    appended: list[Appended] = []
+    for event, number in zip(events, numbers, strict=True):
+        head, moment = moved[event.experiment_id]
+        appended.append(Appended(numbered(event, head + number, moment), created=True))
+    answers = iter(appended)
+    return [[next(answers) for _ in call.events] for call in calls]
 
 
 async def _append_planned(

@@ -77,6 +77,41 @@ async def test_many_callers_share_a_statement_and_each_has_its_own(
     assert sorted(offsets) == list(range(1, len(offsets) + 1))
 
 
+async def test_a_statement_writes_to_several_experiments(
+    database: Database, event_log: EventLog, experiment: Experiment, experiments: Experiments
+):
+    other = await experiments.create("other", "{}")
+    await append_decision(event_log, other)
+    asked = [
+        [new_decision(experiment)],
+        [new_decision(other), new_decision(other)],
+        [new_decision(experiment), new_decision(experiment)],
+        [new_decision(other)],
+    ]
+    answers = await event_backend(database).write([AppendCall(tuple(each)) for each in asked])
+    read = {each.experiment_id: await log_of(event_log, each) for each in (experiment, other)}
+    assert [each.offset for each in read[experiment.experiment_id]] == [1, 2, 3]
+    assert [each.offset for each in read[other.experiment_id]] == [1, 2, 3, 4]
+    for new, answer in zip(asked, answers, strict=True):
+        assert isinstance(answer, list)
+        assert [each.event.event_key for each in answer] == [each.event_key for each in new]
+        assert all(each.event in read[each.event.experiment_id] for each in answer)
+
+
+async def test_a_paused_experiment_leaves_the_others_theirs(
+    database: Database, event_log: EventLog, experiment: Experiment, experiments: Experiments
+):
+    other = await experiments.create("other", "{}")
+    await experiments.set_status(other.name, Status.PAUSED)
+    calls = [AppendCall((new_decision(each),)) for each in (experiment, other, experiment)]
+    first, refused, last = await event_backend(database).write(calls)
+    assert isinstance(refused, ExperimentPaused)
+    assert isinstance(first, list)
+    assert isinstance(last, list)
+    assert [first[0].event.offset, last[0].event.offset] == [1, 2]
+    assert await log_of(event_log, other) == []
+
+
 async def test_experiments_and_kinds_may_be_mixed(
     event_log: EventLog, experiment: Experiment, experiments: Experiments
 ):
@@ -147,33 +182,46 @@ async def second_log(postgres_url: str) -> AsyncIterator[EventLog]:
 
 async def test_two_processes_leave_no_gap(postgres_url: str, second_log: EventLog):
     async with opened_log(postgres_url) as first:
-        experiment = await Experiments(first._database).create("doses", "{}")
+        experiments = Experiments(first._database)
+        made = [await experiments.create(f"doses-{number}", "{}") for number in range(3)]
 
-        async def append(log: EventLog) -> None:
+        async def append(log: EventLog, order: Sequence[Experiment]) -> None:
+            """Batches of all experiments, here in one order and there in the other."""
             for _ in range(25):
-                await log.append([new_decision(experiment) for _ in range(3)])
+                await asyncio.gather(
+                    *(log.append([new_decision(each) for _ in range(3)]) for each in order)
+                )
 
-        await asyncio.gather(append(first), append(second_log))
-        read = await log_of(first, experiment)
-    assert [event.offset for event in read] == list(range(1, 151))
-    times = [event.created_at for event in read]
-    assert times == sorted(times)
+        await asyncio.gather(append(first, made), append(second_log, made[::-1]))
+        for experiment in made:
+            read = await log_of(first, experiment)
+            assert [event.offset for event in read] == list(range(1, 151))
+            times = [event.created_at for event in read]
+            assert times == sorted(times)
 
 
 @pytest.mark.parametrize("count", [1, 256])
+@pytest.mark.parametrize("number", [1, 3])
 async def test_they_need_no_other_statement(
-    postgres_url: str, second_log: EventLog, monkeypatch: pytest.MonkeyPatch, count: int
+    postgres_url: str,
+    second_log: EventLog,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    number: int,
 ):
     def transaction(*_: object) -> Any:
         raise AssertionError("a transaction of several statements")
 
-    experiment = await Experiments(second_log._database).create("doses", "{}")
+    experiments = Experiments(second_log._database)
+    made = [await experiments.create(f"doses-{each}", "{}") for each in range(number)]
     monkeypatch.setattr("service.storage.events.postgres.transaction", transaction)
     async with opened_log(postgres_url) as log:
-        await log.append([new_decision(experiment) for _ in range(count)])
-        assert await log.last_offset(experiment.experiment_id) == count
+        calls = [AppendCall(tuple(new_decision(each) for _ in range(count))) for each in made]
+        await event_backend(log._database).write(calls)
+        for each in made:
+            assert await log.last_offset(each.experiment_id) == count
         with pytest.raises(AssertionError):
-            await event_backend(log._database).write([AppendCall((decision(experiment),))])
+            await event_backend(log._database).write([AppendCall((decision(made[0]),))])
 
 
 async def test_much_of_them_is_sent_in_parts(event_log: EventLog, experiment: Experiment):
