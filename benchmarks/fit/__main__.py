@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", nargs="+", default=PAIRS)
     parser.add_argument("--method", default="daband")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     # Updates give the same bits in a thread, and no process has to start.
@@ -40,7 +40,7 @@ def main() -> None:
     for pair in asked.pairs:
         task = (students if pair in STUDENT_PAIRS else warfarin)(pair, folder)
         found = []
-        for seed in range(asked.seeds):
+        for seed in asked.seeds:
             ways = [
                 accuracy(task, asked.method, seed, settings, is_raw=is_raw)
                 for is_raw in (True, False)
