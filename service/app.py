@@ -3,10 +3,12 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any, TypedDict
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.auth.key_ring import KeyRing
@@ -14,7 +16,7 @@ from service.auth.sessions import Sessions
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
 from service.console.pages.system import SystemFacts
 from service.console.problem_pages import ProblemPages
-from service.console.routing import add_console
+from service.console.routing import console_routes, open_console
 from service.deciding.batcher import RequestBatcher
 from service.deciding.policies import Policies, PolicyOptions
 from service.deciding.reward import Rewarding
@@ -120,6 +122,35 @@ class ServiceApp(FastAPI):
         await super().__call__(scope, receive, send)
 
 
+@cache
+def api_routes() -> list[BaseRoute]:
+    """The routes of the API; FastAPI prepares them with the first request, once for all apps."""
+    routers = (
+        decisions.router,
+        target.fast_router,
+        target.router,
+        experiments.router,
+        history.router,
+        lifecycle.router,
+        snapshots.router,
+        candidates.router,
+        transfer.router,
+        log_pages.router,
+        decision.router,
+        export.router,
+        nearest.router,
+        learning.router,
+        evaluations.router,
+        ops.router,
+        inference.router,
+        flags.router,
+    )
+    api = APIRouter()
+    for router in routers:
+        api.include_router(router)
+    return api.routes
+
+
 def create_app(settings: Settings) -> ServiceApp:
     """The service as an ASGI app; it opens nothing before its lifespan begins."""
     metrics, readiness, keys = Metrics(), Readiness(), KeyRing()
@@ -136,33 +167,13 @@ def create_app(settings: Settings) -> ServiceApp:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        routes=[*api_routes(), *console_routes()],
     )
     app.state.readiness = readiness
-    app.include_router(decisions.router)
-    app.include_router(target.fast_router)
-    for module in (
-        target,
-        experiments,
-        history,
-        lifecycle,
-        snapshots,
-        candidates,
-        transfer,
-        log_pages,
-        decision,
-        export,
-        nearest,
-        learning,
-        evaluations,
-        ops,
-        inference,
-        flags,
-    ):
-        app.include_router(module.router)
     add_docs_page(app)
     sessions = Sessions(keys, settings.console_signing_key.get_secret_value())
     facts = SystemFacts(shown(settings), settings.grafana_url, settings.needs_keys)
-    add_console(app, sessions if settings.needs_keys else None, facts)
+    open_console(app, sessions if settings.needs_keys else None, facts)
     app.openapi = lambda: describe(app, needs_keys=settings.needs_keys)  # type: ignore[method-assign]
     _add_middleware(app, settings, metrics, readiness, keys, sessions)
     return app

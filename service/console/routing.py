@@ -1,7 +1,10 @@
 """All routes of the console, behind one check of where a form comes from."""
 
+from functools import cache
+
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.responses import RedirectResponse
+from starlette.routing import BaseRoute
 
 from service.auth.access import CONSOLE
 from service.auth.keys import digest
@@ -76,14 +79,21 @@ async def _in_open_session(request: Request, services: ServicesDep) -> None:
         raise KeyRefused
 
 
-def add_console(app: FastAPI, sessions: Sessions | None, facts: system.SystemFacts) -> None:
-    """Add the console; without `sessions` it opens at once."""
+@cache
+def console_routes() -> list[BaseRoute]:
+    """The routes of the console; FastAPI prepares them with the first request, once for all apps."""
+    console = APIRouter()
+    console.include_router(home)
+    own = Depends(_from_own_pages)
+    for each in (static_files, login):
+        console.include_router(each.router, dependencies=[own])
+    for each in PAGES:
+        console.include_router(each.router, dependencies=[own, Depends(_in_open_session)])
+    return console.routes
+
+
+def open_console(app: FastAPI, sessions: Sessions | None, facts: system.SystemFacts) -> None:
+    """Give the console what it works with; without `sessions` it opens at once."""
     app.state.sessions = sessions
     app.state.system_facts = facts
     app.state.live_parts = LiveParts()
-    app.include_router(home)
-    own = Depends(_from_own_pages)
-    for each in (static_files, login):
-        app.include_router(each.router, dependencies=[own])
-    for each in PAGES:
-        app.include_router(each.router, dependencies=[own, Depends(_in_open_session)])

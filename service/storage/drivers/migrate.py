@@ -1,6 +1,7 @@
 """Runs Alembic's migrations on an open database."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +32,15 @@ def config(connection: sa.Connection | None = None) -> Config:
     return made
 
 
+@cache
+def scripts() -> ScriptDirectory:
+    """The migrations, read once: Alembic compiles every file of theirs."""
+    return ScriptDirectory.from_config(config())
+
+
 def head() -> str:
     """The revision that this code needs."""
-    revision = ScriptDirectory.from_config(config()).get_current_head()
+    revision = scripts().get_current_head()
     assert revision is not None  # noqa: S101 - there are migrations
     return revision
 
@@ -88,7 +95,7 @@ async def is_current(database: Database) -> bool:
 def known_revision(connection: sa.Connection) -> str | None:
     """The revision of the database; raises `NewerSchemaError` if this code does not know it."""
     found = revision_of(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config()).walk_revisions()}
+    known = {script.revision for script in scripts().walk_revisions()}
     if found is not None and found not in known:
         raise NewerSchemaError(found)
     return found

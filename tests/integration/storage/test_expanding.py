@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from alembic.script import ScriptDirectory
 
 from service.storage.database import Database
 from service.storage.drivers import migrate
@@ -57,7 +56,7 @@ def broken(before: Columns, after: Columns) -> list[tuple[str, str]]:
 
 
 async def test_the_newest_migration_leaves_what_the_build_before_uses(database: Database):
-    head = ScriptDirectory.from_config(migrate.config()).get_revision(migrate.head())
+    head = migrate.scripts().get_revision(migrate.head())
     assert isinstance(head.down_revision, str)
     await migrate.upgrade(database, head.down_revision)
     before = await found(database)
