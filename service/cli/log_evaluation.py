@@ -21,7 +21,7 @@ from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
 from service.evaluating.importing import Imported, Importer
 from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
-from service.evaluating.pieces.sweep import Sweep, swept
+from service.evaluating.pieces.sweep import ReplayPiece, Sweep, replayed, swept
 from service.evaluating.presenting.figures import interval, number
 from service.evaluating.presenting.table_report import print_result
 from service.evaluating.request import EvaluationRequest
@@ -29,7 +29,7 @@ from service.evaluating.running import EvaluationStores, ExperimentEvaluation
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
-from service.parallel.engine import Engine
+from service.parallel.engine import Engine, result_of
 from service.parallel.opening import EngineOptions, opened_engine
 from service.records import Domain, Experiment, utc_now
 from service.settings import Settings
@@ -47,13 +47,18 @@ CORRECTIONS = ("rejection", "weighting")
 
 
 def replay_counterfactual(
-    settings: Settings, experiment: str, changes: list[str], correction: str, as_json: bool
+    settings: Settings,
+    experiment: str,
+    changes: list[str],
+    correction: str,
+    as_json: bool,
+    where: EngineOptions,
 ) -> None:
     """`daband replay --with`: print the estimated value under the changes."""
     if correction not in CORRECTIONS:
         fail(f"--correction must be one of {', '.join(CORRECTIONS)}")
     wanted = _reading(lambda: Counterfactual(changed_values(changes), correction))
-    result = _reading(lambda: run(_counterfactual(settings, experiment, wanted)))
+    result = _reading(lambda: run(_counterfactual(settings, experiment, wanted, where)))
     if as_json:
         typer.echo(json.dumps(result, ensure_ascii=False))
         return
@@ -84,13 +89,8 @@ def swept_log(
 ) -> dict[str, Any]:
     """Which variant would have earned most."""
 
-    async def looked_up() -> tuple[Experiment, DatabasePlace]:
-        async with opened_database(settings) as database:
-            found = await Experiments(database).get(experiment)
-            return found, DatabasePlace(settings.storage_url, database.options)
-
     async def work() -> dict[str, Any]:
-        found, place = await looked_up()
+        found, place = await _looked_up(settings, experiment)
         with opened_engine(where) as engine, progress_bar("replaying variants") as show:
             return await asyncio.to_thread(swept, found, place, wanted, engine, show)
 
@@ -218,12 +218,26 @@ async def _evaluated(
             return await evaluated_in_pieces(await evaluation.plan(), place, engine, note)
 
 
-async def _counterfactual(settings: Settings, name: str, wanted: Counterfactual) -> dict[str, Any]:
+async def _counterfactual(
+    settings: Settings, name: str, wanted: Counterfactual, where: EngineOptions
+) -> dict[str, Any]:
+    with opened_engine(where) as engine, progress_bar("replaying the log") as show:
+        if engine is None:
+            async with opened_database(settings) as database:
+                stores = _stores(database)
+                experiment = await stores.experiments.get(name)
+                return await replay_with(experiment, stores.event_log, wanted, show)
+        # The learner needs the whole log in order: one piece.
+        experiment, place = await _looked_up(settings, name)
+        future = engine.submit(replayed, ReplayPiece(place, experiment, wanted))
+        return await asyncio.to_thread(result_of, future)
+
+
+async def _looked_up(settings: Settings, name: str) -> tuple[Experiment, DatabasePlace]:
+    """An experiment, and its database for the pieces."""
     async with opened_database(settings) as database:
-        stores = _stores(database)
-        experiment = await stores.experiments.get(name)
-        with progress_bar("replaying the log") as show:
-            return await replay_with(experiment, stores.event_log, wanted, show)
+        experiment = await Experiments(database).get(name)
+        return experiment, DatabasePlace(settings.storage_url, database.options)
 
 
 def _stores(database: Database) -> EvaluationStores:

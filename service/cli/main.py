@@ -9,13 +9,16 @@ from service.cli.evaluation import evaluate, log_app, sweep
 from service.cli.fit.command import fit
 from service.cli.keys import key_app
 from service.cli.options import (
+    Address,
     DataDir,
     Decimal,
     Device,
     Encoding,
+    EngineName,
     Ignore,
     Orthologs,
     Separator,
+    Workers,
     cell_options,
     commands,
     fail,
@@ -93,21 +96,28 @@ def replay(
         str, typer.Option(help="rejection or weighting; how --with corrects the log")
     ] = "rejection",
     as_json: Annotated[bool, typer.Option("--json", help="print --with's result as JSON")] = False,
+    engine: EngineName = "process",
+    workers: Workers = None,
+    address: Address = None,
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
     """Fold the log from zero and compare with the stored snapshot; exit code 1 if they differ.
 
-    With changes, replay the log through a fresh learner with these changes instead.
+    With changes, replay the log through a fresh learner with these changes instead, also on an engine.
     """
     from service.cli.database import replayed
     from service.cli.local import settings_from
     from service.cli.log_evaluation import replay_counterfactual
+    from service.parallel.opening import EngineOptions
 
     settings = settings_from(data_dir=data_dir, device=device)
+    where = EngineOptions(engine, workers, address)
     if with_:
-        replay_counterfactual(settings, experiment, with_, correction, as_json)
+        replay_counterfactual(settings, experiment, with_, correction, as_json, where)
         return
+    if where != EngineOptions():
+        fail("--engine, --workers and --address are for --with")
     found = replayed(settings, experiment)
     typer.echo(f"offset   {found.offset}\nstored   {found.stored_hash}")
     typer.echo(f"replayed {found.replayed_hash}\n{'equal' if found.is_equal else 'different'}")

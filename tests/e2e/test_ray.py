@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
+from tests.integration.cli.test_cli import daband
+from tests.support.archives import archive
 from tests.support.evaluations import played
 from tests.support.storage import PATIENT, opened_log, sqlite_url
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -126,6 +129,27 @@ def test_two_nodes_one_of_them_lost_give_the_bytes_of_one_process(cluster: Any, 
     assert json.dumps(parts) == json.dumps(whole)
     with opened_engine(EngineOptions("process", workers=2)) as engine:
         assert json.dumps(asyncio.run(evaluated(url, engine))) == json.dumps(whole)
+
+
+def test_an_archived_log_is_replayed_on_ray_with_the_bytes_of_one_process(
+    cluster: Any, url: str, tmp_path: Path
+):
+    node_of(cluster)
+    asyncio.run(archived(url, tmp_path / "archive"))
+    replay = ("replay", "lab", "--with", "alpha=0.5", "--json", "--data-dir", str(tmp_path))
+    here = daband(*replay)
+    there = daband(*replay, "--engine", "ray", "--address", cluster.address)
+    assert there.exit_code == 0, there.output
+    assert there.stdout == here.stdout
+    assert json.loads(here.stdout)["rounds"] == ROUNDS
+
+
+async def archived(url: str, folder: Path) -> None:
+    """An experiment `lab`, most of whose log is in files."""
+    options = replace(PATIENT, archive_place=str(folder))
+    async with Database.opened(url, options) as database, opened_log(url) as log:
+        experiment = await played(Experiments(database), log, "lab", ROUNDS)
+        await archive(database, experiment, kept=100)
 
 
 def test_runs_of_the_paper_on_ray_are_the_runs_in_threads(cluster: Any, tmp_path: Path):

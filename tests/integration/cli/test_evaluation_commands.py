@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from service.records import Domain, Experiment
 from service.storage.database import Database
 from service.storage.experiments import Experiments
 from tests.support.api import running_api
+from tests.support.archives import archive
 from tests.support.engines import backwards
 from tests.support.evaluations import played
 from tests.support.storage import PATIENT, opened_log, sqlite_url
@@ -141,6 +143,20 @@ def test_the_past_is_replayed_with_other_choices(folder: Path):
     assert 0.3 < result["value"] < 1.0
 
 
+def test_another_process_replays_an_archived_log_with_the_same_bytes(folder: Path):
+    replay = ("replay", "lab", "--with", "alpha=0.5", "--json")
+    here = done(folder, *replay)
+    asyncio.run(_archived(folder))
+    assert done(folder, *replay) == here
+    assert done(folder, *replay, "--engine", "process", "--workers", "2") == here
+
+
+async def _archived(folder: Path) -> None:
+    options = replace(PATIENT, archive_place=str(folder / "archive"))
+    async with Database.opened(sqlite_url(folder / "daband.db"), options) as database:
+        await archive(database, await Experiments(database).get("lab"), kept=100)
+
+
 def test_a_sweep_says_which_variant_would_have_earned_most(folder: Path):
     shown = done(folder, "sweep", "lab", "--with", "alpha=0.5", "--correction", "weighting")
     lines = [line for line in shown.splitlines() if line.strip()]
@@ -194,6 +210,9 @@ async def _found(url: str) -> Experiment:
         (("replay", "lab", "--with", "alpha=-1"), "#/config/alpha"),
         (("replay", "lab", "--with", "method=nothing"), "#/method"),
         (("replay", "lab", "--with", "alpha=1", "--correction", "hope"), "--correction"),
+        (("replay", "lab", "--with", "alpha=1", "--address", "x:1"), "--address is for --engine"),
+        (("replay", "lab", "--workers", "2"), "--workers and --address are for --with"),
+        (("replay", "nobody", "--with", "alpha=1", "--workers", "2"), "no experiment of this"),
     ],
 )
 def test_a_command_that_fails_prints_one_line(
