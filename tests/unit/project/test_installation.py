@@ -19,6 +19,7 @@ OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
 # single cells and Ray with their extras.
 OPTIONAL = {"opentelemetry", "triton", "h5py", "ray"}
 BROUGHT = {"starlette": "fastapi", "markupsafe": "jinja2", "cycler": "matplotlib"}
+OF_MAKE = ("MAKE", "MFLAGS", "ARGS")
 SERVED = ("service", "model", "client/daband_client", "migrations", "benchmarks/demo.py")
 
 
@@ -58,9 +59,9 @@ def test_serving_installs_nothing_of_developers():
 
 
 def dry_run(target: str, folder: Path) -> str:
-    """What `make` would run; `make test` itself hands its options to every `make` below it."""
+    """What `make` would run; `make test ARGS=…` itself hands its options to every `make` below it."""
     command = ["make", "--dry-run", "--no-print-directory", target, f"VENV={folder}"]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    inherited = {name: os.environ[name] for name in os.environ if not name.startswith(OF_MAKE)}
     done = subprocess.run(
         command, cwd=ROOT, env=inherited, capture_output=True, text=True, check=True
     )
