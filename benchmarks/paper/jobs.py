@@ -3,6 +3,7 @@
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -51,6 +52,15 @@ class Job:
     def total_rounds(self) -> int:
         """Rounds to be played in all."""
         return self.continued_rounds + (0 if self.method == SCRATCH.name else self.rounds)
+
+    def outcome(self, record: Mapping[str, Any]) -> str:
+        """Its record in one line."""
+        parts = [self.label]
+        if "target" in record:
+            parts.append(f"target {record['target']:.4f}")
+        if record["continued"]:
+            parts.append(f"regret {record['continued']['regret'][-1]:.0f}")
+        return f"{', '.join(parts)} in {record['seconds']:.0f} s"
 
     @property
     def device_kind(self) -> str:

@@ -18,16 +18,6 @@ class Progress(Protocol):
         """A run is written."""
 
 
-def outcome(job: Job, record: dict[str, Any]) -> str:
-    """A finished run in one line."""
-    parts = [job.label]
-    if "target" in record:
-        parts.append(f"target {record['target']:.4f}")
-    if record["continued"]:
-        parts.append(f"regret {record['continued']['regret'][-1]:.0f}")
-    return f"{', '.join(parts)} in {record['seconds']:.0f} s"
-
-
 @contextmanager
 def progress(jobs: int) -> Iterator[Progress]:
     """Progress over all jobs."""
@@ -53,4 +43,4 @@ class Lines:
     def finished(self, job: Job, record: dict[str, Any]) -> None:
         """Print it."""
         self._done += 1
-        print(f"[{self._done}/{self._jobs}] {outcome(job, record)}", flush=True)
+        print(f"[{self._done}/{self._jobs}] {job.outcome(record)}", flush=True)

@@ -7,7 +7,6 @@ from typing import Any
 from rich.progress import Progress, TaskID
 
 from benchmarks.paper.jobs import Job
-from benchmarks.paper.progress import outcome
 from service.cli.options import progress_display
 
 
@@ -28,7 +27,7 @@ class Bars:
         """Its bar goes, its outcome stays."""
         if job in self._tasks:
             self._shown.remove_task(self._tasks.pop(job))
-        self._shown.print(outcome(job, record))
+        self._shown.print(job.outcome(record))
         self._shown.advance(self._all)
 
 
