@@ -18,8 +18,18 @@ from service.http.problems import CONTENT_TYPE
 Problem = Mapping[str, Any]
 FLAGS = "/ofrep/v1/evaluate/flags"
 CODES = {UnknownExperiment.problem_type(): "FLAG_NOT_FOUND"}
-# What other protocols have no place for, or a place of its own.
-MEMBERS = {"type", "title", "status", "detail", "instance", "request_id", "errors", "errorCode"}
+# What other protocols have no place for, or a place of its own; the detail names a missing scope already.
+MEMBERS = {
+    "type",
+    "title",
+    "status",
+    "detail",
+    "instance",
+    "request_id",
+    "errors",
+    "errorCode",
+    "scope",
+}
 Dialect = Callable[[str, Problem], dict[str, Any]]
 
 

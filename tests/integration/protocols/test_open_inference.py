@@ -244,7 +244,7 @@ def test_a_model_without_declared_arms_is_not_ready(guarded: Guarded, triton: Tr
 def test_keys_and_tenants_hold(guarded: Guarded):
     expected = [
         (guarded.stranger, "404", "no experiment of this name"),
-        (guarded.weak, "403", "does not allow this: it lacks the scope `target`"),
+        (guarded.weak, "403", "does not allow this: it lacks the scope `target`.$"),
         ("daband_none", "401", "wrong, has expired or was revoked"),
     ]
     for key, status, text in expected:
