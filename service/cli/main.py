@@ -166,7 +166,10 @@ def score(
         Path | None, typer.Option(help="JSON lines, or *.csv; default: standard output")
     ] = None,
     id_column: Annotated[
-        str | None, typer.Option("--id", help="the column of a table that names its rows")
+        str | None,
+        typer.Option(
+            "--id", help="the column with the ids of a table's rows, which the answer repeats"
+        ),
     ] = None,
     ignore: Ignore = None,
     separator: Separator = None,

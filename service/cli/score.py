@@ -17,7 +17,7 @@ from service.cli.options import TABLES
 from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
-from service.columns.schema import TableError
+from service.columns.schema import TableError, UnknownColumnError
 from service.deciding.scored import Scored as Scored, csv_lines as csv_lines
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
@@ -27,6 +27,8 @@ from service.formats.cells.tables import opened_table
 from service.formats.rows.csv_rows import CsvOptions
 from service.images.files import ImageFileError, decoded_images, is_images
 from service.records import CONTEXT_TYPE
+
+HINT = "--id names the column of ids, --ignore leaves a column out."
 
 
 class ScoringError(Exception):
@@ -55,6 +57,11 @@ def scored_lines(
     try:
         batches = scored(open_exported(policy.read_bytes()), contexts, floor, options)
         yield from csv_lines(batches) if as_csv else json_lines(batches)
+    except UnknownColumnError as error:
+        raise ScoringError(f"{error} {HINT}") from error
+    except TableError as error:
+        place = "" if error.column is None or error.column != options.id else "--id: "
+        raise ScoringError(f"{place}{error}") from error
     except (SnapshotError, ValueError, LookupError) as error:
         raise ScoringError(str(error)) from error
     except InvalidRequest as refusal:
@@ -119,11 +126,11 @@ def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Ite
     if contexts.suffix.lower() in TABLES:
         yield from _of_table(spec, contexts, options)
         return
+    if options.id is not None:
+        raise TableError("Only a table has a column of ids: images have names.", options.id)
     if is_images(contexts):
         yield from _of_images(spec, contexts)
         return
-    if options.id is not None:
-        raise TableError("Only a table has a column of ids: CSV or Parquet.")
     if contexts.suffix == ".npy":
         array = np.load(contexts, mmap_mode="r")
         for start in range(0, len(array), MAX_BATCH):
@@ -154,6 +161,9 @@ def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterat
         raise TableError("The policy takes no rows of a table: its contexts have no columns.")
     apart = () if options.id is None else (options.id,)
     with opened_table(path, apart, spec.table, options.cells, options.csv) as file:
+        file.require(*apart)
+        for name in apart:
+            file.require_values(name)
         for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.ignore):
             groups = [TargetRows(spec.arms, rows, range(len(rows)))]
             yield groups, None if options.id is None else list(map(str, ids.column(0).to_pylist()))

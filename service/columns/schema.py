@@ -39,6 +39,10 @@ class TableError(ValueError):
         return self.detail if self.row is None else f"row {self.row + 1}: {self.detail}"
 
 
+class UnknownColumnError(TableError):
+    """A table has a column that is not declared."""
+
+
 class DeclaredColumn(Struct, frozen=True, forbid_unknown_fields=True):
     """A column as a caller declares it; a sample can tell what is left out."""
 
@@ -224,7 +228,7 @@ class TableSchema(Struct, frozen=True, dict=True):
         for name in names:
             if name not in self.by_name:
                 shown = f"{name[:MAX_TEXT]}" if name else "(empty)"
-                raise TableError(f"Unknown column `{shown}`. Columns: {self.listed}.", name)
+                raise UnknownColumnError(f"Unknown column `{shown}`. Columns: {self.listed}.", name)
         given = set(names)
         for column in self.columns:
             if not column.missing and column.name not in given:

@@ -203,6 +203,17 @@ class TableFile:
             rows += len(values)
         return rows - len(seen)
 
+    def require_values(self, name: str) -> None:
+        """Refuse a column that a row has no value of."""
+        first_row = 0
+        for table in self.batches():
+            chosen = table.select([name])
+            values = (self.trimmed(chosen) if self.is_text else chosen).column(0)
+            place = pc.index(values.is_null(nan_is_null=True), pa.scalar(True)).as_py()
+            if place >= 0:
+                raise TableError(f"Column `{name}` may not be missing.", name, first_row + place)
+            first_row += table.num_rows
+
     def guessed(self, table: pa.Table) -> pa.Table:
         """Trimmed text with the types that its columns look like."""
         return pa.table({name: _guessed(table[name], self.decimal) for name in table.column_names})

@@ -119,6 +119,8 @@ class Surveyed:
 def surveyed(wanted: FitTables) -> Surveyed:
     """Read both tables once; `FitError` says what is wrong with which."""
     found = surveyed_pair(wanted)
+    if wanted.id is not None:
+        found.target.require_values(wanted.id)
     return Surveyed(
         found.source.names,
         found.context(),

@@ -232,6 +232,7 @@ def changed(tables: Path, folder: Path, mice: tuple[str, str] | None, humans: tu
 BAD: list[tuple[tuple[str, str], tuple[str, str], tuple[str, ...], str]] = [
     (("treatment", "arm"), ("", ""), (), "no column `treatment` in mice.csv"),
     (("", ""), ("patient", "subject"), (), "no column `patient` in humans.csv"),
+    (("", ""), ("p0;", ";"), (), "row 1: Column `patient` may not be missing"),
     (("strain", "line"), ("", ""), (), "Column `strain` is in humans.csv, but not in mice.csv"),
     (("strain", "line"), ("", ""), (), "Leave it out: --ignore strain"),
     (

@@ -126,12 +126,22 @@ def test_a_row_without_an_arm_has_an_empty_cell(policy: Path, humans: Path, tmp_
 @pytest.mark.parametrize(
     ("text", "options", "reason"),
     [
-        (HUMANS, (), "Unknown column `id`. Columns: age, strain, treated_before, stage."),
+        (
+            HUMANS,
+            (),
+            "Unknown column `id`. Columns: age, strain, treated_before, stage. --id names the column of ids, "
+            "--ignore leaves a column out.",
+        ),
         (
             HUMANS,
             ("--id", "patient"),
-            "There is no column `patient` in humans.csv. Its columns: id, age, strain, treated_before, stage, "
+            "--id: There is no column `patient` in humans.csv. Its columns: id, age, strain, treated_before, stage, "
             "dose.",
+        ),
+        (
+            HUMANS + " NA ;20;B6;yes;I;3\n",
+            ("--id", "id", "--ignore", "dose"),
+            "--id: row 1201: Column `id` may not be missing.",
         ),
         (
             HUMANS + "h;x;B6;yes;I;3\n",
@@ -147,6 +157,15 @@ def test_a_bad_table_leaves_no_file(policy: Path, tmp_path: Path, text, options,
     done = CliRunner().invoke(app, [*command, *options])
     assert (done.exit_code, done.output) == (2, f"{reason}\n")
     assert [each.name for each in tmp_path.iterdir()] == ["humans.csv"]
+
+
+def test_only_rows_of_a_table_have_ids(policy: Path, tmp_path: Path):
+    contexts = tmp_path / "humans.npy"
+    np.save(contexts, np.zeros((1, MICE.width), np.float32))
+    command = ["score", "--policy", str(policy), "--contexts", str(contexts), "--id", "id"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert done.output == "--id: Only a table has a column of ids: images have names.\n"
 
 
 def test_the_policy_file_carries_the_columns(policy: Path):

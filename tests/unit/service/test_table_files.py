@@ -179,6 +179,14 @@ def test_repeated_values_are_counted_whatever_their_type(tmp_path: Path):
     assert TableFile(tmp_path / "mice.parquet").repeats("id") == 1
 
 
+@pytest.mark.parametrize("second", [None, float("nan")])
+def test_a_row_without_a_needed_value_is_named(tmp_path: Path, second: float | None):
+    path = tmp_path / "mice.parquet"
+    pq.write_table(pa.table({"id": [1.0, second]}), path)
+    with pytest.raises(TableError, match=r"^row 2: Column `id` may not be missing.$"):
+        TableFile(path).require_values("id")
+
+
 def test_images_and_files_that_are_not_there_are_no_tables(tmp_path: Path):
     archive = tmp_path / "mice.zip"
     archive.write_bytes(b"PK")
