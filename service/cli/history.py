@@ -13,6 +13,7 @@ from model import ContextKind
 from service import DEFAULT_METHOD
 from service.app import opened_database
 from service.auth.tenants import TenantScope, split
+from service.cli.fit.tables import notes
 from service.cli.local import run
 from service.cli.log_evaluation import writing
 from service.cli.options import fail, progress_bar
@@ -27,6 +28,7 @@ from service.formats.history import HistoryColumns, HistorySpool, spooled
 from service.formats.image_tables import ImageOptions, opened_image_table
 from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import surveyed_columns, surveyed_rounds
+from service.formats.table_pair import Remark, column_remarks, range_remark
 from service.formats.tables import TableFile
 from service.images.named import NamedImages
 from service.records import Experiment, RewardRange
@@ -97,10 +99,13 @@ def _read(
     with _opened(wanted, None if known is None else known.table) as (file, images):
         if known is not None:
             return known, _checked(file, images, wanted, known)
-        spec = _declared(name, wanted, file, images)
+        spec, remarks = _declared(name, wanted, file, images)
         spec.check()
         spec.check_budget(settings.budget_limits)
-        return spec, _checked(file, images, wanted, spec)
+        spool = _checked(file, images, wanted, spec)
+        for note in notes(remarks, can_keep=False):
+            typer.echo(f"note: {note}")
+        return spec, spool
 
 
 @contextmanager
@@ -118,20 +123,28 @@ def _opened(
 
 def _declared(
     name: str, wanted: TableImport, file: TableFile, images: NamedImages | None
-) -> ExperimentSpec:
-    """An experiment for the table: its columns or its images, its arms, the range of its rewards."""
+) -> tuple[ExperimentSpec, list[Remark]]:
+    """An experiment for the table: its columns or its images, its arms, the range of its rewards.
+
+    With what a person should know of the table.
+    """
     wanted.columns.check(file)
     rounds = surveyed_rounds(file, wanted.columns.arm, wanted.columns.reward)
     table = image = None
+    remarks: list[Remark] = []
+    if wanted.reward_range is None:
+        remarks += range_remark(file.path.name, rounds)
     if wanted.images is not None and images is not None:
         image = wanted.images.schema(file, images)
         shape: tuple[int, ...] = image.shape
     else:
         apart = {*wanted.columns.apart, *wanted.columns.ignore}
-        table = surveyed_columns([(file, apart)], wanted.types).schema
+        found = surveyed_columns([(file, apart)], wanted.types)
+        table = found.schema
         shape = (table.width,)
+        remarks += column_remarks(wanted.columns.arm, rounds, found)
     unit = wanted.reward_range or rounds.range_to_declare
-    return ExperimentSpec(
+    spec = ExperimentSpec(
         name,
         rounds.arms,
         ContextKind.SHARED,
@@ -143,6 +156,7 @@ def _declared(
         image=image,
         reward_range=unit,
     )
+    return spec, remarks
 
 
 def _checked(

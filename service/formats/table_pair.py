@@ -109,7 +109,6 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
     files = [(source, source_apart), (target, target_apart)]
     found = surveyed_columns(files, wanted.types, wanted.keep)
     unit = wanted.reward_range or rounds.range_to_declare
-    labels = [name for name in (wanted.arm, wanted.reward) if name in target.names]
     history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
     return TablePair(
         source,
@@ -120,25 +119,22 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
         unit,
         (*sorted(source_apart - history), *found.left_out),
         (*sorted(target_apart), *found.left_out),
-        [*_remarks(wanted, rounds, found, labels), *_repeated(wanted, source, target)],
+        [*_remarks(wanted, rounds, found, target), *_repeated(wanted, source, target)],
     )
 
 
-def range_remark(wanted: PairChoices, rounds: SurveyedRounds) -> Iterator[Remark]:
-    """Where the range of the rewards comes from, unless it was given."""
-    if wanted.reward_range is None and rounds.range_to_declare is not None:
+def range_remark(name: str, rounds: SurveyedRounds) -> Iterator[Remark]:
+    """Where the range of the rewards of a table comes from, if it was not given."""
+    if rounds.range_to_declare is not None:
         low, high = rounds.rewards
         yield Remark(
-            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of "
-            f"{wanted.names[0]}",
+            f"rewards lie between {low:g} and {high:g}, the smallest and the largest of {name}",
             About.RANGE,
         )
 
 
-def _remarks(
-    wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, labels: Sequence[str]
-) -> Iterator[Remark]:
-    yield from range_remark(wanted, rounds)
+def column_remarks(arm: str, rounds: SurveyedRounds, found: SurveyedColumns) -> Iterator[Remark]:
+    """What the columns and arms of past rounds let expect."""
     yield from (Remark(text, About.COLUMN) for text in found.remarks)
     width = found.schema.width
     if width * ROWS_A_SLOT > rounds.rows:
@@ -147,7 +143,7 @@ def _remarks(
         )
     if rounds.rows < ROUNDS_AN_ARM * len(rounds.arms):
         yield Remark(
-            f"column {wanted.arm} names {len(rounds.arms)} arms for {rounds.rows} past rounds: "
+            f"column {arm} names {len(rounds.arms)} arms for {rounds.rows} past rounds: "
             "bring more, or join arms that are alike, such as doses"
         )
     named = [each for each in found.schema.columns if each.type is ColumnType.CATEGORICAL]
@@ -158,8 +154,17 @@ def _remarks(
                 "are too rare to be learned from",
                 About.COLUMN,
             )
-    for name in labels:
-        yield Remark(f"column {name} of {wanted.names[1]} is not used")
+
+
+def _remarks(
+    wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, target: TableFile
+) -> Iterator[Remark]:
+    if wanted.reward_range is None:
+        yield from range_remark(wanted.names[0], rounds)
+    yield from column_remarks(wanted.arm, rounds, found)
+    for name in (wanted.arm, wanted.reward):
+        if name in target.names:
+            yield Remark(f"column {name} of {wanted.names[1]} is not used")
 
 
 def _repeated(wanted: PairChoices, source: TableFile, target: TableFile) -> Iterator[Remark]:

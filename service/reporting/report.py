@@ -33,12 +33,13 @@ ROW_HEIGHT = 0.42  # inches, of an arm in the plot of arms
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """The inputs of a report: the declaration, the answer of `/transfer`, the state, the time."""
+    """The inputs of a report: the declaration, the answer of `/transfer`, the state, the time, remarks."""
 
     spec: ExperimentSpec
     transfer: Mapping[str, Any]
     state: Mapping[str, Any]
     made_at: datetime
+    remarks: Sequence[str] = ()
 
     @property
     def versions(self) -> Sequence[Mapping[str, Any]]:
@@ -72,6 +73,7 @@ def render(facts: ReportFacts, learner: Learner) -> str:
         unit_of_rewards=_unit_of_rewards(facts.spec.unit),
         diagnostics=diagnostics_table(last["diagnostics"], facts.spec.unit) if last else None,
         diagnostic_plots=[_diagnostic_plot(facts)],
+        remarks=facts.remarks,
         counts=counts_table(facts.state["counts"]),
         gates=_gates(facts.transfer["gate"]),
         declaration=declaration_table(facts.spec),

@@ -1,6 +1,7 @@
 """Transfer: judgements by encoder version, the audit trail, the report."""
 
 import asyncio
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -74,15 +75,21 @@ async def show_audit(experiment: ExperimentDep, services: ServicesDep) -> Respon
 )
 async def show_report(experiment: ExperimentDep, services: ServicesDep) -> Response:
     """The transfer report as one self-contained page: verdict, plots and figures."""
+    return html_answer(await report_page(services, experiment))
+
+
+async def report_page(
+    services: Services, experiment: Experiment, remarks: Sequence[str] = ()
+) -> str:
+    """The transfer report, with what should be known of the tables that were read."""
     from service.reporting.report import ReportFacts, render  # noqa: PLC0415 - loads the plotting library
 
     spec = ExperimentSpec.of(experiment)
     state = await state_answer(services, experiment)
     found = await transfer_answer(services, experiment)
-    facts = ReportFacts(spec, found, state, utc_now())
+    facts = ReportFacts(spec, found, state, utc_now(), remarks)
     loaded = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
-    page = await asyncio.to_thread(render, facts, loaded.learner)
-    return html_answer(page)
+    return await asyncio.to_thread(render, facts, loaded.learner)
 
 
 async def transfer_answer(services: Services, experiment: Experiment) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from model import open_exported
 from service.app import create_app
 from service.cli.fit.images import as_archive, surveyed_images
 from service.cli.fit.summary import Fitted, summary
-from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, surveyed
+from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, notes, surveyed
 from service.cli.options import progress_bar
 from service.cli.score import (
     Scored,
@@ -33,6 +33,8 @@ from service.cli.score import (
     write_atomically,
 )
 from service.columns.schema import TableError
+from service.routes.transfer import report_page
+from service.services import Services
 from service.settings import Settings
 
 EXPERIMENT = "fit"
@@ -80,28 +82,30 @@ def fitted(
 
 
 async def _fitted(wanted: FitTables, tables: Surveyed, outputs: Outputs, settings: Settings) -> str:
-    async with _service(settings, has_trainer=False) as client:
+    async with _service(settings, has_trainer=False) as (client, _):
         await _create(client, wanted, tables)
         await _import(client, wanted, tables)
         await _upload(client, tables)
-    async with _service(settings, has_trainer=True) as client:
+    async with _service(settings, has_trainer=True) as (client, services):
         state = await _learned(client)
         transfer = await _judged(client)
         content = await client.policy(EXPERIMENT, state.policy_version)
-        page = await client.report(EXPERIMENT) if outputs.report is not None else ""
+        page = await _report(services, tables) if outputs.report is not None else ""
     found = await asyncio.to_thread(_written, wanted, tables, outputs, content, page)
     return summary(wanted, tables, found, state, transfer)
 
 
 @asynccontextmanager
-async def _service(settings: Settings, *, has_trainer: bool) -> AsyncIterator[AsyncClient]:
-    """The service with or without its trainer, and a client of it."""
+async def _service(
+    settings: Settings, *, has_trainer: bool
+) -> AsyncIterator[tuple[AsyncClient, Services]]:
+    """A client of the service with or without its trainer, and what the service works with."""
     app = create_app(settings.model_copy(update={"trainer_inside": has_trainer}))
     async with (
         app.router.lifespan_context(app) as state,
         in_process(app, state or {}) as client,
     ):
-        yield client
+        yield client, (state or {})["services"]
 
 
 async def _create(client: AsyncClient, wanted: FitTables, tables: Surveyed) -> None:
@@ -170,6 +174,12 @@ async def _judged(client: AsyncClient) -> Transfer:
         if state.training.judgement != "due":
             return await client.transfer(EXPERIMENT)
         await asyncio.sleep(POLL_SECONDS)
+
+
+async def _report(services: Services, tables: Surveyed) -> str:
+    """The service's report with the remarks on the tables, which the service does not know."""
+    experiment = await services.experiments.get(EXPERIMENT)
+    return await report_page(services, experiment, [*notes(tables.remarks)])
 
 
 def _written(

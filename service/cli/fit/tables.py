@@ -134,8 +134,9 @@ def surveyed(wanted: FitTables) -> Surveyed:
     )
 
 
-def notes(remarks: Sequence[Remark]) -> Iterator[str]:
+def notes(remarks: Sequence[Remark], *, can_keep: bool = True) -> Iterator[str]:
     """The remarks, and the options that change what they speak of."""
     yield from (f"{each.text}{HINTS.get(each.about, '')}" for each in remarks)
     if any(each.about is About.COLUMN for each in remarks):
-        yield "--keep COLUMN keeps a column that is left out, --ignore COLUMN leaves out more"
+        keep = "--keep COLUMN keeps a column that is left out, " if can_keep else ""
+        yield f"{keep}--ignore COLUMN leaves out more"

@@ -40,13 +40,13 @@ def row(random: np.random.Generator, shift: float) -> tuple[list[str], int]:
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`mice.csv` and `humans.csv` in a folder."""
     folder, random = tmp_path_factory.mktemp("tables"), np.random.default_rng(5)
-    mice = ["mouse,marker,strain,crp,empty,treatment,outcome"]
+    mice = ["mouse,marker,strain,crp,<empty>,treatment,outcome"]
     for number in range(400):
         cells, best = row(random, 0.0)
         arm = int(random.integers(2))
         outcome = 80.0 if arm == best else 20.0
         mice.append(",".join([f"m{number}", *cells, "", ARMS[arm], str(outcome)]))
-    humans = ["patient;marker;strain;crp;empty"]
+    humans = ["patient;marker;strain;crp;<empty>"]
     for number in range(90):
         cells, _ = row(random, 0.3)
         humans.append(";".join([f"p{number}", *cells, ""]))
@@ -101,10 +101,12 @@ def test_every_row_gets_an_arm_and_a_person_an_answer(first: tuple[Path, str]):
     for words_ in ("verdict ", "expected ", "next ", "an estimate, not a measurement"):
         assert words_ in said
     assert "rewards lie between 20 and 80" in said
-    assert "column empty has no value and is left out" in said
+    assert "column <empty> has no value and is left out" in said
     assert "past rounds earned" in said
     assert "<svg" in (out / "report.html").read_text()
     assert "20 to 80" in (out / "report.html").read_text()
+    _, _, read = (out / "report.html").read_text().partition("<h2>What was read</h2>")
+    assert "<li>column &lt;empty&gt; has no value and is left out</li>" in read
     assert policy(out)["reward_range"] == [20.0, 80.0]
     assert policy(out)["encoder_version"] == 6  # one update for each 64 rewards
     assert "not judged" not in said
@@ -168,7 +170,7 @@ async def test_a_service_with_the_same_data_learns_the_same_policy(
                 tables / "mice.csv",
                 arm="treatment",
                 reward="outcome",
-                ignore=["mouse", "empty"],
+                ignore=["mouse", "<empty>"],
             )
             for rows in found.target_contexts():
                 await client.upload_contexts("fit", rows)

@@ -38,7 +38,14 @@ def test_a_table_makes_an_experiment_and_is_imported_once(tmp_path: Path):
     words = ("log", "import", "mice", str(file), *OPTIONS, "--config", CONFIG)
     said = done(folder, *words, "--categorical", "site")
     assert "60 rounds with 60 rewards are now in mice; none has a propensity" in said
-    assert "were already in mice" in done(folder, *words)
+    assert said.splitlines()[:3] == [
+        "note: rewards lie between -8 and 31, the smallest and the largest of mice.csv; --reward-range declares "
+        "another range",
+        "note: column note has no value and is left out",
+        "note: --ignore COLUMN leaves out more",
+    ]
+    again = done(folder, *words)
+    assert again.startswith("60 rounds with 60 rewards were already in mice")
     back = tmp_path / "back.jsonl"
     assert "60 decisions" in done(folder, "log", "export", "mice", str(back))
     with reading(back) as log:
