@@ -28,6 +28,7 @@ from service.deciding.versions import Versions
 from service.evaluating.jobs import EvaluationJobs
 from service.evaluating.running import EvaluationStores
 from service.evaluating.unfinished import UnfinishedHistories
+from service.evaluating.uploaded_log import UploadedLogs
 from service.http.concurrency_limit import ConcurrencyLimit, LoadLimits, MetricsBuffer, Shedding
 from service.http.cors import CrossOrigin, SecurityHeaders
 from service.http.dialects import Dialects
@@ -282,6 +283,9 @@ async def running_services(
         recent = RecentDecisions()
         selecting = Selecting(scorer, stores.event_log, recent, metrics)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
+        evaluations = Evaluations(database)
+        uploaded_logs = UploadedLogs(evaluations, settings.budget_limits)
+        stack.push_async_callback(uploaded_logs.close)
         yield Services(
             database=database,
             experiments=stores.experiments,
@@ -293,7 +297,8 @@ async def running_services(
             history=History(database),
             browsing=Browsing(database),
             audit=AuditTrail(database),
-            evaluations=Evaluations(database),
+            evaluations=evaluations,
+            uploaded_logs=uploaded_logs,
             bus=stores.bus,
             policies=policies,
             versions=Versions(

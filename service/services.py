@@ -10,6 +10,7 @@ from service.deciding.select import Selecting
 from service.deciding.target import TargetSelecting
 from service.deciding.uploads import Uploading
 from service.deciding.versions import Versions
+from service.evaluating.uploaded_log import UploadedLogs
 from service.limits import BudgetLimits
 from service.metrics import Metrics
 from service.ops.supervisor import Readiness
@@ -41,6 +42,7 @@ class Services:
     browsing: Browsing
     audit: AuditTrail
     evaluations: Evaluations
+    uploaded_logs: UploadedLogs
     bus: SnapshotBus
     policies: Policies
     versions: Versions

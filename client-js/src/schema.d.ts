@@ -627,9 +627,9 @@ export interface paths {
         put?: never;
         /**
          * Evaluate Sent File
-         * @description Evaluate candidates on the log file that is the body; it is read at once and not kept.
+         * @description Queue an evaluation of candidates on the log file that is the body; the file is not kept.
          *
-         *     Files are evaluated one after the other, within the limits of an experiment.
+         *     A process evaluates the files that it received one after the other, within the limits of an experiment.
          */
         post: operations["evaluate_sent_file_evaluations_file_post"];
         delete?: never;
@@ -1425,41 +1425,6 @@ export interface components {
             experiments: components["schemas"]["Experiment"][];
         };
         /**
-         * FileEvaluation
-         * @description The result of a log file; candidates with the highest value first, as in a job's result.
-         */
-        FileEvaluation: {
-            /** Log */
-            log: string;
-            /** Rounds */
-            rounds: number;
-            /** Unrewarded */
-            unrewarded: number;
-            /** Bad Lines */
-            bad_lines: number;
-            /** First Bad Lines */
-            first_bad_lines: {
-                [key: string]: unknown;
-            }[];
-            /**
-             * Domain
-             * @enum {string}
-             */
-            domain: "source" | "target";
-            /** Confidence */
-            confidence: number;
-            /** Max Weight */
-            max_weight: number | null;
-            /** Logged */
-            logged: {
-                [key: string]: unknown;
-            };
-            /** Candidates */
-            candidates: {
-                [key: string]: unknown;
-            }[];
-        };
-        /**
          * FlagError
          * @description Every error of OpenFeature remote evaluation; of one flag it names the `key`.
          */
@@ -1871,7 +1836,7 @@ export interface components {
         };
         /**
          * Progress
-         * @description The number of log events read, and their total at the start.
+         * @description The number of log events read, and their total at the start; 0 of a file, of which rounds count.
          */
         Progress: {
             /** Done */
@@ -6724,6 +6689,8 @@ export interface operations {
     evaluate_sent_file_evaluations_file_post: {
         parameters: {
             query: {
+                /** @description the experiment beside whose evaluations this one is kept */
+                experiment: string;
                 /** @description `uniform`, `arm:…` or `system:…` */
                 candidate: string[];
                 format?: "jsonl" | "dsjson" | "csv";
@@ -6747,12 +6714,12 @@ export interface operations {
         };
         responses: {
             /** @description Successful Response */
-            200: {
+            202: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["FileEvaluation"];
+                    "application/json": components["schemas"]["EvaluationJob"];
                 };
             };
             /** @description The key is missing or invalid */
@@ -6766,6 +6733,15 @@ export interface operations {
             };
             /** @description The key does not allow this, or target rewards are closed */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

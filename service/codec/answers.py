@@ -464,6 +464,9 @@ class EvaluationRequest(Request):
 class FileEvaluationQuery(Request):
     """How a log file is read and what is estimated from it."""
 
+    experiment: Name = Field(
+        examples=["doses"], description="the experiment beside whose evaluations this one is kept"
+    )
     candidate: Annotated[
         list[Annotated[str, Field(max_length=1024)]], Field(min_length=1, max_length=32)
     ] = Field(examples=[["uniform", "arm:mid"]], description="`uniform`, `arm:…` or `system:…`")
@@ -482,7 +485,7 @@ class CancelRequest(Request):
 
 
 class Progress(Schema):
-    """The number of log events read, and their total at the start."""
+    """The number of log events read, and their total at the start; 0 of a file, of which rounds count."""
 
     done: int
     total: int
@@ -500,21 +503,6 @@ class EvaluationJob(Schema):
     problem: str | None
     request: dict[str, Any]
     result: dict[str, Any] | None
-
-
-class FileEvaluation(Schema):
-    """The result of a log file; candidates with the highest value first, as in a job's result."""
-
-    log: str
-    rounds: int
-    unrewarded: int
-    bad_lines: int
-    first_bad_lines: list[dict[str, Any]]
-    domain: Literal["source", "target"]
-    confidence: float
-    max_weight: float | None
-    logged: dict[str, Any]
-    candidates: list[dict[str, Any]]
 
 
 class EvaluationList(Schema):

@@ -14,6 +14,8 @@ from service.formats.files import reading
 from service.parallel.engine import Engine, result_of
 from service.records import Domain
 
+NO_VERSION = "a version belongs to an experiment, not to a file"
+
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
@@ -53,7 +55,7 @@ def evaluate_file(
     On an engine each candidate that learns is a piece, with a pass of its own over the same path.
     """
     if any(candidate.kind == "version" for candidate in candidates):
-        raise UnfitCandidateError("a version belongs to an experiment, not to a file")
+        raise UnfitCandidateError(NO_VERSION)
     learning: dict[str, Future[Valued]] = {}
     if engine is not None:
         for each in candidates:

@@ -1,9 +1,13 @@
-"""Runs queued evaluations one at a time, next to the trainer."""
+"""Runs evaluations as jobs: queued ones one at a time, next to the trainer."""
 
 import asyncio
 import json
 import logging
 import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 from service.errors import ServiceError, StorageUnavailable
 from service.evaluating.request import stored_request
@@ -13,6 +17,7 @@ from service.storage.evaluations import Evaluations
 
 CLAIM_SECONDS = 30.0
 BEAT_SECONDS = 0.5
+LOST_FILE = "Its process has ended or lost the database, and the file with it. Send the file again."
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +55,33 @@ class EvaluationJobs:
         job = await self._evaluations.claim(self._holder, CLAIM_SECONDS)
         if job is None:
             return False
-        beat = _Beat(self._evaluations, job, self._holder)
+        await ClaimedJob(self._evaluations, job, self._holder).run(self._result)
+        return True
+
+    async def _result(self, job: Evaluation, beat: "Beat") -> dict[str, Any]:
+        request = stored_request(job.request)
+        if request.file is not None:
+            raise ValueError(LOST_FILE)  # the claim of the process that had it has expired
+        experiment = await self._stores.experiments.get_by_id(job.experiment_id)
+        return await ExperimentEvaluation(self._stores, experiment, request).run(beat.progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job that this process holds."""
+
+    evaluations: Evaluations
+    job: Evaluation
+    holder: str
+
+    async def run(self, work: Callable[[Evaluation, "Beat"], Awaitable[Mapping[str, Any]]]) -> None:
+        """Store the result of the work, or why it failed; only unavailable storage is raised."""
+        job = self.job
+        beat = Beat(self.evaluations, job, self.holder)
         try:
             async with asyncio.TaskGroup() as group:
                 keeper = group.create_task(beat.keep())
-                result = await self._result(job, beat)
+                found = await work(job, beat)
                 keeper.cancel()
         except* _StoppedError:
             log.info(
@@ -62,31 +89,25 @@ class EvaluationJobs:
                 extra={"action": "evaluation_stopped"} | job.log_context(),
             )
         except* Exception as group_error:  # noqa: BLE001 - a bad job must not end the process
-            await self._fail(job, group_error)
+            await self._fail(group_error)
         else:
-            await self._evaluations.finish(job.evaluation_id, self._holder, result)
+            result = json.dumps(found, ensure_ascii=False)
+            await self.evaluations.finish(job.evaluation_id, self.holder, result)
             log.info(
                 "an evaluation is done", extra={"action": "evaluation_done"} | job.log_context()
             )
-        return True
 
-    async def _result(self, job: Evaluation, beat: "_Beat") -> str:
-        experiment = await self._stores.experiments.get_by_id(job.experiment_id)
-        request = stored_request(job.request)
-        found = await ExperimentEvaluation(self._stores, experiment, request).run(beat.progress)
-        return json.dumps(found, ensure_ascii=False)
-
-    async def _fail(self, job: Evaluation, group: BaseExceptionGroup) -> None:
+    async def _fail(self, group: BaseExceptionGroup) -> None:
         error = _first(group)
         if isinstance(error, StorageUnavailable):
             raise error  # the claim expires, and the job is restarted
-        await self._evaluations.fail(job.evaluation_id, self._holder, _explained(error))
+        await self.evaluations.fail(self.job.evaluation_id, self.holder, _explained(error))
         is_known = isinstance(error, ServiceError | ValueError)
-        details = {"action": "evaluation_failed"} | job.log_context()
+        details = {"action": "evaluation_failed"} | self.job.log_context()
         log.warning("an evaluation failed", extra=details, exc_info=None if is_known else error)
 
 
-class _Beat:
+class Beat:
     """Renews the claim during the work and stops the work if the claim is lost."""
 
     def __init__(self, evaluations: Evaluations, job: Evaluation, holder: str) -> None:
@@ -102,11 +123,16 @@ class _Beat:
         if done == total or time.monotonic() - self._written_at >= BEAT_SECONDS:
             await self._write()
 
+    def note(self, done: int, total: int) -> None:
+        """Record the progress of work in a thread; `keep` writes it."""
+        self._progress = (done, total)
+
     async def keep(self) -> None:
         """Renew the claim even during a long step."""
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            await self._write()
+            with suppress(StorageUnavailable):  # the claim outlives some beats
+                await self._write()
 
     async def _write(self) -> None:
         self._written_at = time.monotonic()

@@ -43,6 +43,20 @@ class EvaluationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return json.dumps(msgspec.to_builtins(self), sort_keys=True)
 
 
-def stored_request(text: str) -> EvaluationRequest:
+class LogFile(Struct, frozen=True):
+    """How a log file is read; `min_propensity` is the smallest that its policy had."""
+
+    format: str = "jsonl"
+    min_propensity: float | None = None
+    skip_bad: bool = False
+
+
+class StoredRequest(EvaluationRequest, frozen=True, kw_only=True):
+    """The request of a job: over the experiment's log, or over a file that was sent."""
+
+    file: LogFile | None = None
+
+
+def stored_request(text: str) -> StoredRequest:
     """The request that `to_json` wrote."""
-    return msgspec.json.decode(text, type=EvaluationRequest)
+    return msgspec.json.decode(text, type=StoredRequest)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
@@ -12,11 +13,11 @@ from fastapi import APIRouter, Query, Request, Response
 from service.codec import answers
 from service.codec.bodies import MediaType
 from service.errors import EvaluationUnfinished, InvalidRequest, refuse
-from service.evaluating.request import EvaluationRequest
-from service.evaluating.uploaded_log import UploadedLog, evaluate_upload
+from service.evaluating.candidates import UnfitCandidateError, parsed
+from service.evaluating.request import EvaluationRequest, LogFile, StoredRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
-from service.records import Evaluation, Experiment, check_identifier, utc_now
+from service.records import Domain, Evaluation, Experiment, check_identifier, utc_now
 from service.routes import (
     CallerDep,
     Limit,
@@ -69,24 +70,50 @@ async def queued(
 
 @router.post(
     "/file",
-    response_model=answers.FileEvaluation,
-    responses=problems(has_body=True),
+    status_code=202,
+    response_model=answers.EvaluationJob,
+    responses=problems(404, has_body=True),
     openapi_extra=stream((MediaType.JSON_LINES, MediaType.BYTES)),
 )
 async def evaluate_sent_file(
     request: Request,
     services: ServicesDep,
+    caller: CallerDep,
     asked: Annotated[answers.FileEvaluationQuery, Query()],
 ) -> Response:
-    """Evaluate candidates on the log file that is the body; it is read at once and not kept.
+    """Queue an evaluation of candidates on the log file that is the body; the file is not kept.
 
-    Files are evaluated one after the other, within the limits of an experiment.
+    A process evaluates the files that it received one after the other, within the limits of an experiment.
     """
-    with NamedTemporaryFile(suffix=f".{asked.format}") as file:
+    experiment = await services.experiments.get(caller.tenant_scope.full_name(asked.experiment))
+    with ExitStack() as spool:
+        file = spool.enter_context(NamedTemporaryFile(suffix=f".{asked.format}"))
         await received(request, file)
-        given = asked.model_dump()
-        wanted = UploadedLog(given.pop("candidate"), **given)
-        return json_answer(await evaluate_upload(Path(file.name), wanted, services.limits))
+        job = await begun(services, experiment, asked, Path(file.name), spool)
+        return json_answer(_answer(job), 202)
+
+
+async def begun(
+    services: Services,
+    experiment: Experiment,
+    asked: answers.FileEvaluationQuery,
+    path: Path,
+    spool: ExitStack,
+) -> Evaluation:
+    """The job of a file, which `spool` removes when it ends."""
+    try:
+        candidates = tuple(parsed(each) for each in dict.fromkeys(asked.candidate))
+    except UnfitCandidateError as error:
+        raise InvalidRequest(str(error)) from None
+    wanted = StoredRequest(
+        experiment=asked.experiment,
+        candidates=candidates,
+        confidence=asked.confidence,
+        domain=Domain(asked.domain),
+        seed=asked.seed,
+        file=LogFile(asked.format, asked.min_propensity, asked.skip_bad),
+    )
+    return await services.uploaded_logs.begin(experiment.experiment_id, wanted, path, spool)
 
 
 @router.get("", response_model=answers.EvaluationList, responses=problems(404))

@@ -50,18 +50,23 @@ class Evaluations:
                     if found.request != request:
                         raise RequestConflict
                     return found, False
-            evaluation_id = uuid7()
-            await connection.execute(
-                sa.insert(evaluations).values(
-                    evaluation_id=evaluation_id,
-                    experiment_id=experiment_id,
-                    request_id=request_id,
-                    request=request,
-                    status=EvaluationStatus.QUEUED.value,
-                    created_at=DatabaseNow(),
-                )
-            )
-            return await _get(connection, evaluation_id), True
+            return await _new(connection, experiment_id, request, request_id=request_id), True
+
+        return await self._database.write(insert)
+
+    async def create_claimed(
+        self, experiment_id: str, request: str, holder: str, ttl_seconds: float
+    ) -> Evaluation:
+        """A new job that the holder runs itself."""
+
+        async def insert(connection: AsyncConnection) -> Evaluation:
+            expires_at = await database_now(connection) + timedelta(seconds=ttl_seconds)
+            claim = {
+                "status": EvaluationStatus.RUNNING.value,
+                "holder": holder,
+                "expires_at": expires_at,
+            }
+            return await _new(connection, experiment_id, request, **claim)
 
         return await self._database.write(insert)
 
@@ -167,6 +172,21 @@ class Evaluations:
             return changed.rowcount == 1
 
         return await self._database.write(end, RESULT_TIMEOUT_SECONDS)
+
+
+async def _new(
+    connection: AsyncConnection, experiment_id: str, request: str, **values: Any
+) -> Evaluation:
+    evaluation_id = uuid7()
+    row = {
+        "evaluation_id": evaluation_id,
+        "experiment_id": experiment_id,
+        "request": request,
+        "status": EvaluationStatus.QUEUED.value,
+        "created_at": DatabaseNow(),
+    }
+    await connection.execute(sa.insert(evaluations).values(row | values))
+    return await _get(connection, evaluation_id)
 
 
 def _change(evaluation_id: str) -> Any:

@@ -57,6 +57,12 @@ class Resources:
         return re.sub(r"{(\w+)}", lambda match: known[match[1]], template)
 
 
+LOG = (
+    json.dumps(
+        {"format": "daband-log", "arms": ["a"], "context_kind": "shared", "context_shape": [1]}
+    )
+    + "\n"
+)
 NOTHING = Resources("nobody", "no-decision", "no-evaluation")
 Request = Callable[[Resources], dict[str, Any]]
 
@@ -146,12 +152,15 @@ ABOUT_A_RESOURCE: dict[tuple[str, str], Request] = {
             "candidates": [{"kind": "uniform"}],
         }
     },
+    ("POST", "/evaluations/file"): lambda resources: {
+        "params": {"experiment": resources.experiment, "candidate": "uniform"},
+        "content": LOG,
+    },
     ("GET", "/evaluations/{evaluation_id}"): bare,
     ("POST", "/evaluations/{evaluation_id}/cancel"): bare,
     ("GET", "/evaluations/{evaluation_id}/report"): bare,
 }
 ABOUT_ALL = {
-    ("POST", "/evaluations/file"),
     ("GET", "/audit"),
     ("POST", "/ofrep/v1/evaluate/flags"),
     ("GET", "/experiments"),

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -25,7 +25,6 @@ from service.console.rendering import html, page
 from service.errors import InvalidRequest, UnknownEvaluation, refuse
 from service.evaluating.candidates import UnfitCandidateError, parsed
 from service.evaluating.request import EvaluationRequest, stored_request
-from service.evaluating.uploaded_log import UploadedLog, evaluate_upload
 from service.experiment_spec import ExperimentSpec
 from service.http.problems import refused_parameters
 from service.records import (
@@ -37,7 +36,7 @@ from service.records import (
     utc_now,
 )
 from service.routes import CallerDep, ExperimentDep, ServicesDep
-from service.routes.evaluations import queued, show_report
+from service.routes.evaluations import begun, queued, show_report
 from service.services import Services
 
 MOST_LISTED = 50
@@ -127,38 +126,36 @@ async def start(
 async def evaluate_file(
     request: Request, experiment: ExperimentDep, services: ServicesDep
 ) -> Response:
-    """Evaluate candidates on a log file and show the result, which is not kept."""
+    """Begin an evaluation of candidates on a log file and show it."""
     async with form_of(request) as form:
-        typed = {name: text_of(form, name) for name in FILE_FIELDS}
-        with TemporaryDirectory(prefix="daband-log-") as folder:
-            try:
-                result = await _of_file(form, Path(folder), services)
-            except InvalidRequest as error:
-                refused = {"file_refusal": error.explanation, "typed": typed}
-                return await _list(request, experiment, services, of_file=refused)
-    found = await _drawn(result, utc_now())
-    shown = {"name": public_name(experiment.name), "experiment": experiment, "typed": typed}
-    return page(request, "evaluation/file.html", **shown, **found, tab="evaluate")
+        try:
+            job = await _of_file(form, experiment, services)
+        except InvalidRequest as error:
+            typed = {name: text_of(form, name) for name in FILE_FIELDS}
+            refused = {"file_refusal": error.explanation, "typed": typed}
+            return await _list(request, experiment, services, of_file=refused)
+    return RedirectResponse(_place(experiment, job.evaluation_id), 303)
 
 
-async def _of_file(form: FormData, folder: Path, services: Services) -> dict[str, Any]:
+async def _of_file(form: FormData, experiment: Experiment, services: Services) -> Evaluation:
     if not has_file(form, "file"):
         refuse("Choose a log file.", "#/file")
-    path = await asyncio.to_thread(saved, form, "file", folder, list(SUFFIXES))
-    names = [each.strip() for each in text_of(form, "candidates").splitlines() if each.strip()]
-    given = {
-        "candidate": names,
-        "format": SUFFIXES[path.suffix],
-        "confidence": text_of(form, "confidence"),
-        "min_propensity": text_of(form, "min_propensity") or None,
-    }
-    try:
-        asked = FileEvaluationQuery.model_validate(given).model_dump()
-    except ValidationError as error:
-        raise refused_parameters(error.errors()) from None
-    return await evaluate_upload(
-        path, UploadedLog(asked.pop("candidate"), **asked), services.limits
-    )
+    with ExitStack() as spool:
+        folder = Path(spool.enter_context(TemporaryDirectory(prefix="daband-log-")))
+        path = await asyncio.to_thread(saved, form, "file", folder, list(SUFFIXES))
+        names = [each.strip() for each in text_of(form, "candidates").splitlines() if each.strip()]
+        given = {
+            "experiment": public_name(experiment.name),
+            "candidate": names,
+            "format": SUFFIXES[path.suffix],
+            "confidence": text_of(form, "confidence"),
+            "min_propensity": text_of(form, "min_propensity") or None,
+        }
+        try:
+            asked = FileEvaluationQuery.model_validate(given)
+        except ValidationError as error:
+            raise refused_parameters(error.errors()) from None
+        return await begun(services, experiment, asked, path, spool)
 
 
 @router.get("/{evaluation_id}")
@@ -265,16 +262,13 @@ async def _shown(experiment: Experiment, job: Evaluation) -> dict[str, Any]:
 
 
 async def _result(job: Evaluation) -> dict[str, Any]:
+    """What the template of results shows, with its drawings."""
     if job.result is None:
         return {}
-    return await _drawn(json.loads(job.result), job.ended_at or utc_now())
-
-
-async def _drawn(result: dict[str, Any], made_at: datetime) -> dict[str, Any]:
-    """What the template of results shows, with its drawings."""
     from service.evaluating.presenting.html_report import shown_values  # noqa: PLC0415 - loads the plotting library
 
-    return await asyncio.to_thread(shown_values, result, made_at)
+    made_at = job.ended_at or utc_now()
+    return await asyncio.to_thread(shown_values, json.loads(job.result), made_at)
 
 
 def _mark(job: Evaluation) -> str:

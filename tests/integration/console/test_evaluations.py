@@ -11,6 +11,7 @@ from service.evaluating.running import EvaluationStores
 from tests.integration.console.test_pages import ODD, OWN, Checked, create, shown
 from tests.support.api import Api, running_api
 from tests.support.evaluations import played
+from tests.support.waiting import eventually
 
 PLACE = "/console/experiments/lab/evaluations"
 
@@ -150,17 +151,31 @@ async def test_odd_arms_stay_text(lab: Api):
     assert "<script>alert" not in refused.text
 
 
-async def test_a_log_file_is_evaluated_at_once(lab: Api):
+async def ended(api: Api, answer: Any) -> str:
+    """The page of the job that a form began, once it has ended."""
+    assert answer.status_code == 303, answer.text
+    place = answer.headers["location"]
+
+    async def is_over() -> bool:
+        return "hx-get" not in (await shown(api, place)).text
+
+    await eventually(is_over)
+    return (await shown(api, place)).text
+
+
+async def test_a_log_file_is_evaluated_as_a_job(lab: Api):
     log = (await lab.http.get("/experiments/lab/log/export")).content
     form = {"candidates": "uniform\narm:mid", "confidence": "0.9"}
     sent = {"file": ("<b>log</b>.jsonl", log)}
     answer = await lab.http.post(f"{PLACE}/file", data=form, files=sent, headers=OWN)
-    assert answer.status_code == 200, answer.text
-    Checked(answer.text)
-    assert "<b>log" not in answer.text
+    done = await ended(lab, answer)
+    Checked(done)
+    assert "<b>log" not in done
     for name in ("uniform", "arm:mid"):
-        assert answer.text.count(f'<th role="rowheader" scope="row">{name}</th>') == 1
-    assert "None yet" in (await shown(lab, PLACE)).text  # it is not kept
+        assert done.count(f'<th role="rowheader" scope="row">{name}</th>') == 1
+    assert "source of a log file" in (await shown(lab, PLACE)).text
+    report = await lab.http.get(f"{answer.headers['location']}/report")
+    assert (report.status_code, "<svg" in report.text) == (200, True)
 
 
 @pytest.mark.parametrize(
@@ -193,5 +208,6 @@ async def test_odd_arms_of_a_log_file_stay_text(lab: Api):
     form = {"candidates": "\n".join(f"arm:{each}" for each in ODD), "confidence": "0.9"}
     sent = {"file": ("log.jsonl", log)}
     answer = await lab.http.post(f"{PLACE}/file", data=form, files=sent, headers=OWN)
-    assert (answer.status_code, "<script>alert" in answer.text) == (200, False)
-    Checked(answer.text)
+    done = await ended(lab, answer)
+    assert "<script>alert" not in done
+    Checked(done)
