@@ -49,7 +49,7 @@ class AuditTrail:
         return await self._read(query.order_by(audit.c.audit_id.desc()).limit(limit))
 
     async def _read(self, query: sa.Select[*tuple[Any, ...]]) -> list[AuditRecord]:
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [
             AuditRecord(experiment_id, name, act, Actor(by, reason, key_id), moment)
             for experiment_id, name, act, by, reason, key_id, moment in rows

@@ -81,7 +81,7 @@ class Candidates:
             .where(candidates.c.experiment_id == experiment_id)
             .order_by(candidates.c.episode.desc())
         )
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [_candidate(row) for row in rows]
 
     async def pin(self, experiment_id: str, episode: int) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ from service.errors import StorageUnavailable
 from service.storage.drivers.driver_errors import DRIVER_ERRORS, is_transient, translate
 from service.storage.drivers.engines import connect_sqlite, create_engine
 from service.storage.drivers.options import DatabaseOptions
+from service.storage.drivers.sqlite_queries import Parameters, Query, Row, SqliteQueries
 from service.storage.drivers.sqlite_thread import SqliteThread
 from service.storage.drivers.write_check import (
     WriteCheck,
@@ -61,6 +62,7 @@ class Database:
         self._writer = engine.execution_options(is_writer=True)
         self._driver = KeptDriver(engine)
         connect = partial(connect_sqlite, engine, options)
+        self._queries = SqliteQueries(connect, options.pool_size)
         self._reading_thread = SqliteThread(connect, "BEGIN")
         self._writing_thread = SqliteThread(connect, "BEGIN IMMEDIATE")
         # SQLite has one writer at a time: this lock is fair, its busy handler is not.
@@ -104,6 +106,24 @@ class Database:
         """The result of `work`; each of its statements sees all earlier commits."""
         once = partial(self._transaction, self._reader, work)
         return await self._bounded(self._attempts(once), timeout_seconds)
+
+    async def rows(
+        self,
+        query: Query,
+        timeout_seconds: float | None = None,
+        parameters: Parameters = None,
+    ) -> Sequence[Row]:
+        """The rows of a single query; cheaper than `read`."""
+        if self._is_sqlite:
+            once = partial(self._queries.rows, query, parameters)
+        else:
+            once = partial(self._transaction, self._reader, partial(_rows, query, parameters))
+        return await self._bounded(self._attempts(once), timeout_seconds)
+
+    async def scalar(self, query: Query, timeout_seconds: float | None = None) -> Any:
+        """The first value of a single query; None without a row."""
+        rows = await self.rows(query, timeout_seconds)
+        return rows[0][0] if rows else None
 
     async def write(self, work: Work[T], timeout_seconds: float | None = None) -> T:
         """The result of `work` once its transaction is durable.
@@ -167,7 +187,9 @@ class Database:
         await asyncio.gather(disposal, return_exceptions=True)
 
     async def _dispose(self) -> None:
-        await asyncio.gather(self._reading_thread.close(), self._writing_thread.close())
+        await asyncio.gather(
+            self._queries.close(), self._reading_thread.close(), self._writing_thread.close()
+        )
         await self._driver.close()
         await self._engine.dispose()
 
@@ -314,6 +336,10 @@ class KeptDriver:
             await connection.close()
             raise
         return Borrowed(connection, driver)
+
+
+async def _rows(query: Query, parameters: Parameters, connection: AsyncConnection) -> Sequence[Row]:
+    return (await connection.execute(query, parameters)).all()
 
 
 def _report(error: BaseException) -> None:

@@ -89,7 +89,7 @@ class Evaluations:
         )
         if experiment_id is not None:
             query = query.where(evaluations.c.experiment_id == experiment_id)
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [_evaluation(row) for row in rows]
 
     async def claim(self, holder: str, ttl_seconds: float) -> Evaluation | None:

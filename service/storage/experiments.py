@@ -1,7 +1,6 @@
 """Experiments: declaration, phase, status and counters."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -79,7 +78,7 @@ class Experiments:
 
         async def insert(connection: AsyncConnection) -> Experiment:
             # Checked before inserting, so that a violated constraint means a race and is retried.
-            if await _find(connection, experiments.c.name == name):
+            if (await connection.execute(_those(experiments.c.name == name))).first():
                 raise ExperimentExists
             await self._check_quotas(connection, split(name)[0])
             await connection.execute(sa.insert(experiments).values(row))
@@ -102,15 +101,11 @@ class Experiments:
 
     async def get(self, name: str) -> Experiment:
         """The experiment with this name; raises `UnknownExperiment`."""
-        return await self._database.read(
-            lambda connection: _get(connection, experiments.c.name == name)
-        )
+        return await self._read(experiments.c.name == name)
 
     async def get_by_id(self, experiment_id: str) -> Experiment:
         """The experiment with this id; raises `UnknownExperiment`."""
-        return await self._database.read(
-            lambda connection: _get(connection, experiments.c.experiment_id == experiment_id)
-        )
+        return await self._read(experiments.c.experiment_id == experiment_id)
 
     async def get_many(self, experiment_ids: Sequence[str]) -> "list[Experiment]":
         """The existing experiments among these ids."""
@@ -119,7 +114,7 @@ class Experiments:
             query = sa.select(*COLUMNS).where(
                 experiments.c.experiment_id.in_(padded(some)), IS_THERE
             )
-            rows = await self._database.read(partial(_execute, query))
+            rows = await self._database.rows(query)
             found += [experiment_of(row) for row in rows]
         return found
 
@@ -132,8 +127,11 @@ class Experiments:
         )
         if tenant_scope is not None:
             query = query.where(is_within(experiments.c.name, tenant_scope))
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [experiment_of(row) for row in rows]
+
+    async def _read(self, condition: sa.ColumnElement[bool]) -> Experiment:
+        return _only(await self._database.rows(_those(condition)))
 
     async def set_status(self, name: str, status: Status, actor: Actor | None = None) -> Experiment:
         """Pause, resume or archive; a change is recorded in the audit trail.
@@ -195,12 +193,6 @@ class Experiments:
         return await self._database.write(mark)
 
 
-async def _execute(
-    query: sa.Select[*tuple[Any, ...]], connection: AsyncConnection
-) -> Sequence[Row]:
-    return (await connection.execute(query)).all()
-
-
 async def lock_experiment(
     connection: AsyncConnection, experiment_id: str, *columns: sa.ColumnElement[Any]
 ) -> Any:
@@ -225,15 +217,17 @@ async def lock_led(
 
 
 async def _get(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Experiment:
-    row = await _find(connection, condition)
-    if row is None:
+    return _only((await connection.execute(_those(condition))).all())
+
+
+def _those(condition: sa.ColumnElement[bool]) -> sa.Select[*tuple[Any, ...]]:
+    return sa.select(*COLUMNS).where(condition, IS_THERE)
+
+
+def _only(rows: Sequence[Row]) -> Experiment:
+    if not rows:
         raise UnknownExperiment
-    return experiment_of(row)
-
-
-async def _find(connection: AsyncConnection, condition: sa.ColumnElement[bool]) -> Row | None:
-    query = sa.select(*COLUMNS).where(condition, IS_THERE)
-    return (await connection.execute(query)).one_or_none()
+    return experiment_of(rows[0])
 
 
 def experiment_of(row: Row) -> Experiment:

@@ -94,12 +94,12 @@ class Keys:
 
     async def has_usable(self) -> bool:
         query = sa.select(sa.exists().where(_is_usable()))
-        return bool(await self._database.read(lambda connection: connection.scalar(query)))
+        return bool(await self._database.scalar(query))
 
     async def version(self) -> int:
         """A number that changes with every change of a key."""
         query = sa.select(sa.func.count()).select_from(key_changes)
-        count = await self._database.read(lambda connection: connection.scalar(query))
+        count = await self._database.scalar(query)
         return int(count or 0)
 
     async def changes(self) -> list[KeyChange]:
@@ -110,7 +110,7 @@ class Keys:
             key_changes.c.made_by,
             key_changes.c.created_at,
         ).order_by(key_changes.c.created_at, key_changes.c.change_id)
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [KeyChange(key_id, KeyChangeKind(kind), by, at) for key_id, kind, by, at in rows]
 
     async def list(self) -> list[ApiKey]:
@@ -139,7 +139,7 @@ class EndedSessions:
 
     async def has(self, sha256: str) -> bool:
         """Whether a session was ended."""
-        return bool(await self._database.read(lambda connection: connection.scalar(_ended(sha256))))
+        return bool(await self._database.scalar(_ended(sha256)))
 
 
 def _is_usable() -> Condition:

@@ -1,6 +1,8 @@
 """Learning failures: which experiments fail, why, and when they are retried."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,7 +27,7 @@ class LearningFailures:
 
         async def note(connection: AsyncConnection) -> LearningFailure:
             now = await database_now(connection)
-            before = await _find(connection, experiment_id)
+            before = _failure((await connection.execute(_current(experiment_id))).all())
             failure = self._next(before, stage, reason[:LONGEST_REASON], now)
             await connection.execute(_of(experiment_id))
             values = {
@@ -48,13 +50,12 @@ class LearningFailures:
 
     async def get(self, experiment_id: str) -> LearningFailure | None:
         """The experiment's current failure, if any."""
-        return await self._database.read(lambda connection: _find(connection, experiment_id))
+        return _failure(await self._database.rows(_current(experiment_id)))
 
     async def names(self) -> list[str]:
         """The full names of all failing experiments."""
         query = sa.select(experiments.c.name).join(learning_failures)
-        rows = await self._database.read(lambda connection: connection.scalars(query))
-        return list(rows)
+        return [name for (name,) in await self._database.rows(query)]
 
     def _next(
         self, before: LearningFailure | None, stage: FailureStage, reason: str, now: datetime
@@ -69,8 +70,8 @@ def _of(experiment_id: str) -> sa.Delete:
     return sa.delete(learning_failures).where(learning_failures.c.experiment_id == experiment_id)
 
 
-async def _find(connection: AsyncConnection, experiment_id: str) -> LearningFailure | None:
-    query = sa.select(
+def _current(experiment_id: str) -> sa.Select[*tuple[Any, ...]]:
+    return sa.select(
         learning_failures.c.stage,
         learning_failures.c.reason,
         learning_failures.c.failures,
@@ -78,9 +79,11 @@ async def _find(connection: AsyncConnection, experiment_id: str) -> LearningFail
         learning_failures.c.retry_at,
         DatabaseNow(),
     ).where(learning_failures.c.experiment_id == experiment_id)
-    row = (await connection.execute(query)).one_or_none()
-    if row is None:
+
+
+def _failure(rows: Sequence[sa.Row[*tuple[Any, ...]]]) -> LearningFailure | None:
+    if not rows:
         return None
-    stage, reason, count, since, retry_at, now = row
+    stage, reason, count, since, retry_at, now = rows[0]
     pause = max(0.0, (retry_at - now).total_seconds())
     return LearningFailure(FailureStage(stage), reason, count, since, retry_at, pause)

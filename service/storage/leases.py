@@ -99,7 +99,7 @@ class Leases:
         )
         if names is not None:
             query = query.where(experiments.c.name.in_(padded(names[:MOST_NAMES])))
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [experiment_of(row) for row in rows]
 
     async def acquire(self, experiment_id: str, trainer_id: str) -> Lease | None:

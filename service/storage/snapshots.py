@@ -94,7 +94,7 @@ class Snapshots:
             .order_by(snapshots.c.version.desc())
             .limit(limit)
         )
-        rows = await self._database.read(lambda connection: connection.execute(query))
+        rows = await self._database.rows(query)
         return [_to_record(row) for row in rows]
 
     async def pin(self, experiment_id: str, version: int) -> None:

@@ -49,9 +49,7 @@ class Transfers:
     async def has(self, experiment_id: str, encoder_version: int) -> bool:
         """Whether an encoder version was judged."""
         query = _is_judged(experiment_id, encoder_version)
-        found = await self._database.read(
-            lambda connection: connection.scalar(query), self._timeout_seconds
-        )
+        found = await self._database.scalar(query, self._timeout_seconds)
         return bool(found)
 
     async def list(self, experiment_id: str) -> list[TransferRecord]:
@@ -66,9 +64,7 @@ class Transfers:
             .where(transfers.c.experiment_id == experiment_id)
             .order_by(transfers.c.encoder_version)
         )
-        rows = await self._database.read(
-            lambda connection: connection.execute(query), self._timeout_seconds
-        )
+        rows = await self._database.rows(query, self._timeout_seconds)
         return [
             TransferRecord(version, offset, moment, _read(judgement))
             for version, offset, moment, judgement in rows

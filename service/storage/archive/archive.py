@@ -58,9 +58,7 @@ class Archive:
         query = sa.select(experiments.c.archived_offset).where(
             experiments.c.experiment_id == experiment_id
         )
-        found = await self._database.read(
-            lambda connection: connection.scalar(query), TIMEOUT_SECONDS
-        )
+        found = await self._database.scalar(query, TIMEOUT_SECONDS)
         return int(found or 0)
 
     async def check(self, segment: Segment) -> None:
@@ -167,8 +165,5 @@ class Archive:
             .where(*conditions)
             .order_by(log_segments.c.experiment_id, log_segments.c.last_offset)
         )
-
-        async def fetch(connection: AsyncConnection) -> list[Segment]:
-            return [Segment(*row) for row in await connection.execute(ordered)]
-
-        return await self._database.read(fetch, TIMEOUT_SECONDS)
+        rows = await self._database.rows(ordered, TIMEOUT_SECONDS)
+        return [Segment(*row) for row in rows]

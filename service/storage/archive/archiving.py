@@ -130,13 +130,10 @@ class Archiving:
         query = sa.select(*(experiments.c[name] for name in columns)).where(
             experiments.c.experiment_id == experiment_id
         )
-
-        async def fetch(connection: AsyncConnection) -> Any:
-            return (await connection.execute(query)).one_or_none()
-
-        row = await self._database.read(fetch, TIMEOUT_SECONDS)
-        if row is None or row.status == Status.DELETED.value:
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
+        if not rows or rows[0].status == Status.DELETED.value:
             raise UnknownExperiment
+        row = rows[0]
         return row.archived_offset, min(row.folded_offset, row.head_offset - kept), row.head_offset
 
     async def _enter(self, segment: Segment, rounds: Sequence[Archived], head: int) -> None:
@@ -170,9 +167,8 @@ class Archiving:
             .order_by(events.c.event_offset)
             .limit(1)
         )
-        return await self._database.read(
-            lambda connection: connection.scalar(query), TIMEOUT_SECONDS
-        )
+        found: int | None = await self._database.scalar(query, TIMEOUT_SECONDS)
+        return found
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[Any]]) -> None:
         await self._database.write(work, TIMEOUT_SECONDS)

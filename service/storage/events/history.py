@@ -1,12 +1,11 @@
 """What happened to an experiment, read from the log: phases, encoders, restores, target rewards."""
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import EventKind, StoredEvent
 from service.storage.archive.archive import Archive
 from service.storage.database import Database
-from service.storage.events.rows import event_columns, fetch_events
+from service.storage.events.rows import event_columns, stored_event
 from service.storage.tables import LIFECYCLE, TARGET_REWARD, events, log_segments
 
 TIMEOUT_SECONDS = 10.0
@@ -26,9 +25,7 @@ class History:
             .where(events.c.experiment_id == experiment_id, LIFECYCLE)
             .order_by(events.c.event_offset)
         )
-        return await self._database.read(
-            lambda connection: fetch_events(connection, query), TIMEOUT_SECONDS
-        )
+        return [stored_event(row) for row in await self._database.rows(query, TIMEOUT_SECONDS)]
 
     async def has_reward(self, experiment_id: str, after: int) -> bool:
         """Whether there is a reward behind an offset."""
@@ -38,9 +35,7 @@ class History:
             .where(events.c.kind == EventKind.REWARD.value)
             .limit(1)
         )
-        found = await self._database.read(
-            lambda connection: connection.scalar(query), TIMEOUT_SECONDS
-        )
+        found = await self._database.scalar(query, TIMEOUT_SECONDS)
         is_later = log_segments.c.last_reward_offset > after
         return found is not None or bool(await self._archive.segments(experiment_id, is_later))
 
@@ -51,10 +46,7 @@ class History:
             .where(events.c.experiment_id == experiment_id, TARGET_REWARD)
             .order_by(events.c.event_offset)
         )
-
-        async def fetch(connection: AsyncConnection) -> dict[int, float]:
-            return {offset: float(reward) for offset, reward in await connection.execute(query)}
-
-        found = await self._database.read(fetch, TIMEOUT_SECONDS)
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
+        found = {offset: float(reward) for offset, reward in rows}
         both = await self._archive.target_rewards(experiment_id) | found
         return [both[offset] for offset in sorted(both)]

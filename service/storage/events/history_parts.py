@@ -58,11 +58,8 @@ class HistoryParts:
             .order_by(history_parts.c.first_row)
             .limit(1)
         )
-        found = await self._database.read(
-            lambda connection: connection.execute(query), TIMEOUT_SECONDS
-        )
-        row = found.one_or_none()
-        return None if row is None else HistoryPart(*row)
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
+        return HistoryPart(*rows[0]) if rows else None
 
     async def delete(self, experiment_id: str, sha256: str, first_row: int) -> None:
         """Delete a part whose rounds are in the log."""
@@ -77,9 +74,7 @@ class HistoryParts:
         names = (history_parts.c.experiment_id, history_parts.c.sha256)
         newest = sa.func.max(history_parts.c.created_at, type_=history_parts.c.created_at.type)
         query = sa.select(*names, sa.func.min(history_parts.c.first_row), newest).group_by(*names)
-        rows = await self._database.read(
-            lambda connection: connection.execute(query), TIMEOUT_SECONDS
-        )
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
         return [PendingHistory(*row) for row in rows]
 
     async def _delete(self, *conditions: sa.ColumnElement[bool]) -> None:

@@ -239,14 +239,14 @@ class EventLog:
             .where(events.c.kind == EventKind.HISTORY.value)
             .limit(1)
         )
-        return await self._database.read(lambda connection: connection.scalar(query)) is not None
+        return await self._database.scalar(query) is not None
 
     async def last_offset(self, experiment_id: str) -> int:
         """The offset of the newest event, 0 before the first."""
         query = sa.select(experiments.c.head_offset).where(
             experiments.c.experiment_id == experiment_id
         )
-        head = await self._database.read(lambda connection: connection.scalar(query))
+        head = await self._database.scalar(query)
         if head is None:
             raise UnknownExperiment
         return int(head)
