@@ -4,8 +4,9 @@ Each reads a bounded range of offsets, however long the log is: one statement, a
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -84,7 +85,7 @@ class Browsing:
         """At most `limit` decisions before an offset. With filters a page may have fewer, or none."""
         first = max(1, before - self._most_looked_at)
         query = _pairs(experiment_id, first, before, limit, wanted)
-        rows = await self._rows(query)
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
         found = {
             row.event_offset: PairedDecision(stored_event(row[:-3]), *row[-3:]) for row in rows
         }
@@ -100,11 +101,9 @@ class Browsing:
         if not blocks:
             return []
         archived = await self._archive.reach(experiment_id)
-        counted = [
-            _counted(number, experiment_id, domain, max(after, archived), up_to)
-            for number, (after, up_to) in enumerate(blocks)
-        ]
-        rows = await self._rows(sa.union_all(*counted))
+        bounds = _bounds([(max(after, archived), up_to) for after, up_to in blocks])
+        parameters = {"experiment_id": experiment_id, "domain": domain.value, **bounds}
+        rows = await self._database.rows(_counts(len(blocks)), TIMEOUT_SECONDS, parameters)
         if await self._archive.reach(experiment_id) != archived:  # rows left the table meanwhile
             return await self.counts(experiment_id, domain, blocks)
         found: defaultdict[tuple[int, EventKind, str], list[float]] = defaultdict(lambda: [0, 0.0])
@@ -127,12 +126,6 @@ class Browsing:
         offsets = [each.pair_offset for each in decided if each.pair_offset is not None]
         rewards = await self._log.events_at(experiment_id, offsets)
         return {each.event.offset: _paired(each, rewards) for each in decided}
-
-    async def _rows(self, query: sa.Select[Any] | sa.CompoundSelect[Any]) -> list[Row]:
-        rows = await self._database.read(
-            lambda connection: connection.execute(query), TIMEOUT_SECONDS
-        )
-        return list(rows)
 
 
 def blocks_of(last_offset: int, count: int) -> list[tuple[int, int]]:
@@ -190,9 +183,13 @@ def _of_reward(column: str) -> sa.ScalarSelect[Any]:
     )
 
 
-def _counted(
-    number: int, experiment_id: str, domain: Domain, after: int, up_to: int
-) -> sa.Select[Any]:
+@cache
+def _counts(blocks: int) -> sa.CompoundSelect[*tuple[Any, ...]]:
+    """The decisions and rewards by arm in so many blocks; building it costs more than running it."""
+    return sa.union_all(*map(_counted, range(blocks)))
+
+
+def _counted(number: int) -> sa.Select[*tuple[Any, ...]]:
     return (
         sa.select(
             sa.literal(number),
@@ -201,8 +198,16 @@ def _counted(
             sa.func.count(),
             sa.func.sum(events.c.reward),
         )
-        .where(events.c.experiment_id == experiment_id, events.c.event_offset > after)
-        .where(events.c.event_offset <= up_to, events.c.domain == domain.value)
+        .where(events.c.experiment_id == sa.bindparam("experiment_id"))
+        .where(events.c.event_offset > sa.bindparam(f"after_{number}"))
+        .where(events.c.event_offset <= sa.bindparam(f"up_to_{number}"))
+        .where(events.c.domain == sa.bindparam("domain"))
         .where(events.c.kind.in_([EventKind.DECISION.value, EventKind.REWARD.value]))
         .group_by(events.c.kind, events.c.arm)
     )
+
+
+def _bounds(blocks: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """The parameters of `_counts` that differ from block to block."""
+    after = {f"after_{number}": block[0] for number, block in enumerate(blocks)}
+    return after | {f"up_to_{number}": block[1] for number, block in enumerate(blocks)}

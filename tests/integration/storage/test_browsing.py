@@ -1,13 +1,16 @@
 """Pages of the log for people, on SQLite and on Postgres: bounded, in order, with their rewards."""
 
 import itertools
+from typing import Any
 
 import asyncpg
 import pytest
 from msgspec import structs
+from sqlalchemy import Select
 
 from service.records import Domain, EventKind, Experiment
 from service.storage.database import Database
+from service.storage.events import browsing as module
 from service.storage.events.browsing import (
     MOST_IN_A_BLOCK,
     BlockCount,
@@ -147,3 +150,27 @@ async def test_postgres_reads_a_page_by_index(postgres_url: str):
     assert "pk_events" in plan
     assert "uq_events_kind_event_key" in plan  # of the reward alone
     assert "Seq Scan" not in plan, plan
+
+
+async def test_the_query_of_the_blocks_is_built_once(
+    browsing: Browsing,
+    event_log: EventLog,
+    experiment: Experiment,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    build = module._counted
+    built: list[int] = []
+
+    def counted(number: int) -> Select[*tuple[Any, ...]]:
+        built.append(number)
+        return build(number)
+
+    monkeypatch.setattr(module, "_counted", counted)
+    module._counts.cache_clear()
+    for rounds in (6, 3):
+        await played(event_log, experiment, rounds)
+        for domain in Domain:
+            last = await event_log.last_offset(experiment.experiment_id)
+            blocks = blocks_of(last, 3)
+            await browsing.counts(experiment.experiment_id, domain, blocks)
+    assert built == [0, 1, 2]
