@@ -9,8 +9,7 @@ from time import monotonic
 SECONDS = 4.0  # as often as a page asks
 MOST = 64  # parts kept
 
-Key = tuple[str, bool]
-Render = Callable[[str], Awaitable[str]]  # the text of a part with this mark
+Key = tuple[str, bool]  # the experiment's full name, and whether its buttons are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +18,9 @@ class LivePart:
 
     mark: str
     text: str
+
+
+Renew = Callable[[LivePart | None], Awaitable[LivePart]]  # the same part if nothing has changed
 
 
 @dataclass(slots=True)
@@ -35,22 +37,19 @@ class LiveParts:
         self._clock = clock
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
 
-    async def get(
-        self, key: Key, read_mark: Callable[[], Awaitable[str]], render: Render
-    ) -> LivePart:
-        """The part; if it is too old its mark is read, and if that has changed it is rendered again."""
+    async def get(self, key: Key, renew: Renew) -> LivePart:
+        """The part; it is renewed if it is too old, and otherwise costs no query."""
         kept = self._kept_of(key)
         async with kept.lock:
             if kept.part is None or self._clock() - kept.at >= SECONDS:
-                at, mark = self._clock(), await read_mark()
-                if kept.part is None or kept.part.mark != mark:
-                    kept.part = LivePart(mark, await render(mark))
+                at = self._clock()
+                kept.part = await renew(kept.part)
                 kept.at = at
             return kept.part
 
-    def forget(self, experiment_id: str) -> None:
+    def forget(self, full_name: str) -> None:
         """Render anew what a person has just changed or loaded as a whole page."""
-        for key in [each for each in self._kept if each[0] == experiment_id]:
+        for key in [each for each in self._kept if each[0] == full_name]:
             del self._kept[key]
 
     def _kept_of(self, key: Key) -> _Kept:

@@ -48,11 +48,19 @@ async def caller_of(request: Request) -> Caller:
 CallerDep = Annotated[Caller, Depends(caller_of)]
 
 
-async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> Experiment:
-    """The caller's experiment in the path; an invalid name is unknown."""
+async def full_name_of(name: str, caller: CallerDep) -> str:
+    """The full name of the caller's experiment in the path; an invalid name is unknown."""
     if not is_name(name):
         raise UnknownExperiment
-    return await services.experiments.get(caller.tenant_scope.full_name(name))
+    return caller.tenant_scope.full_name(name)
+
+
+FullNameDep = Annotated[str, Depends(full_name_of)]
+
+
+async def experiment_of(name: str, services: ServicesDep, caller: CallerDep) -> Experiment:
+    """The caller's experiment in the path."""
+    return await services.experiments.get(await full_name_of(name, caller))
 
 
 ExperimentDep = Annotated[Experiment, Depends(experiment_of)]
@@ -60,9 +68,7 @@ ExperimentDep = Annotated[Experiment, Depends(experiment_of)]
 
 async def served_of(name: str, services: ServicesDep, caller: CallerDep) -> Served:
     """The same with the policy that answers its requests."""
-    if not is_name(name):
-        raise UnknownExperiment
-    return await services.policies.current(caller.tenant_scope.full_name(name))
+    return await services.policies.current(await full_name_of(name, caller))
 
 
 ServedDep = Annotated[Served, Depends(served_of)]

@@ -10,7 +10,7 @@ from service.auth.tenants import public_name
 from service.console.curves import curve, expected_curve, target_regret_curve
 from service.console.drawing import scatter
 from service.console.figures import Facts, arm_rows, facts_of, outcomes, tiles
-from service.console.live_parts import LiveParts
+from service.console.live_parts import LivePart, LiveParts
 from service.console.pages.acts import DONE
 from service.console.rendering import answer, html, page, text_of
 from service.records import Experiment
@@ -21,7 +21,7 @@ from service.reporting.figures import (
     diagnostics_table,
     signs_table,
 )
-from service.routes import CallerDep, ExperimentDep, ServicesDep
+from service.routes import CallerDep, ExperimentDep, FullNameDep, ServicesDep
 from service.routes.browsing.learning import latents_answer
 from service.routes.transfer import show_report
 from service.services import Services
@@ -43,7 +43,7 @@ async def experiment_page(
 ) -> Response:
     """The whole page."""
     parts: LiveParts = request.app.state.live_parts
-    parts.forget(experiment.experiment_id)
+    parts.forget(experiment.name)
     mark = await _mark(services, experiment)  # before the facts, so that no change is missed
     facts = await facts_of(services, experiment)
     kept = await services.snapshots.list(experiment.experiment_id, limit=200)
@@ -65,20 +65,23 @@ async def experiment_page(
 @router.get("/live")
 async def live_part(
     request: Request,
-    experiment: ExperimentDep,
+    full_name: FullNameDep,
     services: ServicesDep,
     caller: CallerDep,
     seen: Word = "",
 ) -> Response:
     """What changes by itself; 204 while it is as it was."""
 
-    async def rendered(mark: str) -> str:
+    async def renewed(kept: LivePart | None) -> LivePart:
+        experiment = await services.experiments.get(full_name)
+        mark = await _mark(services, experiment)
+        if kept is not None and kept.mark == mark:
+            return kept
         facts = await facts_of(services, experiment)
-        return text_of("live.html", **await _live(services, facts, caller, mark))
+        return LivePart(mark, text_of("live.html", **await _live(services, facts, caller, mark)))
 
     parts: LiveParts = request.app.state.live_parts
-    key = experiment.experiment_id, _can_act(caller)
-    part = await parts.get(key, lambda: _mark(services, experiment), rendered)
+    part = await parts.get((full_name, _can_act(caller)), renewed)
     return Response(status_code=204) if seen == part.mark else answer(part.text)
 
 

@@ -1,5 +1,6 @@
 """Each page in its states: empty, full, refused, with names that nobody would choose."""
 
+import asyncio
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -25,6 +26,7 @@ ODD = [
     "a" * 100,
 ]
 TABS = ("", "/target", "/log", "/history")
+MOST_QUERIES = 20  # of a part that is drawn
 OTHERS = ("/console", "/console/create", "/console/create/tables", "/console/system")
 
 
@@ -217,6 +219,39 @@ async def test_a_poll_is_empty_while_nothing_changes(api: Api):
     now[0] += live_parts.SECONDS
     changed = await api.http.get(seen[1])
     assert (changed.status_code, 'id="live"' in changed.text) == (200, True)
+
+
+async def test_twenty_consoles_query_the_database_as_often_as_one(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    place, now, asked = await create(api), [0.0], list[object]()
+    api.app.state.live_parts = LiveParts(clock=lambda: now[0])
+    ask = api.services.database.rows
+
+    async def counted(*given: Any, **options: Any) -> Any:
+        asked.append(given)
+        return await ask(*given, **options)
+
+    monkeypatch.setattr(api.services.database, "rows", counted)
+    assert (await api.http.get(f"{place}/live")).status_code == 200
+    once = len(asked)
+    assert 0 < once <= MOST_QUERIES
+    polls = [api.http.get(f"{place}/live?seen=older") for _ in range(20)]
+    assert {each.status_code for each in await asyncio.gather(*polls)} == {200}
+    assert len(asked) == once
+    now[0] += live_parts.SECONDS
+    await asyncio.gather(*(api.http.get(f"{place}/live") for _ in range(20)))
+    assert once < len(asked) < 2 * once  # nothing has changed: it is not drawn again
+
+
+async def test_polls_end_with_the_experiment(api: Api):
+    place, now = await create(api), [0.0]
+    api.app.state.live_parts = LiveParts(clock=lambda: now[0])
+    assert (await api.http.get(f"{place}/live")).status_code == 200
+    assert (await api.http.delete("/experiments/doses?confirm=doses")).status_code == 202
+    now[0] += live_parts.SECONDS
+    for _ in range(2):
+        assert (await api.http.get(f"{place}/live")).status_code == 404
 
 
 async def test_a_poll_says_that_learning_fails(api: Api):
