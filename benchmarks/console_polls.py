@@ -35,6 +35,8 @@ class Console(threading.Thread):
         self._place = f"{url}/console/experiments/{NAME}/live"
         self._delay = delay
         self._is_over = threading.Event()
+        # Without TLS, whose certificates take 30 ms of CPU to load.
+        self._http = httpx.Client(timeout=60, headers={"HX-Request": "true"}, verify=False)  # noqa: S501
         self.polls, self.redrawn, self.refused = 0, 0, 0
 
     def __enter__(self) -> "Console":
@@ -44,20 +46,20 @@ class Console(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self.join()
+        self._http.close()
 
     def run(self) -> None:
         """Poll until it is closed; the delay spreads consoles over the interval."""
         seen, wait = "", self._delay
-        with httpx.Client(timeout=60, headers={"HX-Request": "true"}) as http:
-            while not self._is_over.wait(wait):
-                answer = http.get(self._place, params={"seen": seen})
-                assert answer.status_code in (200, 204, 503), answer.text
-                self.polls += 1
-                self.refused += answer.status_code == 503  # shed under load; the page asks again
-                if answer.status_code == 200:
-                    self.redrawn += 1
-                    seen = answer.text.partition("/live?seen=")[2].partition('"')[0]
-                wait = POLL_SECONDS
+        while not self._is_over.wait(wait):
+            answer = self._http.get(self._place, params={"seen": seen})
+            assert answer.status_code in (200, 204, 503), answer.text
+            self.polls += 1
+            self.refused += answer.status_code == 503  # shed under load; the page asks again
+            if answer.status_code == 200:
+                self.redrawn += 1
+                seen = answer.text.partition("/live?seen=")[2].partition('"')[0]
+            wait = POLL_SECONDS
 
 
 class Consoles:
