@@ -64,14 +64,15 @@ def blocking(connection: sqlite3.Connection, may_end: threading.Event) -> None:
 async def test_appends_and_look_ups_do_not_pass_sqlalchemy(
     database: Database, log: EventLog, experiment: Experiment
 ):
-    begun: list[object] = []
-    sa.event.listen(database._engine.sync_engine, "begin", begun.append)
+    run: list[object] = []
+    for engine in (database._engine.sync_engine, database._queries._engine):
+        sa.event.listen(engine, "before_cursor_execute", lambda *_: run.append(_))
     decision_id = await append_decision(log, experiment, request_id="r-1")
     await log.append([reward(experiment, decision_id)])
     assert await log.find_decision(decision_id) is not None
-    assert begun == []
+    assert run == []
     assert await log.last_offset(experiment.experiment_id) == 2
-    assert len(begun) == 1  # other reads do
+    assert len(run) == 1  # other reads do
 
 
 async def test_many_look_ups_find_what_is_there(log: EventLog, experiment: Experiment):
