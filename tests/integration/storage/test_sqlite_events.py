@@ -66,7 +66,7 @@ async def test_appends_and_look_ups_do_not_pass_sqlalchemy(
 ):
     run: list[object] = []
     for engine in (database._engine.sync_engine, database._queries._engine):
-        sa.event.listen(engine, "before_cursor_execute", lambda *_: run.append(_))
+        sa.event.listen(engine, "before_cursor_execute", lambda *given: run.append(given))
     decision_id = await append_decision(log, experiment, request_id="r-1")
     await log.append([reward(experiment, decision_id)])
     assert await log.find_decision(decision_id) is not None
