@@ -33,11 +33,17 @@ SEED = 1
 WORLD = ClusterWorld(seed=7)
 ARMS = [f"arm-{index}" for index in range(WORLD.arm_count)]
 EPISODE = 64
-CONFIG: dict[str, Any] = {"exclusive_rewards": True, "episode_length": EPISODE}
+# Decision ids are new in every run, and with them the arms: an open gate makes each update serve.
+CONFIG: dict[str, Any] = {
+    "exclusive_rewards": True,
+    "episode_length": EPISODE,
+    "gate_margin": 1.0,
+    "gate_rank": 1.0,
+}
 SCORE_TOLERANCE = 1e-5
-# Far above chance (0.2), far below what is reached: that it is the same is asserted exactly. The
-# target's accuracy after so few rounds says little; tests/learning judges it.
-LEAST_SOURCE_ACCURACY = {256: 0.6, 3008: 0.85}
+# Above chance (0.2), far below what is reached: that it is the same is asserted exactly. After 256
+# rounds it is between 0.64 and 0.92 in 30 runs; tests/learning judges learning.
+LEAST_SOURCE_ACCURACY = {256: 0.4, 3008: 0.85}
 
 
 @dataclass
@@ -185,5 +191,5 @@ async def test_the_papers_loop_over_http_learns_exactly_what_the_learner_learns_
     policy = open_exported(answer.content).policy
     over_http = accuracies(policy)
     assert over_http == accuracies(lab.learner.policy())
-    assert policy.version.encoder_version >= 3
+    assert policy.version.encoder_version == rounds // EPISODE
     assert over_http[Domain.SOURCE] >= LEAST_SOURCE_ACCURACY[rounds], over_http
