@@ -1,5 +1,6 @@
 """Rounds with rewards against an app that learns, and waiting for what it has learned."""
 
+from functools import partial
 from typing import Any
 
 from service.learning.replay import replay
@@ -61,8 +62,14 @@ async def is_served(api: Api) -> bool:
     return bool((await api.select()).json()["policy_version"] > 0)
 
 
+async def is_newest_in_memory(api: Api) -> bool:
+    """Whether requests are answered by the newest snapshot."""
+    known = api.services.policies.known("doses")
+    return known is None or known.policy.version.offset >= await newest_offset(api)
+
+
 async def idle_state(api: Api, rewards: int) -> dict[str, Any]:
-    """The state once all of the log is folded and published and no training is under way."""
+    """The state once all of the log is folded and served and no training is under way."""
 
     async def is_idle() -> bool:
         found = await state(api)
@@ -74,6 +81,7 @@ async def idle_state(api: Api, rewards: int) -> dict[str, Any]:
 
     await eventually(is_begun)
     await eventually(is_idle)
+    await eventually(partial(is_newest_in_memory, api))
     return await state(api)
 
 
