@@ -435,7 +435,7 @@ def _background_work(
     return {
         "trainer": lambda: _trainer(stores, settings, metrics, publish_fraction).run(),
         "evaluations": lambda: _evaluation_jobs(stores, database, settings).run(),
-        "erasing": lambda: Erasing(database).run(),
+        "erasing": lambda: Erasing(database, stores.bus.forget).run(),
         "histories": lambda: _unfinished(stores, database).run(),
     }
 

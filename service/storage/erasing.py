@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -47,16 +47,26 @@ ROWS_A_STEP: dict[sa.Table, int] = {
     learning_failures: 1,
 }
 
+Forget = Callable[[Experiment], Awaitable[None]]
+
 log = logging.getLogger(__name__)
 
 
 class Erasing:
-    """Finds deleted experiments every `poll_seconds` and erases them, with pauses in between."""
+    """Finds deleted experiments every `poll_seconds` and erases them, with pauses in between.
+
+    `forget` drops what is cached of one: a trainer may publish a last snapshot after the deletion.
+    """
 
     def __init__(
-        self, database: Database, poll_seconds: float = 2.0, pause_seconds: float = 0.05
+        self,
+        database: Database,
+        forget: Forget,
+        poll_seconds: float = 2.0,
+        pause_seconds: float = 0.05,
     ) -> None:
         self._database = database
+        self._forget = forget
         self._archive = Archive(database)
         self._poll_seconds = poll_seconds
         self._pause_seconds = pause_seconds
@@ -88,6 +98,7 @@ class Erasing:
             _warn(error)
             self._waiting.add(experiment.experiment_id)
         else:
+            await self._forget(experiment)
             await self._database.write(partial(_erase_some, experiment), TIMEOUT_SECONDS)
         return True
 

@@ -215,7 +215,7 @@ async def test_parts_of_a_deleted_experiment_are_erased_and_not_finished(interru
     await finishing.step()
     await interrupted.http.delete("/experiments/mice", params={"confirm": "mice"})
     await finishing.step()
-    erasing = Erasing(interrupted.services.database)
+    erasing = Erasing(interrupted.services.database, interrupted.services.bus.forget)
     while await erasing.step():
         pass
     assert await HistoryParts(interrupted.services.database).pending() == []

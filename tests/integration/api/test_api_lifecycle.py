@@ -14,6 +14,7 @@ from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, runnin
 from tests.support.waiting import eventually
 
 UNKNOWN = "/problems/unknown-experiment"
+TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.02}
 
 
 async def delete(api: Api, name: str = "doses", **query: str) -> httpx.Response:
@@ -26,7 +27,7 @@ async def set_status(api: Api, status: str, **fields: str) -> httpx.Response:
 
 async def erase_all(api: Api) -> int:
     """Erase what is deleted; the steps that it took."""
-    steps, work = 0, Erasing(api.services.database)
+    steps, work = 0, Erasing(api.services.database, api.services.bus.forget)
     while await work.step():
         steps += 1
     return steps
@@ -158,9 +159,17 @@ async def test_the_name_is_free_again_and_the_id_is_not(api: Api):
     assert (await api.select()).status_code == 200
 
 
+async def test_a_snapshot_that_is_published_after_the_deletion_is_erased(api: Api):
+    bus, experiment = api.services.bus, await api.services.experiments.get("doses")
+    await delete(api)
+    await bus.publish(experiment, 1, 0, b"learned")
+    assert await bus.latest(experiment) is not None
+    await erase_all(api)
+    assert await bus.latest(experiment) is None
+
+
 async def test_a_trainer_lets_a_deleted_experiment_go(database_url: str):
-    training: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.02}
-    async with running_api(database_url, **training) as api:
+    async with running_api(database_url, **TRAINING) as api:
         assert (await api.http.post("/experiments", json=TAUGHT)).status_code == 201
         await api.reward(await api.decide())
         experiment = await api.services.experiments.get("doses")
@@ -175,7 +184,6 @@ async def test_a_trainer_lets_a_deleted_experiment_go(database_url: str):
             return set((await row_counts(api, experiment.experiment_id)).values()) == {0}
 
         await eventually(is_erased)
-        assert await api.services.bus.latest(experiment) is None
         assert (await api.http.post("/experiments", json=TAUGHT)).status_code == 201
         await api.reward(await api.decide())
         again = await api.services.experiments.get("doses")

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fsspec.implementations.memory import MemoryFileSystem
 from msgspec import structs
 
+from service.bus.bus import InProcessBus
 from service.errors import (
     DamagedArchive,
     DecisionArchived,
@@ -489,7 +490,7 @@ async def test_a_deleted_experiment_leaves_no_file_and_no_key(
     await archive(database, experiment)
     assert list((tmp_path / "archive").rglob("*.parquet"))
     await experiments.delete("doses")
-    erasing = Erasing(database)
+    erasing = Erasing(database, InProcessBus().forget)
     while await erasing.step():
         pass
     assert list((tmp_path / "archive").iterdir()) == []
@@ -511,7 +512,7 @@ async def two_deleted(
 
 async def erased(database: Database) -> int:
     """Erase as much as can be; how many files of the manifest are left."""
-    erasing = Erasing(database)
+    erasing = Erasing(database, InProcessBus().forget)
     while await erasing.step():
         pass
     (left,) = await counts(database, log_segments)
@@ -599,7 +600,7 @@ async def test_a_deleted_experiment_takes_the_file_of_a_killed_run_along(
         await archive(database, experiment)
     assert list((tmp_path / "archive").rglob("*.parquet"))
     await experiments.delete("doses")
-    while await Erasing(database).step():
+    while await Erasing(database, InProcessBus().forget).step():
         pass
     assert not list((tmp_path / "archive").iterdir())
 
@@ -625,7 +626,7 @@ async def test_a_store_behind_a_url_is_read_and_emptied_like_a_folder(
     with pytest.raises(DamagedArchive, match="cannot be read"):
         await log.read(experiment.experiment_id, 0, 3)
     await experiments.delete("doses")
-    while await Erasing(database).step():
+    while await Erasing(database, InProcessBus().forget).step():
         pass
     assert not store.find("/daband")
     await database.close()
