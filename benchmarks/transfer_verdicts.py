@@ -18,6 +18,7 @@ from model.config import system_config
 from model.rounds import Booleans, Domain, Doubles
 from model.simulate import ClusterWorld
 from model.transfer.verdict import Word
+from service import DEFAULT_METHOD
 
 WORLDS: dict[str, dict[str, Any]] = {
     "no shift": {"shift": 0.0},
@@ -64,7 +65,7 @@ def judged_run(job: Job) -> Run:
     )
 
 
-def judged_runs(world: str, runs: int, rounds: int, method: str = "daband") -> list[Run]:
+def judged_runs(world: str, runs: int, rounds: int, method: str = DEFAULT_METHOD) -> list[Run]:
     """One run a seed, in as many processes as there are cores."""
     jobs: list[Job] = [(world, method, rounds, seed) for seed in range(runs)]
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=1024)
-    parser.add_argument("--method", default="daband")
+    parser.add_argument("--method", default=DEFAULT_METHOD)
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=WORLDS)
     options = parser.parse_args(arguments)
     titles = (

@@ -11,9 +11,9 @@ from tests.support.processes.daband import Daband
 from tests.support.processes.servers import PostgresServer, RedisServer
 
 OFFERED_ROUNDS = 80  # a second
-LEAST_EVENTS = 200  # a second, where times are measured
+AGAIN_SECONDS = 15.0  # until a round is over after the start of a server with two workers
 BETWEEN_ROUNDS = 60  # that are answered between two blows
-SHORT = 3  # kills; so short a history is played at a quarter of that, and its speed not looked at
+SHORT = 3  # kills; so short a history is played at a quarter of that
 
 
 LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -46,5 +46,4 @@ async def test_history_survives_kills_and_restarts(
     if kills <= SHORT:
         offered, between = offered // 4, between // 4
     seconds = await survive(cluster, cluster.victims(kills), url, offered, between)
-    if kills > SHORT:
-        measured.at_most("seconds for an event of the offered load", seconds, 1 / LEAST_EVENTS)
+    measured.at_most("longest seconds from a restart until a round is over", seconds, AGAIN_SECONDS)

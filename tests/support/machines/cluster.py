@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +14,6 @@ from service.records import EventKind
 from tests.support.machines.haproxy import HAProxy
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import (
-    EVENTS_A_ROUND,
     Clients,
     History,
     check,
@@ -134,7 +134,7 @@ async def strike(victim: Victim) -> None:
 class Load:
     """Rounds that are offered to a cluster meanwhile."""
 
-    def __init__(self, cluster: Cluster, history: History, offering: "asyncio.Task[float]") -> None:
+    def __init__(self, cluster: Cluster, history: History, offering: "asyncio.Task[None]") -> None:
         self._cluster = cluster
         self._history = history
         self._offering = offering
@@ -158,11 +158,12 @@ async def survive(
     between: int,
     history: History | None = None,
 ) -> float:
-    """Play rounds, with `between` of them before each blow and after the last; the seconds of an event.
+    """Play rounds, with `between` of them before each blow and after the last.
 
-    In the end nothing acknowledged is lost or counted twice, and a replay is equal.
+    Returns the longest time from a restart until a round is over, in seconds. In the end nothing
+    acknowledged is lost or counted twice, and a replay is equal.
     """
-    history, is_over = history or History(), asyncio.Event()
+    history, is_over, longest = history or History(), asyncio.Event(), 0.0
     async with Clients(cluster.urls, history) as clients:
         await clients.create_experiment(**LARGE)
         offering = asyncio.create_task(clients.offer(offered, until=is_over))
@@ -170,15 +171,18 @@ async def survive(
         for victim in blows:
             await load.answered(between)
             await strike(victim)
+            began = time.monotonic()
+            await load.answered(1)
+            longest = max(longest, time.monotonic() - began)
         await load.answered(between)
         is_over.set()
-        seconds = 1 / (await offering * EVENTS_A_ROUND)
+        await offering
     await idle_state(cluster.urls[0], *cluster.processes)
     events = await check(history, database_url)
     assert not history.asked.keys() - history.decided.keys()
     assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
     assert (await state(cluster.urls[-1]))["encoder_version"] > 0
-    return seconds
+    return longest
 
 
 class BalancedCluster(Cluster):

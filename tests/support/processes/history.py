@@ -42,7 +42,6 @@ EXPERIMENT: dict[str, Any] = {
         "gate_margin": 1.0,
     },
 }
-EVENTS_A_ROUND = 3  # a decision for each domain, and the source's reward
 DUPLICATE_SHARE = 0.1
 CLIENTS = 24
 RETRY_SECONDS = 0.1
@@ -102,8 +101,8 @@ class Clients:
 
         await asyncio.gather(*(client() for _ in range(clients)))
 
-    async def offer(self, rounds_a_second: float, until: asyncio.Event) -> float:
-        """Rounds at a fixed rate at most; the rate that was kept.
+    async def offer(self, rounds_a_second: float, until: asyncio.Event) -> None:
+        """Rounds at a fixed rate at most.
 
         No more than two rounds a client wait to be played: on a slow machine the rate falls, and the
         end does not wait for a long queue.
@@ -117,11 +116,9 @@ class Clients:
                     due.put_nowait(None)
                     count += 1
                 await asyncio.sleep(0.02)
-            seconds = time.monotonic() - began
             await due.join()
             for client in clients:
                 client.cancel()
-        return count / seconds
 
     async def _play_what_is_due(self, due: "asyncio.Queue[None]") -> None:
         while True:
