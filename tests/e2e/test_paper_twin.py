@@ -41,9 +41,9 @@ CONFIG: dict[str, Any] = {
     "gate_rank": 1.0,
 }
 SCORE_TOLERANCE = 1e-5
-# Above chance (0.2), far below what is reached: that it is the same is asserted exactly. After 256
-# rounds it is between 0.64 and 0.92 in 30 runs; tests/learning judges learning.
-LEAST_SOURCE_ACCURACY = {256: 0.4, 3008: 0.85}
+# Far above chance (0.2), far below what is reached: that it is the same is asserted exactly. The
+# target's accuracy after so few rounds says little; tests/learning judges it.
+LEAST_SOURCE_ACCURACY = {512: 0.6, 3008: 0.85}
 
 
 @dataclass
@@ -165,7 +165,7 @@ def accuracies(policy: Policy) -> dict[Domain, float]:
 @pytest.mark.parametrize(
     ("rounds", "is_batch"),
     [
-        pytest.param(256, True, id="256-rounds-in-batches"),
+        pytest.param(512, True, id="512-rounds-in-batches"),
         pytest.param(3008, False, id="3008-rounds-one-by-one", marks=pytest.mark.slow),
     ],
 )

@@ -159,9 +159,13 @@ async def test_the_name_is_free_again_and_the_id_is_not(api: Api):
     assert (await api.select()).status_code == 200
 
 
-async def test_a_snapshot_that_is_published_after_the_deletion_is_erased(api: Api):
+async def test_a_cached_snapshot_goes_at_once_and_one_published_after_the_deletion_is_erased(
+    api: Api,
+):
     bus, experiment = api.services.bus, await api.services.experiments.get("doses")
+    await bus.publish(experiment, 1, 0, b"learned")
     await delete(api)
+    assert await bus.latest(experiment) is None
     await bus.publish(experiment, 1, 0, b"learned")
     assert await bus.latest(experiment) is not None
     await erase_all(api)

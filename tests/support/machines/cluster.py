@@ -4,9 +4,9 @@ import asyncio
 import itertools
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import psutil
 
@@ -14,6 +14,7 @@ from service.records import EventKind
 from tests.support.machines.haproxy import HAProxy
 from tests.support.processes.daband import Daband, Server
 from tests.support.processes.history import (
+    EVENTS_A_ROUND,
     Clients,
     History,
     check,
@@ -150,6 +151,13 @@ class Load:
         await eventually(are_over, *self._cluster.processes)
 
 
+class Survived(NamedTuple):
+    """In seconds: the longest time from a restart until a round is over, and an event between the blows."""
+
+    longest_wait: float
+    an_event: float
+
+
 async def survive(
     cluster: Cluster,
     blows: Iterable[Victim],
@@ -157,24 +165,22 @@ async def survive(
     offered: float,
     between: int,
     history: History | None = None,
-) -> float:
+) -> Survived:
     """Play rounds, with `between` of them before each blow and after the last.
 
-    Returns the longest time from a restart until a round is over, in seconds. In the end nothing
-    acknowledged is lost or counted twice, and a replay is equal.
+    In the end nothing acknowledged is lost or counted twice, and a replay is equal.
     """
-    history, is_over, longest = history or History(), asyncio.Event(), 0.0
+    history, is_over = history or History(), asyncio.Event()
+    waits, plays = [], []
     async with Clients(cluster.urls, history) as clients:
         await clients.create_experiment(**LARGE)
         offering = asyncio.create_task(clients.offer(offered, until=is_over))
         load = Load(cluster, history, offering)
         for victim in blows:
-            await load.answered(between)
+            plays.append(await seconds_of(load.answered(between)))
             await strike(victim)
-            began = time.monotonic()
-            await load.answered(1)
-            longest = max(longest, time.monotonic() - began)
-        await load.answered(between)
+            waits.append(await seconds_of(load.answered(1)))
+        plays.append(await seconds_of(load.answered(between)))
         is_over.set()
         await offering
     await idle_state(cluster.urls[0], *cluster.processes)
@@ -182,7 +188,13 @@ async def survive(
     assert not history.asked.keys() - history.decided.keys()
     assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
     assert (await state(cluster.urls[-1]))["encoder_version"] > 0
-    return longest
+    return Survived(max(waits), sum(plays) / (len(plays) * between * EVENTS_A_ROUND))
+
+
+async def seconds_of(work: Awaitable[None]) -> float:
+    began = time.monotonic()
+    await work
+    return time.monotonic() - began
 
 
 class BalancedCluster(Cluster):

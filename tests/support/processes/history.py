@@ -42,6 +42,7 @@ EXPERIMENT: dict[str, Any] = {
         "gate_margin": 1.0,
     },
 }
+EVENTS_A_ROUND = 3  # a decision for each domain, and the source's reward
 DUPLICATE_SHARE = 0.1
 CLIENTS = 24
 RETRY_SECONDS = 0.1
