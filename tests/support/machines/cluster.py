@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import signal
 import time
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -102,6 +102,10 @@ class Cluster:
     async def start(self) -> None:
         for process in self.processes:
             process.start()
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Wait until every server takes requests."""
         for server in self.servers:
             await server.ready()
 
@@ -125,11 +129,28 @@ class WorkersCluster(Cluster):
         server, trainer = self.server("--workers", "2"), self.trainer()
         return [server], [trainer], [Worker(server), Parent(server), trainer, server]
 
+    async def ready(self) -> None:
+        """Wait until both workers take requests."""
+        (server,) = self.servers
+
+        async def are_both_started() -> bool:
+            started = {line["process_id"] for line in server.lines("service_started")}
+            return len(started & {worker.pid for worker in server.workers()}) == 2
+
+        await eventually(are_both_started, server)
+
 
 async def strike(victim: Victim) -> None:
     """kill -9, and start again at once."""
     await asyncio.to_thread(victim.kill)
     await asyncio.to_thread(victim.start)
+
+
+class Play(NamedTuple):
+    """How many rounds were over in how long."""
+
+    rounds: int
+    seconds: float
 
 
 class Load:
@@ -140,19 +161,20 @@ class Load:
         self._history = history
         self._offering = offering
 
-    async def answered(self, rounds: int) -> None:
-        """Wait until `rounds` more rounds are over."""
-        goal = len(self._history.rewarded) + rounds
+    async def answered(self, rounds: int) -> Play:
+        """Wait until at least `rounds` more rounds are over."""
+        began, before = time.monotonic(), len(self._history.rewarded)
 
         async def are_over() -> bool:
             assert not self._offering.done(), self._offering.exception()
-            return len(self._history.rewarded) >= goal
+            return len(self._history.rewarded) >= before + rounds
 
         await eventually(are_over, *self._cluster.processes)
+        return Play(len(self._history.rewarded) - before, time.monotonic() - began)
 
 
 class Survived(NamedTuple):
-    """In seconds: the longest time from a restart until a round is over, and an event between the blows."""
+    """In seconds: the longest time from a restart until a round is over, and an event while all servers run."""
 
     longest_wait: float
     an_event: float
@@ -168,33 +190,36 @@ async def survive(
 ) -> Survived:
     """Play rounds, with `between` of them before each blow and after the last.
 
-    In the end nothing acknowledged is lost or counted twice, and a replay is equal.
+    Every second blow comes while the process of the blow before may still start. In the end nothing
+    acknowledged is lost or counted twice, and a replay is equal.
     """
     history, is_over = history or History(), asyncio.Event()
-    waits, plays = [], []
+    waits: list[Play] = []
+    plays: list[Play] = []
     async with Clients(cluster.urls, history) as clients:
         await clients.create_experiment(**LARGE)
         offering = asyncio.create_task(clients.offer(offered, until=is_over))
         load = Load(cluster, history, offering)
-        for victim in blows:
-            plays.append(await seconds_of(load.answered(between)))
+        for number, victim in enumerate(blows):
+            if number % 2 == 0:
+                await cluster.ready()
+            play = await load.answered(between)
+            if number % 2 == 0:
+                plays.append(play)
             await strike(victim)
-            waits.append(await seconds_of(load.answered(1)))
-        plays.append(await seconds_of(load.answered(between)))
+            waits.append(await load.answered(1))
+        await cluster.ready()
+        plays.append(await load.answered(between))
         is_over.set()
         await offering
     await idle_state(cluster.urls[0], *cluster.processes)
-    events = await check(history, database_url)
+    log = await check(history, database_url)
     assert not history.asked.keys() - history.decided.keys()
-    assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in events)
+    assert len(history.rewarded) == sum(event.kind is EventKind.REWARD for event in log)
     assert (await state(cluster.urls[-1]))["encoder_version"] > 0
-    return Survived(max(waits), sum(plays) / (len(plays) * between * EVENTS_A_ROUND))
-
-
-async def seconds_of(work: Awaitable[None]) -> float:
-    began = time.monotonic()
-    await work
-    return time.monotonic() - began
+    longest_wait = max(wait.seconds for wait in waits)
+    events = EVENTS_A_ROUND * sum(play.rounds for play in plays)
+    return Survived(longest_wait, sum(play.seconds for play in plays) / events)
 
 
 class BalancedCluster(Cluster):

@@ -148,8 +148,7 @@ class Server(Daband):
 
     def workers(self) -> list[psutil.Process]:
         """The serving processes that it has started; it has a helper process, too."""
-        children = psutil.Process(self.pid).children()
-        return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+        return [each for each in psutil.Process(self.pid).children() if _is_worker(each)]
 
     async def ready(self) -> None:
         """Wait until it takes requests."""
@@ -167,6 +166,13 @@ class Server(Daband):
                 return (await client.get("/readyz")).is_success
         except httpx.TransportError:
             return False
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
 
 
 @contextmanager
