@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import DamagedArchive
 from service.records import Domain, EventKind, StoredEvent
@@ -137,14 +136,10 @@ class Archive:
             archived_requests.c.experiment_key == hashed(experiment_id)
         )
         keys = [hashed(each) for each in request_ids]
-
-        async def fetch(connection: AsyncConnection) -> list[int]:
-            asked = one_of(connection.dialect, mine, archived_requests.c.request_key, keys)
-            return [int(offset) for offset in await connection.scalars(asked)]
-
-        first = await self._database.read(fetch, TIMEOUT_SECONDS)
+        asked = one_of(self._database.dialect, mine, archived_requests.c.request_key, keys)
+        rows = await self._database.rows(asked, TIMEOUT_SECONDS)
         # The sides of a round follow one another.
-        offsets = {place for offset in first for place in (offset, offset + 1)}
+        offsets = {place for (offset,) in rows for place in (offset, offset + 1)}
         found = await self.at(experiment_id, offsets)
         wanted = set(request_ids)
         return [found[n].event for n in sorted(found) if found[n].event.request_id in wanted]

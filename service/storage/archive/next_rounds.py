@@ -3,10 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import EventKind, StoredEvent
 from service.storage.archive.archive import Archive
@@ -14,7 +12,6 @@ from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
 from service.storage.events.append_plan import ROUNDS
 from service.storage.events.rows import event_columns, fetch_by_keys, fetch_events
-from service.storage.events.search import Query
 from service.storage.tables import events
 
 TIMEOUT_SECONDS = 60.0
@@ -69,7 +66,7 @@ class NextRounds:
             page = query.where(events.c.event_offset > after).limit(
                 min(self._options.rows_a_step, most - len(found))
             )
-            some = await self._database.read(partial(_fetched, page), TIMEOUT_SECONDS)
+            some = await fetch_events(self._database, page, TIMEOUT_SECONDS)
             if not some:
                 break
             found += some
@@ -78,11 +75,8 @@ class NextRounds:
 
     async def _rewards(self, decision_ids: Collection[str]) -> dict[str, int]:
         """The offsets of the decisions' rewards: later than theirs, so they are in the table."""
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.REWARD, decision_ids, with_context=False
-            ),
-            TIMEOUT_SECONDS,
+        found = await fetch_by_keys(
+            self._database, EventKind.REWARD, decision_ids, timeout_seconds=TIMEOUT_SECONDS
         )
         return {each.event_key: each.offset for each in found}
 
@@ -95,10 +89,6 @@ def rounds_between(experiment_id: str, after: int, up_to: int) -> sa.ColumnEleme
         events.c.event_offset <= up_to,
         IS_ROUND,
     )
-
-
-async def _fetched(query: Query, connection: AsyncConnection) -> list[StoredEvent]:
-    return await fetch_events(connection, query)
 
 
 def _is_decision(event: StoredEvent) -> bool:

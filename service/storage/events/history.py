@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from service.records import EventKind, StoredEvent
 from service.storage.archive.archive import Archive
 from service.storage.database import Database
-from service.storage.events.rows import event_columns, stored_event
+from service.storage.events.rows import event_columns, fetch_events
 from service.storage.tables import LIFECYCLE, TARGET_REWARD, events, log_segments
 
 TIMEOUT_SECONDS = 10.0
@@ -25,7 +25,7 @@ class History:
             .where(events.c.experiment_id == experiment_id, LIFECYCLE)
             .order_by(events.c.event_offset)
         )
-        return [stored_event(row) for row in await self._database.rows(query, TIMEOUT_SECONDS)]
+        return await fetch_events(self._database, query, TIMEOUT_SECONDS)
 
     async def has_reward(self, experiment_id: str, after: int) -> bool:
         """Whether there is a reward behind an offset."""

@@ -1,11 +1,9 @@
 """The event log: append-only, gap-free, totally ordered within an experiment."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
 
 import sqlalchemy as sa
 from msgspec.structs import replace
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.errors import DamagedArchive, ServiceError, UnknownExperiment
 from service.ops import tracing
@@ -25,19 +23,13 @@ from service.storage.events.append_plan import (
 from service.storage.events.backend import event_backend
 from service.storage.events.group_commit import CommitOptions, GroupCommit
 from service.storage.events.rows import (
-    Row,
     chunks,
+    event_columns,
     fetch_by_keys,
-    fetch_by_requests,
     fetch_events,
-    fetch_rows,
-    is_kind,
-    key_of,
-    offset_of,
     page_columns,
-    stored_event,
 )
-from service.storage.events.search import Query, one_of
+from service.storage.events.search import one_of
 from service.storage.tables import LIFECYCLE, events, experiments
 
 DECISION, REWARD = EventKind.DECISION, EventKind.REWARD
@@ -162,73 +154,70 @@ class EventLog:
             .where(events.c.event_offset <= end)
             .order_by(events.c.event_offset)
         )
-        page = await self._database.read(
-            lambda connection: _read(connection, query), PAGE_TIMEOUT_SECONDS
-        )
-        if len(page.rows) < end - after:
+        page = await fetch_events(self._database, query, PAGE_TIMEOUT_SECONDS)
+        found = {event.offset: event for event in page}
+        archived: Sequence[Archived] = ()
+        if len(found) < end - after:
             archived = await self._archive.between(experiment_id, after, end)
-        else:
-            archived = []
-        return await self._whole(experiment_id, after, page, archived)
+            found = {each.event.offset: each.event for each in archived} | found
+        if found and len(found) != max(found) - after:
+            raise DamagedArchive("Archived events are missing.")
+        whole = [found[offset] for offset in sorted(found)]
+        return await self._with_decisions(experiment_id, whole, archived)
 
-    async def _whole(
-        self, experiment_id: str, after: int, page: "_Page", archived: Sequence[Archived]
+    async def _with_decisions(
+        self, experiment_id: str, page: Sequence[StoredEvent], archived: Iterable[Archived]
     ) -> list[StoredEvent]:
-        """A page of both tiers in order, each reward with its decision."""
-        decisions = page.decisions | {
-            each.event.event_key: each.event for each in archived if each.event.kind is DECISION
-        }
+        """The events, each reward with its decision; the archived ones know where theirs is."""
+        decisions = {event.event_key: event for event in page if event.kind is DECISION}
         rewards = [each for each in archived if each.event.kind is REWARD]
         apart = [each for each in rewards if each.event.event_key not in decisions]
-        found = await self._archive.pairs(experiment_id, apart)
-        decisions |= {each.event_key: each for each in found}
-        missing = {key_of(row) for row in page.rows if is_kind(row, REWARD)} - decisions.keys()
-        late = await self._archive.decisions(missing, experiment_id)
+        pairs = await self._archive.pairs(experiment_id, apart)
+        decisions |= {event.event_key: event for event in pairs}
+        missing = {event.event_key for event in page if event.kind is REWARD} - decisions.keys()
+        # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
+        found = await fetch_by_keys(
+            self._database,
+            DECISION,
+            sorted(missing),
+            with_context=True,
+            timeout_seconds=PAGE_TIMEOUT_SECONDS,
+        )
+        decisions |= {event.event_key: event for event in found}
+        late = await self._archive.decisions(missing - decisions.keys(), experiment_id)
         decisions |= {key: each.event for key, each in late.items()}
-        events = {each.event.offset: _archived_event(each.event, decisions) for each in archived}
-        events |= {offset_of(row): _event(row, decisions) for row in page.rows}
-        whole = [events[offset] for offset in sorted(events)]
-        if whole and len(whole) != whole[-1].offset - after:
-            raise DamagedArchive("Archived events are missing.")
-        return whole
+        return [
+            replace(event, decision=decisions[event.event_key]) if event.kind is REWARD else event
+            for event in page
+        ]
 
     async def events_at(self, experiment_id: str, offsets: Iterable[int]) -> dict[int, StoredEvent]:
         """The events at these offsets, with their contexts; offsets beyond the log are left out."""
         found: dict[int, StoredEvent] = {}
         wanted = sorted(set(offsets))
+        query = sa.select(*page_columns()).where(events.c.experiment_id == experiment_id)
         for some in chunks(wanted, CONTEXTS_A_QUERY):
-            found.update(await self._some_events(experiment_id, some))
+            asked = one_of(self._database.dialect, query, events.c.event_offset, some)
+            page = await fetch_events(self._database, asked, PAGE_TIMEOUT_SECONDS)
+            found |= {event.offset: event for event in page}
         archived = await self._archive.at(experiment_id, [n for n in wanted if n not in found])
         return found | {offset: each.event for offset, each in archived.items()}
-
-    async def _some_events(
-        self, experiment_id: str, offsets: Sequence[int]
-    ) -> dict[int, StoredEvent]:
-        query = sa.select(*page_columns()).where(events.c.experiment_id == experiment_id)
-
-        async def fetch(connection: AsyncConnection) -> list[StoredEvent]:
-            asked = one_of(connection.dialect, query, events.c.event_offset, offsets)
-            return await fetch_events(connection, asked)
-
-        page = await self._database.read(fetch, PAGE_TIMEOUT_SECONDS)
-        return {event.offset: event for event in page}
 
     async def contexts_part(self, experiment_id: str, request_id: str, number: int) -> StoredEvent:
         """A part of a set of contexts, with them."""
         key = part_key(experiment_id, request_id, number)
-        (part,) = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.CONTEXTS, [key], with_context=True
-            ),
-            PAGE_TIMEOUT_SECONDS,
+        (part,) = await fetch_by_keys(
+            self._database,
+            EventKind.CONTEXTS,
+            [key],
+            with_context=True,
+            timeout_seconds=PAGE_TIMEOUT_SECONDS,
         )
         return part
 
     async def find(self, kind: EventKind, key: str) -> StoredEvent | None:
         """The event of a kind that is never archived, without its contexts."""
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(connection, kind, [key], with_context=False)
-        )
+        found = await fetch_by_keys(self._database, kind, [key])
         return found[0] if found else None
 
     async def has_history(self, experiment_id: str) -> bool:
@@ -253,9 +242,11 @@ class EventLog:
 
     async def find_request(self, experiment_id: str, request_id: str) -> list[StoredEvent]:
         """The events that a request wrote, in order; none when it is new."""
-        found = await self._database.read(
-            lambda connection: fetch_by_requests(connection, experiment_id, [request_id])
+        query = sa.select(*event_columns(with_context=False)).where(
+            events.c.experiment_id == experiment_id
         )
+        asked = one_of(self._database.dialect, query, events.c.request_id, [request_id])
+        found = await fetch_events(self._database, asked)
         # Of an archived round that is being deleted, the table may have one side only.
         archived = await self._archive.requests(experiment_id, [request_id])
         both = {each.offset: replace(each, context=None) for each in [*archived, *found]}
@@ -273,11 +264,8 @@ class EventLog:
     ) -> dict[str, StoredEvent]:
         """The rewards of these decisions of an experiment, by the decision's id."""
         keys = list(decision_ids)
-        found = await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.REWARD, keys, with_context=False
-            ),
-            PAGE_TIMEOUT_SECONDS,
+        found = await fetch_by_keys(
+            self._database, REWARD, keys, timeout_seconds=PAGE_TIMEOUT_SECONDS
         )
         rewards = {reward.event_key: reward for reward in found}
         missing = [key for key in keys if key not in rewards]
@@ -286,30 +274,3 @@ class EventLog:
     async def find_decision(self, decision_id: str) -> StoredEvent | None:
         """The decision that has this id, without its context."""
         return (await self.find_decisions([decision_id])).get(decision_id)
-
-
-class _Page(NamedTuple):
-    """Rows of the table, and the decisions of their rewards as far as they are there too."""
-
-    rows: Sequence[Row]
-    decisions: dict[str, StoredEvent]
-
-
-async def _read(connection: AsyncConnection, query: Query) -> _Page:
-    rows = await fetch_rows(connection, query)
-    decisions = {key_of(row): stored_event(row) for row in rows if is_kind(row, DECISION)}
-    rewarded = {key_of(row) for row in rows if is_kind(row, REWARD)}
-    # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
-    missing = sorted(rewarded - decisions.keys())
-    found = await fetch_by_keys(connection, DECISION, missing, with_context=True)
-    return _Page(rows, decisions | {decision.event_key: decision for decision in found})
-
-
-def _event(row: Row, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
-    if is_kind(row, DECISION):
-        return decisions[key_of(row)]
-    return stored_event(row, decisions[key_of(row)] if is_kind(row, REWARD) else None)
-
-
-def _archived_event(event: StoredEvent, decisions: Mapping[str, StoredEvent]) -> StoredEvent:
-    return event if event.kind is DECISION else replace(event, decision=decisions[event.event_key])

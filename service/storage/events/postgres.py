@@ -137,11 +137,7 @@ class PostgresEvents:
 
     async def find_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
         """The decisions that have these ids, without their contexts."""
-        return await self._database.read(
-            lambda connection: fetch_by_keys(
-                connection, EventKind.DECISION, decision_ids, with_context=False
-            )
-        )
+        return await fetch_by_keys(self._database, EventKind.DECISION, decision_ids)
 
 
 async def _append(

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import Domain, EventKind, StoredEvent
+from service.storage.database import Database
 from service.storage.events.search import Query, one_of
 from service.storage.tables import events
 
@@ -18,8 +18,6 @@ COLUMNS = (
 MAX_KEYS = 1024  # of one search; SQLite takes some 32,000 parameters
 
 Item = TypeVar("Item")
-Row = sa.Row[*tuple[Any, ...]]
-
 
 # Look-ups: a log is read by the million, and calling an enumeration costs several times as much.
 _KINDS = {kind.value: kind for kind in EventKind}
@@ -43,40 +41,28 @@ def event_columns(*, with_context: bool) -> list[sa.ColumnElement[Any]]:
     return [context if name == "context" else events.c[name] for name in COLUMNS]
 
 
-async def fetch_events(connection: AsyncConnection, query: Query) -> list[StoredEvent]:
+async def fetch_events(
+    database: Database, query: Query, timeout_seconds: float | None = None
+) -> list[StoredEvent]:
     """The events that a query over `event_columns` finds."""
-    return [stored_event(row) for row in await connection.execute(query)]
-
-
-async def fetch_rows(connection: AsyncConnection, query: Query) -> Sequence[Row]:
-    """The rows that a query over `event_columns` finds."""
-    return (await connection.execute(query)).all()
+    return [stored_event(row) for row in await database.rows(query, timeout_seconds)]
 
 
 async def fetch_by_keys(
-    connection: AsyncConnection, kind: EventKind, keys: Iterable[str], *, with_context: bool
+    database: Database,
+    kind: EventKind,
+    keys: Iterable[str],
+    *,
+    with_context: bool = False,
+    timeout_seconds: float | None = None,
 ) -> list[StoredEvent]:
     """The events of a kind that have one of these keys."""
     query = sa.select(*event_columns(with_context=with_context)).where(events.c.kind == kind.value)
     found: list[StoredEvent] = []
     for some in chunks(list(keys), MAX_KEYS):
-        asked = one_of(connection.dialect, query, events.c.event_key, some)
-        found += await fetch_events(connection, asked)
+        asked = one_of(database.dialect, query, events.c.event_key, some)
+        found += await fetch_events(database, asked, timeout_seconds)
     return found
-
-
-async def fetch_by_requests(
-    connection: AsyncConnection, experiment_id: str, request_ids: Iterable[str]
-) -> list[StoredEvent]:
-    """The events of these requests, in log order, without their contexts."""
-    query = sa.select(*event_columns(with_context=False)).where(
-        events.c.experiment_id == experiment_id
-    )
-    found: list[StoredEvent] = []
-    for some in chunks(sorted(request_ids), MAX_KEYS):
-        asked = one_of(connection.dialect, query, events.c.request_id, some)
-        found += await fetch_events(connection, asked)
-    return in_log_order(found)
 
 
 def in_log_order(found: list[StoredEvent]) -> list[StoredEvent]:
@@ -108,8 +94,8 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def stored_event(row: Sequence[Any], decision: StoredEvent | None = None) -> StoredEvent:
-    """The event of a row of `event_columns`; a reward may bring its decision."""
+def stored_event(row: Sequence[Any]) -> StoredEvent:
+    """The event of a row of `event_columns`."""
     (
         experiment_id,
         offset,
@@ -139,20 +125,4 @@ def stored_event(row: Sequence[Any], decision: StoredEvent | None = None) -> Sto
         reward,
         policy_version,
         created_at,
-        decision,
     )
-
-
-def is_kind(row: Row, kind: EventKind) -> bool:
-    """Whether a row of `event_columns` is of this kind."""
-    return bool(row[2] == kind)
-
-
-def offset_of(row: Row) -> int:
-    """The offset of a row of `event_columns`."""
-    return int(row[1])
-
-
-def key_of(row: Row) -> str:
-    """The key of a row of `event_columns`."""
-    return str(row[3])

@@ -13,7 +13,7 @@ Query = sa.Select[*tuple[Any, ...]]
 
 
 def one_of(
-    dialect: sa.Dialect,
+    dialect: str,
     query: Query,
     column: sa.Column[Value],
     values: Sequence[Value],
@@ -24,7 +24,7 @@ def one_of(
     searched for by itself, kept apart by OFFSET: over an IN list the planner, while it knows no
     statistics, uses the first column of an index alone, and reads all of the log for each list.
     """
-    if dialect.name != "postgresql":
+    if dialect != "postgresql":
         return query.where(column.in_(padded(values)))
     array = sa.literal(list(dict.fromkeys(values)), ARRAY(column.type))
     asked = sa.func.unnest(array).table_valued("value", name="asked").render_derived()
