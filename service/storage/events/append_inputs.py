@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from service.records import EventKind, Phase, Status
+from service.records import EventKind, Phase, Status, utc_now
 from service.storage.archive.request_keys import hashed
 from service.storage.events.append_plan import AppendCall, LockedExperiment, RequestKey
 
@@ -36,23 +36,19 @@ def lookups(calls: Sequence[AppendCall]) -> Lookups:
     )
 
 
-class Locked(NamedTuple):
-    """Experiments that are locked until the transaction ends, and the database's time."""
+def locked(rows: Iterable[Sequence[Any]]) -> tuple[list[LockedExperiment], datetime]:
+    """Experiments that are locked until the transaction ends, and the database's time.
 
-    experiments: list[LockedExperiment]
-    now: datetime | None
-
-
-def locked(rows: Iterable[Sequence[Any]]) -> Locked:
-    """From rows of id, phase, status, head, epoch, archived offset and the time."""
+    From rows of id, phase, status, head, epoch, archived offset and the time.
+    """
     found: list[LockedExperiment] = []
-    now: datetime | None = None
+    moments: list[datetime] = []
     for experiment_id, phase, status, head, epoch, archived, moment in rows:
         found.append(
             LockedExperiment(experiment_id, Phase(phase), Status(status), head, epoch, archived)
         )
-        now = moment if now is None else max(now, moment)
-    return Locked(found, now)
+        moments.append(moment)
+    return found, max(moments, default=utc_now())
 
 
 def archived_lookups(

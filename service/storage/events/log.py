@@ -11,6 +11,7 @@ from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.archive.archive import Archive
 from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
+from service.storage.events import backend
 from service.storage.events.append_plan import (
     JUST_MADE,
     ROUNDS,
@@ -20,7 +21,6 @@ from service.storage.events.append_plan import (
     Outcome,
     have_written,
 )
-from service.storage.events.backend import event_backend
 from service.storage.events.group_commit import CommitOptions, GroupCommit
 from service.storage.events.rows import (
     chunks,
@@ -56,7 +56,6 @@ class EventLog:
         on_unwritten: Callable[[int], None] = _ignore,
     ) -> None:
         self._database = database
-        self._backend = event_backend(database)
         self._archive = Archive(database)
         self._group: GroupCommit[AppendCall, list[Appended] | ArchiveNeeded] = GroupCommit(
             self._write, options, on_batch, repeat=AppendCall.repeated, on_unwritten=on_unwritten
@@ -132,7 +131,7 @@ class EventLog:
         self._group.submit_later(call, len(new_events), on_lost)
 
     async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
-        outcomes = await self._backend.write(calls)
+        outcomes = await backend.write(self._database, calls)
         if have_written(outcomes):
             self._database.note_write()
         return outcomes
@@ -255,7 +254,8 @@ class EventLog:
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""
         wanted = list(decision_ids)
-        found = {each.event_key: each for each in await self._backend.find_decisions(wanted)}
+        stored = await backend.find_decisions(self._database, wanted)
+        found = {each.event_key: each for each in stored}
         archived = await self._archive.decisions([key for key in wanted if key not in found])
         return found | {key: replace(each.event, context=None) for key, each in archived.items()}
 

@@ -6,13 +6,12 @@ SQLAlchemy lends the connection and is passed by: it costs several times what th
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import asyncpg
 
 from service.ops.failpoints import Failpoint, reach
-from service.records import Appended, EventKind, NewEvent, Status, StoredEvent, utc_now
-from service.storage.database import Database, DatabaseOptions
+from service.records import Appended, EventKind, NewEvent, Status, StoredEvent
+from service.storage.database import DatabaseOptions
 from service.storage.drivers.postgres import set_limits
 from service.storage.events.append_inputs import Lookups, archived_lookups, locked, lookups
 from service.storage.events.append_plan import (
@@ -26,7 +25,6 @@ from service.storage.events.append_plan import (
 from service.storage.events.rows import (
     COLUMNS,
     event_values,
-    fetch_by_keys,
     in_log_order,
     stored_event,
 )
@@ -119,30 +117,13 @@ SELECT experiment_id, head, moment FROM moved
 """  # noqa: S608
 
 
-class PostgresEvents:
-    """Appends through asyncpg.
+async def append(
+    calls: Sequence[AppendCall], options: DatabaseOptions, driver: asyncpg.Connection
+) -> list[Outcome]:
+    """For each call what the log holds now, or why it was refused.
 
     The unique constraints are for what locks of experiments cannot see: a key in two of them at once.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
-        """For each call what the log holds now, or why it was refused."""
-        append = partial(_append, calls, self._database.options)
-        outcomes = await self._database.write_by_driver(append)
-        reach(Failpoint.AFTER_COMMIT)
-        return outcomes
-
-    async def find_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
-        """The decisions that have these ids, without their contexts."""
-        return await fetch_by_keys(self._database, EventKind.DECISION, decision_ids)
-
-
-async def _append(
-    calls: Sequence[AppendCall], options: DatabaseOptions, driver: asyncpg.Connection
-) -> list[Outcome]:
     outcomes = await _append_new(calls, driver) if fit_one_statement(calls) else None
     return await _append_planned(calls, options, driver) if outcomes is None else outcomes
 
@@ -188,11 +169,9 @@ async def _append_planned(
     wanted = lookups(calls)
     async with transaction(driver, options):
         experiments, now = locked(await driver.fetch(LOCK, wanted.experiment_ids))
-        stored, archived = (
-            await _related(driver, wanted),
-            await _archived(driver, wanted, experiments),
-        )
-        plan = AppendPlan(experiments, stored, now or utc_now(), archived)
+        stored = await _related(driver, wanted)
+        archived = await _archived(driver, wanted, experiments)
+        plan = AppendPlan(experiments, stored, now, archived)
         outcomes = plan.outcomes(calls)
         if plan.new_events:
             reach(Failpoint.BEFORE_INSERT)

@@ -3,14 +3,12 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from service.ops.failpoints import Failpoint, reach
-from service.records import EventKind, StoredEvent, utc_now
-from service.storage.database import Database
+from service.records import EventKind, StoredEvent
 from service.storage.events.append_inputs import (
-    Locked,
     Lookups,
     archived_lookups,
     locked,
@@ -50,30 +48,14 @@ INSERT INTO events ({", ".join(COLUMNS)}) VALUES ({", ".join("?" * len(COLUMNS))
 MOVE = "UPDATE experiments SET head_offset = ?, phase = ? WHERE experiment_id = ?"
 
 
-class SqliteEvents:
-    """Hands a whole batch to the writing thread in one step."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
-        """For each call what the log holds now, or why it was refused."""
-        outcomes = await self._database.write_in_thread(partial(_append, calls))
-        reach(Failpoint.AFTER_COMMIT)
-        return outcomes
-
-    async def find_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
-        """The decisions that have these ids, without their contexts."""
-        return await self._database.read_in_thread(
-            lambda connection: _by_keys(connection, EventKind.DECISION, decision_ids)
-        )
-
-
-def _append(calls: Sequence[AppendCall], connection: sqlite3.Connection) -> list[Outcome]:
+def append(calls: Sequence[AppendCall], connection: sqlite3.Connection) -> list[Outcome]:
+    """For each call what the log holds now, or why it was refused."""
     wanted = lookups(calls)
-    experiments, now = _locked(connection, wanted.experiment_ids)
+    # The transaction has SQLite's one write lock.
+    rows = _found(connection, LOCK, (), wanted.experiment_ids)
+    experiments, now = locked((*row[:-1], moment_from_sqlite(row[-1])) for row in rows)
     stored, archived = _related(connection, wanted), _archived(connection, wanted, experiments)
-    plan = AppendPlan(experiments, stored, now or utc_now(), archived)
+    plan = AppendPlan(experiments, stored, now, archived)
     outcomes = plan.outcomes(calls)
     if plan.new_events:
         reach(Failpoint.BEFORE_INSERT)
@@ -83,16 +65,10 @@ def _append(calls: Sequence[AppendCall], connection: sqlite3.Connection) -> list
     return outcomes
 
 
-def _locked(connection: sqlite3.Connection, experiment_ids: Sequence[str]) -> Locked:
-    """The experiments' rows; the transaction has SQLite's one write lock."""
-    rows = _found(connection, LOCK, (), experiment_ids)
-    return locked((*row[:-1], moment_from_sqlite(row[-1])) for row in rows)
-
-
 def _related(connection: sqlite3.Connection, wanted: Lookups) -> list[StoredEvent]:
     found: list[StoredEvent] = []
     for kind, keys in wanted.keys.items():
-        found += _by_keys(connection, kind, keys)
+        found += events_of_keys(kind, keys, connection)
     for experiment_id, request_ids in wanted.requests.items():
         rows = _found(connection, BY_REQUESTS, (experiment_id,), request_ids)
         found += in_log_order([_stored(row) for row in rows])
@@ -110,9 +86,10 @@ def _archived(
     return found
 
 
-def _by_keys(
-    connection: sqlite3.Connection, kind: EventKind, keys: Sequence[str]
+def events_of_keys(
+    kind: EventKind, keys: Sequence[str], connection: sqlite3.Connection
 ) -> list[StoredEvent]:
+    """The events of a kind that have one of these keys, without their contexts."""
     return [_stored(row) for row in _found(connection, BY_KEYS, (kind.value,), keys)]
 
 
