@@ -23,20 +23,7 @@ from service.storage.tenants import is_within
 
 Row = sa.Row[*tuple[Any, ...]]
 
-COLUMNS = (
-    experiments.c.experiment_id,
-    experiments.c.name,
-    experiments.c.spec,
-    experiments.c.phase,
-    experiments.c.status,
-    experiments.c.head_offset,
-    experiments.c.next_version,
-    experiments.c.epoch,
-    experiments.c.created_at,
-    experiments.c.config,
-    experiments.c.recipe,
-)
-
+COLUMNS = tuple(experiments.c[name] for name in Experiment.__dataclass_fields__)
 
 # Deleted experiments are treated as unknown; their rows are removed after their logs.
 IS_THERE = experiments.c.status != Status.DELETED.value

@@ -24,6 +24,7 @@ from service.storage.database import Database
 from service.storage.tables import (
     DatabaseNow,
     api_keys,
+    columns_without,
     database_now,
     ended_sessions,
     key_changes,
@@ -104,12 +105,8 @@ class Keys:
 
     async def changes(self) -> list[KeyChange]:
         """All changes of keys, in order."""
-        query = sa.select(
-            key_changes.c.key_id,
-            key_changes.c.kind,
-            key_changes.c.made_by,
-            key_changes.c.created_at,
-        ).order_by(key_changes.c.created_at, key_changes.c.change_id)
+        columns = columns_without(key_changes, "change_id")
+        query = sa.select(*columns).order_by(key_changes.c.created_at, key_changes.c.change_id)
         rows = await self._database.rows(query)
         return [KeyChange(key_id, KeyChangeKind(kind), by, at) for key_id, kind, by, at in rows]
 

@@ -9,7 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.records import FailureStage, LearningFailure
 from service.storage.database import Database
-from service.storage.tables import DatabaseNow, database_now, experiments, learning_failures
+from service.storage.tables import (
+    DatabaseNow,
+    columns_without,
+    database_now,
+    experiments,
+    learning_failures,
+)
 
 LONGEST_PAUSE = timedelta(hours=1)
 LONGEST_REASON = 1000
@@ -30,15 +36,15 @@ class LearningFailures:
             before = _failure((await connection.execute(_current(experiment_id))).all())
             failure = self._next(before, stage, reason[:LONGEST_REASON], now)
             await connection.execute(_of(experiment_id))
-            values = {
-                "stage": failure.stage.value,
-                "reason": failure.reason,
-                "failures": failure.failures,
-                "since": failure.since,
-                "retry_at": failure.retry_at,
-            }
             await connection.execute(
-                sa.insert(learning_failures).values(experiment_id=experiment_id, **values)
+                sa.insert(learning_failures).values(
+                    experiment_id=experiment_id,
+                    stage=failure.stage.value,
+                    reason=failure.reason,
+                    failures=failure.failures,
+                    since=failure.since,
+                    retry_at=failure.retry_at,
+                )
             )
             return failure
 
@@ -71,14 +77,9 @@ def _of(experiment_id: str) -> sa.Delete:
 
 
 def _current(experiment_id: str) -> sa.Select[*tuple[Any, ...]]:
-    return sa.select(
-        learning_failures.c.stage,
-        learning_failures.c.reason,
-        learning_failures.c.failures,
-        learning_failures.c.since,
-        learning_failures.c.retry_at,
-        DatabaseNow(),
-    ).where(learning_failures.c.experiment_id == experiment_id)
+    columns = columns_without(learning_failures, "experiment_id")
+    query = sa.select(*columns, DatabaseNow())
+    return query.where(learning_failures.c.experiment_id == experiment_id)
 
 
 def _failure(rows: Sequence[sa.Row[*tuple[Any, ...]]]) -> LearningFailure | None:

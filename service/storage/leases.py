@@ -7,7 +7,7 @@ writing transaction, fences off a trainer that was suspended and lost its lease.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -26,13 +26,7 @@ from service.storage.tables import (
 
 FORGOTTEN_AFTER = timedelta(days=1)  # for rows of killed trainers
 MOST_NAMES = 1000  # of one query
-
-
-class _Row(NamedTuple):
-    holder: str | None
-    expires_at: datetime | None
-    epoch: int
-    now: datetime
+LEASE = (experiments.c.lease_holder, experiments.c.lease_expires_at, experiments.c.epoch)
 
 
 class Leases:
@@ -110,10 +104,12 @@ class Leases:
         """
 
         async def take(connection: AsyncConnection) -> Lease | None:
-            row = await _lock(connection, experiment_id)
-            if row.holder != trainer_id and await _is_held(connection, row):
+            row = await lock_experiment(
+                connection, experiment_id, *LEASE, DatabaseNow().label("now")
+            )
+            if row.lease_holder != trainer_id and await _is_held(connection, row):
                 return None
-            epoch = row.epoch if row.holder == trainer_id else row.epoch + 1
+            epoch = row.epoch if row.lease_holder == trainer_id else row.epoch + 1
             await connection.execute(
                 sa.update(experiments)
                 .where(experiments.c.experiment_id == experiment_id)
@@ -148,21 +144,9 @@ def _is_free_for(trainer_id: str) -> sa.ColumnElement[bool]:
     return sa.or_(holder.is_(None), holder == trainer_id, is_dead)
 
 
-async def _is_held(connection: AsyncConnection, row: _Row) -> bool:
-    if row.holder is None:
+async def _is_held(connection: AsyncConnection, row: Any) -> bool:
+    if row.lease_holder is None:
         return False
-    query = sa.select(trainers.c.expires_at).where(trainers.c.trainer_id == row.holder)
+    query = sa.select(trainers.c.expires_at).where(trainers.c.trainer_id == row.lease_holder)
     expires_at: datetime | None = await connection.scalar(query)
-    return any(each is not None and each > row.now for each in (expires_at, row.expires_at))
-
-
-async def _lock(connection: AsyncConnection, experiment_id: str) -> _Row:
-    row = await lock_experiment(
-        connection,
-        experiment_id,
-        experiments.c.lease_holder,
-        experiments.c.lease_expires_at,
-        experiments.c.epoch,
-        DatabaseNow(),
-    )
-    return _Row(*row)
+    return any(each is not None and each > row.now for each in (expires_at, row.lease_expires_at))

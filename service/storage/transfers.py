@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.records import TransferRecord
 from service.storage.database import Database
 from service.storage.experiments import lock_led
-from service.storage.tables import DatabaseNow, transfers
+from service.storage.tables import DatabaseNow, columns_without, transfers
 
 
 class Transfers:
@@ -55,12 +55,7 @@ class Transfers:
     async def list(self, experiment_id: str) -> list[TransferRecord]:
         """All judgements, the oldest first."""
         query = (
-            sa.select(
-                transfers.c.encoder_version,
-                transfers.c.event_offset,
-                transfers.c.created_at,
-                transfers.c.judgement,
-            )
+            sa.select(*columns_without(transfers, "experiment_id"))
             .where(transfers.c.experiment_id == experiment_id)
             .order_by(transfers.c.encoder_version)
         )
