@@ -1,6 +1,5 @@
 """Candidates: trained encoders that are not served, kept for inspection and promotion."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,7 +12,7 @@ from service.errors import UnknownCandidate
 from service.records import CandidateEncoder
 from service.storage.database import Database
 from service.storage.experiments import lock_led
-from service.storage.snapshots import drop_unused, joined_blob, sha256_of, write_parts
+from service.storage.snapshots import joined_blob, prune, write_parts
 from service.storage.tables import DatabaseNow, candidates, columns_without
 
 COLUMNS = columns_without(candidates, "blob")
@@ -37,8 +36,7 @@ class Candidates:
         keep: int,
     ) -> None:
         """Save a candidate and prune old ones; saving it again changes nothing."""
-        sha256 = await asyncio.to_thread(sha256_of, blob)
-        kept = await write_parts(self._database, experiment_id, sha256, blob, self._timeout_seconds)
+        sha256, kept = await write_parts(self._database, experiment_id, blob, self._timeout_seconds)
         row = {
             "experiment_id": experiment_id,
             "episode": episode,
@@ -55,8 +53,7 @@ class Candidates:
             is_there = sa.select(sa.exists().where(_is_at(experiment_id, episode)))
             if not await connection.scalar(is_there):
                 await connection.execute(sa.insert(candidates).values(row))
-                await connection.execute(_surplus(experiment_id, keep))
-                await drop_unused(connection, experiment_id)
+                await prune(candidates, candidates.c.episode, experiment_id, keep, connection)
 
         await self._database.write(insert, self._timeout_seconds)
 
@@ -96,20 +93,6 @@ class Candidates:
 
 def _is_at(experiment_id: str, episode: int) -> sa.ColumnElement[bool]:
     return sa.and_(candidates.c.experiment_id == experiment_id, candidates.c.episode == episode)
-
-
-def _surplus(experiment_id: str, keep: int) -> sa.Delete:
-    newest = (
-        sa.select(candidates.c.episode)
-        .where(candidates.c.experiment_id == experiment_id)
-        .order_by(candidates.c.episode.desc())
-        .limit(keep)
-    )
-    return sa.delete(candidates).where(
-        candidates.c.experiment_id == experiment_id,
-        candidates.c.is_pinned.is_(False),
-        candidates.c.episode.not_in(newest),
-    )
 
 
 def _candidate(row: Any) -> CandidateEncoder:

@@ -45,19 +45,19 @@ class Snapshots:
         is pinned.
         """
         version = expected_version + 1
-        sha256 = await asyncio.to_thread(
-            sha256_of, snapshot.blob
-        )  # megabytes: not on the event loop
-        kept = await write_parts(
-            self._database, experiment_id, sha256, snapshot.blob, self._timeout_seconds
+        sha256, kept = await write_parts(
+            self._database, experiment_id, snapshot.blob, self._timeout_seconds
         )
+        query = sa.select(*RECORD_COLUMNS).where(_is_at(experiment_id, version))
 
         async def insert(connection: AsyncConnection) -> SnapshotRecord:
             row = await lock_led(connection, experiment_id, epoch, experiments.c.next_version)
-            if row.next_version != version:
-                return await _saved_before(connection, experiment_id, version, sha256)
-            await _insert(connection, (experiment_id, version, epoch, sha256), snapshot, kept)
-            return await _record(connection, experiment_id, version)
+            if row.next_version == version:
+                await _insert(connection, (experiment_id, version, epoch, sha256), snapshot, kept)
+            saved = (await connection.execute(query)).one_or_none()
+            if saved is None or saved.sha256 != sha256:
+                raise VersionConflict(expected_version=expected_version)
+            return _to_record(saved)
 
         return await self._database.write(insert, self._timeout_seconds)
 
@@ -108,24 +108,10 @@ class Snapshots:
 
     async def prune(self, experiment_id: str, keep: int) -> int:
         """Delete all but the pinned and the newest `keep`; returns the number deleted."""
-        newest = (
-            sa.select(snapshots.c.version)
-            .where(snapshots.c.experiment_id == experiment_id)
-            .order_by(snapshots.c.version.desc())
-            .limit(max(keep, 1))
+        return await self._database.write(
+            partial(prune, snapshots, snapshots.c.version, experiment_id, max(keep, 1)),
+            self._timeout_seconds,
         )
-        statement = sa.delete(snapshots).where(
-            snapshots.c.experiment_id == experiment_id,
-            snapshots.c.is_pinned.is_(False),
-            snapshots.c.version.not_in(newest),
-        )
-
-        async def drop(connection: AsyncConnection) -> int:
-            deleted = await connection.execute(statement)
-            await drop_unused(connection, experiment_id)
-            return deleted.rowcount
-
-        return await self._database.write(drop, self._timeout_seconds)
 
     async def _newest(self, *conditions: sa.ColumnElement[bool]) -> StoredSnapshot | None:
         query = (
@@ -146,25 +132,8 @@ class Snapshots:
         return await self._database.read(find, self._timeout_seconds)
 
 
-def sha256_of(blob: bytes) -> str:
-    """The SHA-256 of a blob, hexadecimal."""
-    return hashlib.sha256(blob).hexdigest()
-
-
 def _is_at(experiment_id: str, version: int) -> sa.ColumnElement[bool]:
     return sa.and_(snapshots.c.experiment_id == experiment_id, snapshots.c.version == version)
-
-
-async def _saved_before(
-    connection: AsyncConnection, experiment_id: str, version: int, sha256: str
-) -> SnapshotRecord:
-    try:
-        record = await _record(connection, experiment_id, version)
-    except UnknownSnapshot:
-        raise VersionConflict(expected_version=version - 1) from None
-    if record.sha256 != sha256:
-        raise VersionConflict(expected_version=version - 1)
-    return record
 
 
 async def _insert(
@@ -209,14 +178,6 @@ async def _insert(
     )
 
 
-async def _record(connection: AsyncConnection, experiment_id: str, version: int) -> SnapshotRecord:
-    query = sa.select(*RECORD_COLUMNS).where(_is_at(experiment_id, version))
-    row = (await connection.execute(query)).one_or_none()
-    if row is None:
-        raise UnknownSnapshot
-    return _to_record(row)
-
-
 def _to_record(row: Any) -> SnapshotRecord:
     fields: list[Any] = [*row[:-1], json.loads(row[-1])]
     return SnapshotRecord(*fields)
@@ -227,11 +188,13 @@ PART_BYTES = 512 << 10
 
 
 async def write_parts(
-    database: Database, experiment_id: str, sha256: str, blob: bytes, timeout_seconds: float
-) -> bytes:
-    """Write the parts of a large blob; returns the bytes for its own row."""
+    database: Database, experiment_id: str, blob: bytes, timeout_seconds: float
+) -> tuple[str, bytes]:
+    """Write the parts of a large blob; returns its SHA-256 and the bytes for its own row."""
+    digest = await asyncio.to_thread(hashlib.sha256, blob)  # megabytes: not on the event loop
+    sha256 = digest.hexdigest()
     if len(blob) <= LARGE_BYTES:
-        return blob
+        return sha256, blob
     for number, start in enumerate(range(0, len(blob), PART_BYTES)):
         row = {
             "experiment_id": experiment_id,
@@ -240,7 +203,7 @@ async def write_parts(
             "content": blob[start : start + PART_BYTES],
         }
         await database.write(partial(_write_part, row), timeout_seconds)
-    return b""
+    return sha256, b""
 
 
 async def joined_blob(
@@ -254,7 +217,24 @@ async def joined_blob(
     return b"".join(await connection.scalars(query))
 
 
-async def drop_unused(connection: AsyncConnection, experiment_id: str) -> None:
+async def prune(
+    table: sa.Table,
+    number: sa.Column[int],
+    experiment_id: str,
+    keep: int,
+    connection: AsyncConnection,
+) -> int:
+    """Delete all snapshots or candidates but the pinned and the newest `keep`; returns how many."""
+    its_own = table.c.experiment_id == experiment_id
+    newest = sa.select(number).where(its_own).order_by(number.desc()).limit(keep)
+    deleted = await connection.execute(
+        sa.delete(table).where(its_own, table.c.is_pinned.is_(False), number.not_in(newest))
+    )
+    await _drop_unused(connection, experiment_id)
+    return deleted.rowcount
+
+
+async def _drop_unused(connection: AsyncConnection, experiment_id: str) -> None:
     """Delete the parts that no snapshot or candidate of the experiment refers to."""
     used = [
         sa.select(table.c.sha256).where(table.c.experiment_id == experiment_id)

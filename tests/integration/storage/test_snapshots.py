@@ -192,7 +192,7 @@ async def test_parts_that_no_row_came_after_mean_nothing_and_go(
     snapshots: Snapshots, experiment: Experiment, database: Database
 ):
     mine = experiment.experiment_id
-    await write_parts(database, mine, "abandoned", bytes(LARGE_BYTES + 1), 60.0)
+    await write_parts(database, mine, bytes(LARGE_BYTES + 1), 60.0)
     assert await snapshots.latest(mine) is None
     kept = snapshot(os.urandom(LARGE_BYTES + 1), encoder_version=1)
     await save(snapshots, experiment, 0, kept)
