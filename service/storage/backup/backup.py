@@ -35,17 +35,6 @@ from service.storage.drivers import migrate
 DAY_SECONDS = 86_400.0
 
 
-class RowsSum:
-    """An order-independent digest of rows, because databases sort text differently."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def add(self, lines: Iterable[bytes]) -> None:
-        for line in lines:
-            self.value += int.from_bytes(hashlib.sha256(line).digest())
-
-
 async def backup(
     database: Database, path: Path, tables: Sequence[StoredTable] | None = None
 ) -> Contents:
@@ -121,7 +110,7 @@ def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
                 )
         written = await _insert(connection, path, tables)
         for name, table in tables.items():
-            if await _stored_sum(connection, table) != written[name].value:
+            if await _stored_sum(connection, table) != written[name]:
                 raise BackupError(f"the rows of {name} in the database differ from the file")
 
     return work
@@ -129,13 +118,13 @@ def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
 
 async def _insert(
     connection: Connection, path: Path, tables: dict[str, StoredTable]
-) -> dict[str, RowsSum]:
+) -> dict[str, int]:
     """Write all rows of the file; returns their digests by table."""
-    sums = {name: RowsSum() for name in tables}
+    sums = dict.fromkeys(tables, 0)
     with opened_backup(path) as reader:
         parts = reader.parts()
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
-            sums[part.table].add(part.lines)
+            sums[part.table] += _sum(part.lines)
             rows = await asyncio.to_thread(_rows, tables[part.table], part.lines)
             await tables[part.table].insert(connection, rows)
     return sums
@@ -156,10 +145,15 @@ def _rows(table: StoredTable, lines: Iterable[bytes]) -> list[tuple[Any, ...]]:
 
 
 async def _stored_sum(connection: Connection, table: StoredTable) -> int:
-    stored = RowsSum()
+    stored = 0
     async for page in table.pages(connection):
-        stored.add(msgspec.json.encode(row) + b"\n" for row in page)
-    return stored.value
+        stored += _sum(msgspec.json.encode(row) + b"\n" for row in page)
+    return stored
+
+
+def _sum(lines: Iterable[bytes]) -> int:
+    """An order-independent digest of rows, because databases sort text differently."""
+    return sum(int.from_bytes(hashlib.sha256(line).digest()) for line in lines)
 
 
 @contextmanager
