@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -30,7 +31,7 @@ from service.learning.replay import replay
 from service.records import Experiment, utc_now
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving, Moved
-from service.storage.archive.checking import faults
+from service.storage.archive.checking import check, faults
 from service.storage.archive.segment_file import read_segment
 from service.storage.candidates import Candidates
 from service.storage.database import Database
@@ -111,7 +112,7 @@ async def _flipped(database: Database, experiment: Experiment, folder: Path) -> 
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     started = time.perf_counter()
-    found = await faults(archive.files, segments)
+    found = await faults(partial(check, archive.files), segments)
     took = time.perf_counter() - started
     assert len(found) == 1, found
     assert segments[0].place in found[0]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from service.records import Experiment, utc_now
 from service.settings import Settings
 from service.storage.archive.archive import Archive
 from service.storage.archive.archiving import Archiving, Moved
-from service.storage.archive.checking import copy, faults
+from service.storage.archive.checking import check, copy, faults
 from service.storage.archive.files import ArchiveFiles, ArchivingError
 from service.storage.archive.manifest import Segment
 from service.storage.archive.policy import NEVER, Policy
@@ -110,15 +111,12 @@ def checked_archive(settings: Settings, name: str | None) -> tuple[Moved, list[s
 
     async def checked(database: Database) -> tuple[Moved, list[str]]:
         archive = Archive(database)
-        if name is None:
-            segments = await archive.all_segments()
-        else:
-            experiment = await Experiments(database).get(name)
-            segments = await archive.segments(experiment.experiment_id)
+        of = None if name is None else (await Experiments(database).get(name)).experiment_id
+        segments = await archive.segments(of)
         if not segments:
             return Moved.of(segments), []
         with progress_bar("reading the files") as show:
-            return Moved.of(segments), await faults(archive.files, segments, show)
+            return Moved.of(segments), await faults(partial(check, archive.files), segments, show)
 
     return _opened(settings, checked)
 
@@ -159,7 +157,7 @@ async def _copied(file: Path, archive: Archive, place: str, *, is_back: bool) ->
     ours, copies = archive.files, ArchiveFiles(place)
     source, target = (copies, ours) if is_back else (ours, copies)
     with progress_bar("copying the files") as show:
-        wrong = await copy(source, target, segments, show)
+        wrong = await faults(partial(copy, source, target), segments, show)
     if wrong:
         raise ArchivingError("\n".join(wrong))
 

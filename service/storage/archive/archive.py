@@ -43,14 +43,18 @@ class Archive:
         return ArchiveFiles(place)
 
     async def segments(
-        self, experiment_id: str, *conditions: sa.ColumnElement[bool]
+        self, experiment_id: str | None, *conditions: sa.ColumnElement[bool]
     ) -> list[Segment]:
-        """The manifest of an experiment, in order."""
-        return await self._segments(log_segments.c.experiment_id == experiment_id, *conditions)
-
-    async def all_segments(self) -> list[Segment]:
-        """The manifest of all experiments."""
-        return await self._segments(sa.true())
+        """The manifest of an experiment, or of all, in order."""
+        query = (
+            sa.select(*COLUMNS)
+            .where(*conditions)
+            .order_by(log_segments.c.experiment_id, log_segments.c.last_offset)
+        )
+        if experiment_id is not None:
+            query = query.where(log_segments.c.experiment_id == experiment_id)
+        rows = await self._database.rows(query, TIMEOUT_SECONDS)
+        return [Segment(*row) for row in rows]
 
     async def reach(self, experiment_id: str) -> int:
         """The offset up to which rounds are archived."""
@@ -59,10 +63,6 @@ class Archive:
         )
         found = await self._database.scalar(query, TIMEOUT_SECONDS)
         return int(found or 0)
-
-    async def check(self, segment: Segment) -> None:
-        """Read a file in full; raises `DamagedArchive` if it has changed."""
-        await asyncio.to_thread(self.files.read, segment.place, segment.sha256)
 
     async def erase(self, experiment_id: str) -> None:
         """Remove all files of an experiment, those of a run that was killed included.
@@ -107,11 +107,12 @@ class Archive:
         keys = {each.encode(): each for each in decision_ids}
         if not keys:
             return {}
-        conditions = [log_segments.c.first_key <= max(keys), log_segments.c.last_key >= min(keys)]
-        if experiment_id is not None:
-            conditions.append(log_segments.c.experiment_id == experiment_id)
         found: dict[str, Archived] = {}
-        for segment in await self._segments(*conditions):
+        for segment in await self.segments(
+            experiment_id,
+            log_segments.c.first_key <= max(keys),
+            log_segments.c.last_key >= min(keys),
+        ):
             if segment.may_have(keys):
                 table, wanted = await self._table(segment), list(keys.values())
                 events = await asyncio.to_thread(table.of_keys, EventKind.DECISION.value, wanted)
@@ -153,12 +154,3 @@ class Archive:
 
     async def _table(self, segment: Segment) -> SegmentTable:
         return await asyncio.to_thread(read_segment, self.files, segment.place, segment.sha256)
-
-    async def _segments(self, *conditions: sa.ColumnElement[bool]) -> list[Segment]:
-        ordered = (
-            sa.select(*COLUMNS)
-            .where(*conditions)
-            .order_by(log_segments.c.experiment_id, log_segments.c.last_offset)
-        )
-        rows = await self._database.rows(ordered, TIMEOUT_SECONDS)
-        return [Segment(*row) for row in rows]

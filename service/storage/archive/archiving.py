@@ -18,6 +18,7 @@ from service.errors import UnknownExperiment
 from service.ops.failpoints import Failpoint, reach
 from service.records import EventKind, Experiment, Status
 from service.storage.archive.archive import Archive
+from service.storage.archive.checking import check
 from service.storage.archive.files import ArchivingError
 from service.storage.archive.manifest import (
     LateRewardError,
@@ -84,7 +85,7 @@ class Archiving:
         if not segments:
             return
         # A folder that is not mounted, or another one, does not have it: then nothing is moved.
-        await self._archive.check(segments[-1])
+        await check(self._archive.files, segments[-1])
         first = await self._first_row(experiment_id, segments[-1].last_offset)
         for segment in segments:
             if first is not None and segment.last_offset >= first:
@@ -153,7 +154,7 @@ class Archiving:
 
     async def _delete_rows(self, segment: Segment) -> None:
         """Delete the rows of a file that can be read, in steps."""
-        await self._archive.check(segment)
+        await check(self._archive.files, segment)
         first = segment.first_offset - 1
         for start in range(first, segment.last_offset, self._options.rows_a_step):
             end = min(start + self._options.rows_a_step, segment.last_offset)

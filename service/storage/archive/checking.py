@@ -1,7 +1,7 @@
-"""Reads all files of the archive, to see that they are there, and copies them for a backup."""
+"""Looks at all files of the archive, to see that they are there, and copies them for a backup."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from service.errors import DamagedArchive
 from service.storage.archive.files import ArchiveFiles
@@ -11,37 +11,32 @@ ShowDone = Callable[[int, int], None]
 
 
 async def faults(
-    files: ArchiveFiles, segments: Sequence[Segment], show: ShowDone = lambda done, of: None
-) -> list[str]:
-    """What is wrong with each file that is missing or has changed."""
-    found: list[str] = []
-    for number, segment in enumerate(segments, 1):
-        try:
-            await asyncio.to_thread(files.read, segment.place, segment.sha256)
-        except DamagedArchive as error:
-            found.append(str(error))
-        show(number, len(segments))
-    return found
-
-
-async def copy(
-    source: ArchiveFiles,
-    target: ArchiveFiles,
+    work: Callable[[Segment], Awaitable[None]],
     segments: Sequence[Segment],
     show: ShowDone = lambda done, of: None,
 ) -> list[str]:
-    """Copy the files that are not there yet, each checked on both sides; what could not be copied.
-
-    A file is never changed, and its name has its hash: one of the same name and size is the same.
-    """
+    """What is wrong with each file that is missing or has changed, as `work` on it found."""
     found: list[str] = []
     for number, segment in enumerate(segments, 1):
         try:
-            await asyncio.to_thread(_copy, source, target, segment)
+            await work(segment)
         except DamagedArchive as error:
             found.append(str(error))
         show(number, len(segments))
     return found
+
+
+async def check(files: ArchiveFiles, segment: Segment) -> None:
+    """Read a file in full; raises `DamagedArchive` if it has changed."""
+    await asyncio.to_thread(files.read, segment.place, segment.sha256)
+
+
+async def copy(source: ArchiveFiles, target: ArchiveFiles, segment: Segment) -> None:
+    """Copy a file that is not there yet, checked on both sides.
+
+    A file is never changed, and its name has its hash: one of the same name and size is the same.
+    """
+    await asyncio.to_thread(_copy, source, target, segment)
 
 
 def _copy(source: ArchiveFiles, target: ArchiveFiles, segment: Segment) -> None:
