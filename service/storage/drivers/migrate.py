@@ -7,13 +7,11 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from alembic import command
-from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from service.storage.database import Database
-from service.storage.tables import metadata
 
 T = TypeVar("T")
 
@@ -77,11 +75,6 @@ async def upgrade(database: Database, revision: str = "head") -> tuple[str | Non
     return await _run(database, work)
 
 
-async def downgrade(database: Database, revision: str) -> None:
-    """Downgrade the schema in one transaction."""
-    await _run(database, lambda connection: command.downgrade(config(connection), revision))
-
-
 async def current(database: Database) -> str | None:
     """The revision of the database; None if it is empty."""
     return await _run(database, revision_of)
@@ -113,16 +106,6 @@ def comparing(connection: sa.Connection) -> dict[str, Any]:
         "compare_server_default": True,
         "include_object": is_compared,
     }
-
-
-async def drift(database: Database) -> list[str]:
-    """The differences between the database's schema and `tables`."""
-
-    def compare(connection: sa.Connection) -> list[str]:
-        context = MigrationContext.configure(connection, opts=comparing(connection))
-        return [str(difference) for difference in compare_metadata(context, metadata)]
-
-    return await _run(database, compare)
 
 
 def revision_of(connection: sa.Connection) -> str | None:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from service.storage.database import Database
 from service.storage.drivers import migrate
+from tests.support.migrations import downgrade
 from tests.support.storage import PATIENT, sqlite_url
 
 # Of a column: its type, and whether an insert must name it.
@@ -62,7 +63,7 @@ async def test_the_newest_migration_leaves_what_the_build_before_uses(database: 
     before = await found(database)
     await migrate.upgrade(database)
     assert broken(before, await found(database)) == []
-    await migrate.downgrade(database, head.down_revision)
+    await downgrade(database, head.down_revision)
     assert await found(database) == before
 
 

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from service.storage.database import Database
 from service.storage.drivers import migrate
 from service.storage.experiments import Experiments
+from tests.support.migrations import downgrade, drift
 from tests.support.processes.service import ROOT, clean_environment
 from tests.support.storage import PATIENT, Backend, PooledDatabases, PostgresDatabases, sqlite_url
 from tests.support.waiting import eventually
@@ -54,9 +55,9 @@ async def test_an_empty_database_is_brought_up_to_date(empty: Database):
 
 
 async def test_migrations_and_tables_say_the_same(empty: Database):
-    assert await migrate.drift(empty) != []
+    assert await drift(empty) != []
     await migrate.upgrade(empty)
-    assert await migrate.drift(empty) == []
+    assert await drift(empty) == []
 
 
 async def test_upgrading_again_changes_nothing(empty: Database):
@@ -68,10 +69,10 @@ async def test_upgrading_again_changes_nothing(empty: Database):
 
 async def test_going_back_to_nothing_and_forth_again_works(empty: Database):
     await migrate.upgrade(empty)
-    await migrate.downgrade(empty, "base")
+    await downgrade(empty, "base")
     assert await migrate.current(empty) is None
     await migrate.upgrade(empty)
-    assert await migrate.drift(empty) == []
+    assert await drift(empty) == []
 
 
 def declared(method: Any = "daband", **fields: Any) -> str:
@@ -113,7 +114,7 @@ async def test_the_configuration_of_existing_experiments_is_resolved_once_by_rec
         *("committee", "strided-conv", "identity")
     ]
     assert (configs["open-arms"]["arm_count"], configs["own"]["hidden_sizes"]) == (1, [4])
-    await migrate.downgrade(empty, "0006")
+    await downgrade(empty, "0006")
     await migrate.upgrade(empty)
     assert await Experiments(empty).list() == list(found.values())
 

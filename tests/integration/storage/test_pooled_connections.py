@@ -15,6 +15,7 @@ from service.storage.events.postgres import transaction
 from service.storage.experiments import Experiments
 from tests.support.api import DOSES, running_api
 from tests.support.machines.pgbouncer import PgBouncer
+from tests.support.migrations import drift
 from tests.support.processes.servers import running_server
 from tests.support.storage import PATIENT, PostgresDatabases, decision, opened_log
 
@@ -86,5 +87,5 @@ async def test_migrations_run_through_a_pooler(
     async with postgres_databases.fresh(is_migrated=False) as url:
         database = await Database.open(pooler.before(url), PATIENT)
         assert await migrate.upgrade(database) == (None, migrate.head())
-        assert await migrate.drift(database) == []
+        assert await drift(database) == []
         await database.close()
