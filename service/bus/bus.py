@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from redis.asyncio.client import PubSub
+from redis.asyncio.client import Pipeline, PubSub
 from redis.exceptions import RedisError
 
 from service.bus.messages import CachedSnapshot, Listener, Listeners, Topic, decode, encode
@@ -128,27 +128,15 @@ class RedisBus:
     async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
         """Replace the value with one SET, then notify listeners in all processes."""
         value = encode(experiment.experiment_id, CachedSnapshot(version, offset, blob))
-
-        async def send() -> None:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.set(self._key(experiment), value, ex=KEPT_SECONDS)
-                pipeline.publish(self._channel(Topic.SNAPSHOT), experiment.name)
-                await pipeline.execute()
-
-        await self._guarded("publish", send, len(value))
-        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.set(self._key(experiment), value, ex=KEPT_SECONDS)
+        await self._announce("publish", experiment, pipeline, len(value))
 
     async def forget(self, experiment: Experiment) -> None:
         """Drop the value, then notify listeners in all processes."""
-
-        async def send() -> None:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.delete(self._key(experiment))
-                pipeline.publish(self._channel(Topic.SNAPSHOT), experiment.name)
-                await pipeline.execute()
-
-        await self._guarded("forget", send)
-        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.delete(self._key(experiment))
+        await self._announce("forget", experiment, pipeline)
 
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
         """The last snapshot published by any process; None if Redis fails or its value is invalid."""
@@ -177,6 +165,14 @@ class RedisBus:
     async def close(self) -> None:
         await close(self._redis)
 
+    async def _announce(
+        self, operation: str, experiment: Experiment, pipeline: Pipeline, size_bytes: int = 0
+    ) -> None:
+        """Send what the pipeline has, and the news of the experiment's snapshot."""
+        pipeline.publish(self._channel(Topic.SNAPSHOT), experiment.name)
+        await self._guarded(operation, pipeline.execute, size_bytes)
+        self._listeners.notify(Topic.SNAPSHOT, [experiment.name])
+
     async def _guarded(
         self, operation: str, command: Callable[[], Awaitable[T]], size_bytes: int = 0
     ) -> T | None:
@@ -203,10 +199,10 @@ class RedisBus:
                 await asyncio.sleep(WAKE_SECONDS)
 
     async def _send(self, names: set[str]) -> None:
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for name in names:
-                pipeline.publish(self._channel(Topic.REWARD), name)
-            await pipeline.execute()
+        pipeline = self._redis.pipeline(transaction=False)
+        for name in names:
+            pipeline.publish(self._channel(Topic.REWARD), name)
+        await pipeline.execute()
 
     async def _receive(self) -> None:
         while True:
