@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -88,10 +89,11 @@ class Erasing:
         Its archived files go first, while the manifest still says that they exist. While they cannot
         be reached, it waits and the others go on.
         """
-        experiment = await self._database.read(partial(_deleted, self._waiting))
-        if experiment is None:
+        rows = await self._database.rows(_deleted(self._waiting))
+        if not rows:
             self._waiting.clear()
             return False
+        experiment = experiment_of(rows[0])
         try:
             await self._archive.erase(experiment.experiment_id)
         except Exception as error:  # noqa: BLE001 - every store has errors of its own
@@ -108,17 +110,15 @@ def _warn(error: Exception) -> None:
     log.warning("an experiment cannot be erased now", extra=details)
 
 
-async def _deleted(without: Collection[str], connection: AsyncConnection) -> Experiment | None:
+def _deleted(without: Collection[str]) -> sa.Select[*tuple[Any, ...]]:
     """A deleted experiment whose data is not erased yet, and that is none of these."""
-    query = (
+    return (
         sa.select(*COLUMNS)
         .where(experiments.c.status == Status.DELETED.value)
         .where(experiments.c.experiment_id.not_in(without))
         .order_by(experiments.c.experiment_id)
         .limit(1)
     )
-    row = (await connection.execute(query)).first()
-    return None if row is None else experiment_of(row)
 
 
 async def _erase_some(experiment: Experiment, connection: AsyncConnection) -> None:

@@ -49,18 +49,6 @@ class _Pending(Generic[Call, Result]):
         return self.is_concluded if self.answer is None else self.answer.done()
 
 
-def _ignore_batch(event_count: int, waiting: int, seconds: float) -> None:
-    """Observe nothing."""
-
-
-def _ignore_count(event_count: int) -> None:
-    """Count nothing."""
-
-
-def _unchanged(call: Call) -> Call:
-    return call
-
-
 class GroupCommit(Generic[Call, Result]):
     """Gives each caller its own result once the batch that its call was in is durable.
 
@@ -76,10 +64,10 @@ class GroupCommit(Generic[Call, Result]):
         self,
         commit: Callable[[Sequence[Call]], Awaitable[Sequence[Result | ServiceError]]],
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, int, float], None] = _ignore_batch,
+        on_batch: Callable[[int, int, float], None] = lambda *_: None,
         *,
-        repeat: Callable[[Call], Call] = _unchanged,
-        on_unwritten: Callable[[int], None] = _ignore_count,
+        repeat: Callable[[Call], Call] = lambda call: call,
+        on_unwritten: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._commit = commit
         self._options = options or CommitOptions()

@@ -37,10 +37,6 @@ CONTEXTS_A_QUERY = 512
 PAGE_TIMEOUT_SECONDS = 10.0  # pages are large, and no request waits for them
 
 
-def _ignore(*figures: float) -> None:
-    """Observe nothing."""
-
-
 class EventLog:
     """Appends through one group commit a process, and reads what is committed.
 
@@ -52,8 +48,8 @@ class EventLog:
         self,
         database: Database,
         options: CommitOptions | None = None,
-        on_batch: Callable[[int, int, float], None] = _ignore,
-        on_unwritten: Callable[[int], None] = _ignore,
+        on_batch: Callable[[int, int, float], None] = lambda *_: None,
+        on_unwritten: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._archive = Archive(database)
