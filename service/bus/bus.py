@@ -20,8 +20,6 @@ from service.bus.messages import CachedSnapshot, Listener, Listeners, Topic, dec
 from service.bus.redis_client import close, redis_client
 from service.records import Experiment
 
-__all__ = ["CachedSnapshot", "InProcessBus", "Listener", "RedisBus", "SnapshotBus", "Topic"]
-
 T = TypeVar("T")
 BUS_ERRORS = (RedisError, OSError)  # OSError covers timeouts
 BYTES_A_SECOND = 50_000_000  # extends the timeout for large snapshots

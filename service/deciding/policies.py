@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from model import Learner, Policy, SnapshotError, estimated, restore_policy
-from service.bus.bus import SnapshotBus, Topic
+from service.bus.bus import SnapshotBus
+from service.bus.messages import Topic
 from service.deciding.scorer import Placement
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec

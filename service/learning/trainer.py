@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from service.bus.bus import Topic
+from service.bus.messages import Topic
 from service.errors import ServiceError, StorageUnavailable
 from service.learning.jobs.queue import JobQueue
 from service.learning.led_experiment import LedExperiment

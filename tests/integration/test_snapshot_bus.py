@@ -10,13 +10,12 @@ from redis.asyncio import Redis
 
 from service.bus.bus import (
     KEPT_SECONDS,
-    CachedSnapshot,
     InProcessBus,
     RedisBus,
     RedisOptions,
     SnapshotBus,
-    Topic,
 )
+from service.bus.messages import CachedSnapshot, Topic
 from service.records import uuid7
 from tests.support.builders import stored_experiment
 from tests.support.processes.faulty_proxy import FaultyProxy

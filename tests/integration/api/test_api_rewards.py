@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.bus.bus import Topic
+from service.bus.messages import Topic
 from service.records import phase_event
 from tests.support.api import CONTEXT, Api, running_api
 from tests.support.waiting import PATIENCE_SECONDS
