@@ -7,8 +7,8 @@ transaction, and compares the rows before the commit.
 import asyncio
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from service.storage.backup.format import (
     verified,
 )
 from service.storage.backup.table_rows import StoredTable, stored_tables
-from service.storage.database import Connection, Database, Work
+from service.storage.database import Connection, Database
 from service.storage.drivers import migrate
 
 DAY_SECONDS = 86_400.0
@@ -39,9 +39,10 @@ async def backup(
     database: Database, path: Path, tables: Sequence[StoredTable] | None = None
 ) -> Contents:
     """Write all tables into a new file, which gets its name only after it was read back and verified."""
-    with _new_file(path) as partial:
-        written = await _write(database, partial, tables or stored_tables())
-        if await asyncio.to_thread(verified, partial) != written:
+    _check_is_new(path)
+    with durable_file(path) as unfinished:
+        written = await _write(database, unfinished, tables or stored_tables())
+        if await asyncio.to_thread(verified, unfinished) != written:
             raise BackupError("the file cannot be read back: the disk may be damaged")
     return written
 
@@ -59,7 +60,7 @@ async def restore(
         )
     known = {table.name: table for table in tables or stored_tables()}
     await asyncio.to_thread(_check_columns, path, known)
-    await database.write(_restoring(path, known), DAY_SECONDS)
+    await database.write(partial(_restore, path, known), DAY_SECONDS)
     return contents
 
 
@@ -78,7 +79,7 @@ async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) 
         header = Header(
             format=FORMAT,
             version=FORMAT_VERSION,
-            schema=await _schema(connection),
+            schema=await connection.run_sync(migrate.revision_of) or "",
             created_at=utc_now().isoformat(),
             tables={table.name: list(table.columns) for table in tables},
         )
@@ -94,26 +95,17 @@ async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) 
     return contents
 
 
-async def _schema(connection: Connection) -> str:
-    found: str | None = await connection.run_sync(lambda each: migrate.revision_of(each))
-    return found or ""
-
-
-def _restoring(path: Path, tables: dict[str, StoredTable]) -> Work[None]:
+async def _restore(path: Path, tables: dict[str, StoredTable], connection: Connection) -> None:
     """The transaction of a restore; it may be retried from the beginning."""
-
-    async def work(connection: Connection) -> None:
-        for table in tables.values():
-            if not await table.is_empty(connection):
-                raise BackupError(
-                    f"the database is not empty (table {table.name}): restore into a new one"
-                )
-        written = await _insert(connection, path, tables)
-        for name, table in tables.items():
-            if await _stored_sum(connection, table) != written[name]:
-                raise BackupError(f"the rows of {name} in the database differ from the file")
-
-    return work
+    for table in tables.values():
+        if not await table.is_empty(connection):
+            raise BackupError(
+                f"the database is not empty (table {table.name}): restore into a new one"
+            )
+    written = await _insert(connection, path, tables)
+    for name, table in tables.items():
+        if await _stored_sum(connection, table) != written[name]:
+            raise BackupError(f"the rows of {name} in the database differ from the file")
 
 
 async def _insert(
@@ -156,12 +148,8 @@ def _sum(lines: Iterable[bytes]) -> int:
     return sum(int.from_bytes(hashlib.sha256(line).digest()) for line in lines)
 
 
-@contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A temporary file next to `path`, renamed on success and removed otherwise."""
+def _check_is_new(path: Path) -> None:
     if path.exists():
         raise BackupError(f"{path} exists: a backup never overwrites a file")
     if not path.parent.is_dir():
         raise BackupError(f"there is no folder {path.parent}")
-    with durable_file(path) as partial:
-        yield partial
