@@ -9,14 +9,17 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import sqlalchemy as sa
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
+from service.records import Domain, EventKind, Experiment, NewEvent, StoredEvent, uuid7
+from service.storage.archive.archive import Archive
 from service.storage.database import Database, DatabaseOptions
 from service.storage.drivers import migrate
 from service.storage.events.group_commit import CommitOptions
 from service.storage.events.log import EventLog
-from service.storage.tables import snapshots
+from service.storage.events.rows import event_columns, fetch_events
+from service.storage.tables import events, snapshots
 from tests.support.machines.pgbouncer import PgBouncer
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -52,6 +55,18 @@ def decision(
 
 def reward(experiment: Experiment, decision_id: str, value: float = 1.0) -> NewEvent:
     return NewEvent(experiment.experiment_id, EventKind.REWARD, decision_id, reward=value)
+
+
+async def find_request(log: EventLog, experiment_id: str, request_id: str) -> list[StoredEvent]:
+    """The events that a request wrote, in order, of the table and of the archive."""
+    query = sa.select(*event_columns(with_context=False)).where(
+        events.c.experiment_id == experiment_id, events.c.request_id == request_id
+    )
+    found = await fetch_events(log._database, query)
+    # Of an archived round that is being deleted, the table may have one side only.
+    archived = await Archive(log._database).requests(experiment_id, [request_id])
+    both = {each.offset: replace(each, context=None) for each in [*archived, *found]}
+    return [both[offset] for offset in sorted(both)]
 
 
 async def append_decision(log: EventLog, experiment: Experiment, **fields: Any) -> str:

@@ -24,8 +24,6 @@ MOST_LOOKED_AT = 5000  # events that one page looks at: a rare filter must not r
 MOST_IN_A_BLOCK = 200  # events that are read of a block
 TIMEOUT_SECONDS = 10.0
 
-Row = sa.Row[*tuple[Any, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class LogFilter:

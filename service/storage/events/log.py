@@ -24,7 +24,6 @@ from service.storage.events.append_plan import (
 from service.storage.events.group_commit import CommitOptions, GroupCommit
 from service.storage.events.rows import (
     chunks,
-    event_columns,
     fetch_by_keys,
     fetch_events,
     page_columns,
@@ -234,18 +233,6 @@ class EventLog:
         if head is None:
             raise UnknownExperiment
         return int(head)
-
-    async def find_request(self, experiment_id: str, request_id: str) -> list[StoredEvent]:
-        """The events that a request wrote, in order; none when it is new."""
-        query = sa.select(*event_columns(with_context=False)).where(
-            events.c.experiment_id == experiment_id
-        )
-        asked = one_of(self._database.dialect, query, events.c.request_id, [request_id])
-        found = await fetch_events(self._database, asked)
-        # Of an archived round that is being deleted, the table may have one side only.
-        archived = await self._archive.requests(experiment_id, [request_id])
-        both = {each.offset: replace(each, context=None) for each in [*archived, *found]}
-        return [both[offset] for offset in sorted(both)]
 
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""

@@ -50,7 +50,15 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.tables import archived_requests, events, log_segments
 from tests.support.archives import SMALL, archive, fold
-from tests.support.storage import PATIENT, decision, migrated, outcome, reward, sqlite_url
+from tests.support.storage import (
+    PATIENT,
+    decision,
+    find_request,
+    migrated,
+    outcome,
+    reward,
+    sqlite_url,
+)
 
 ROUNDS = 12
 
@@ -139,7 +147,7 @@ async def test_every_search_finds_what_it_found_before(
         return [
             await event_log.find_decisions(keys),
             dict(sorted((await event_log.find_rewards(experiment_id, keys)).items())),
-            [await event_log.find_request(experiment_id, f"r-{n}") for n in range(ROUNDS + 1)],
+            [await find_request(event_log, experiment_id, f"r-{n}") for n in range(ROUNDS + 1)],
             await history.target_rewards(experiment_id),
             [await history.has_reward(experiment_id, after) for after in (0, 20, 10**6)],
             await history.lifecycle(experiment_id),
@@ -179,7 +187,7 @@ async def test_pages_and_counts_are_those_of_before(
 async def test_a_repeated_request_gets_its_archived_decisions(
     database: Database, event_log: EventLog, experiment: Experiment, played: list[list[NewEvent]]
 ):
-    first = await event_log.find_request(experiment.experiment_id, "r-0")
+    first = await find_request(event_log, experiment.experiment_id, "r-0")
     await archive(database, experiment)
     again = [structs.replace(each, event_key=uuid7()) for each in played[0]]
     repeated = await event_log.append([structs.replace(each, has_new_key=True) for each in again])
@@ -255,7 +263,7 @@ async def test_the_sides_of_a_round_stay_together(
         await archive(database, experiment, kept)
         archived = await Archive(database).reach(experiment.experiment_id)
         for number in range(ROUNDS):
-            found = await event_log.find_request(experiment.experiment_id, f"r-{number}")
+            found = await find_request(event_log, experiment.experiment_id, f"r-{number}")
             assert len(found) == 2
             assert len({each.offset <= archived for each in found}) == 1
 
@@ -358,7 +366,7 @@ async def test_a_request_is_answered_as_before_while_its_rows_are_deleted(
     assert [each.event.offset for each in repeated] == [1, 2]
     ids = [each.event_key for each in half_deleted]
     assert [each.event.event_key for each in repeated] == ids
-    found = await event_log.find_request(experiment.experiment_id, "r-0")
+    found = await find_request(event_log, experiment.experiment_id, "r-0")
     assert [each.event_key for each in found] == ids
     other = [structs.replace(each, request_hash="other") for each in again]
     assert isinstance(await outcome(event_log.append(other)), RequestConflict)

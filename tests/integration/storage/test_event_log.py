@@ -36,7 +36,7 @@ from service.storage.events import sqlite
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
-from tests.support.storage import append_decision, decision, outcome, reward
+from tests.support.storage import append_decision, decision, find_request, outcome, reward
 
 
 async def test_offsets_are_consecutive_from_one(event_log: EventLog, experiment: Experiment):
@@ -391,16 +391,16 @@ async def test_decisions_and_requests_are_found_by_id(event_log: EventLog, exper
     assert found is not None
     assert found.payload == b"payload"
     assert [
-        each.event_key for each in await event_log.find_request(found.experiment_id, "r-1")
+        each.event_key for each in await find_request(event_log, found.experiment_id, "r-1")
     ] == [decision_id]
     assert await event_log.find_decision("nobody") is None
-    assert await event_log.find_request(found.experiment_id, "r-2") == []
+    assert await find_request(event_log, found.experiment_id, "r-2") == []
 
 
 async def test_ids_are_opaque_text(event_log: EventLog, experiment: Experiment):
     for name in ("'; DROP TABLE events; --", "שלום 🎲", "é", "e\u0301"):
         await append_decision(event_log, experiment, request_id=name)
-        (found,) = await event_log.find_request(experiment.experiment_id, name)
+        (found,) = await find_request(event_log, experiment.experiment_id, name)
         assert found.request_id == name
 
 
