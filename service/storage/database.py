@@ -25,10 +25,9 @@ from service.storage.drivers.write_check import (
     write_little_to_sqlite,
 )
 
-__all__ = ["Connection", "Database", "DatabaseOptions"]
+__all__ = ["Database", "DatabaseOptions"]
 
 T = TypeVar("T")
-Connection = AsyncConnection
 Work = Callable[[AsyncConnection], Awaitable[T]]
 BlockingWork = Callable[[sqlite3.Connection], T]
 

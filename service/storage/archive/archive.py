@@ -119,13 +119,6 @@ class Archive:
                 found |= {each.event.event_key: each for each in events}
         return found
 
-    async def rewards(
-        self, decision_ids: Collection[str], experiment_id: str
-    ) -> dict[str, StoredEvent]:
-        """The archived rewards of these decisions, by the decision's id."""
-        decided = await self.decisions(decision_ids, experiment_id)
-        return {each.event_key: each for each in await self.pairs(experiment_id, decided.values())}
-
     async def pairs(self, experiment_id: str, events: Iterable[Archived]) -> list[StoredEvent]:
         """The archived rewards of decisions, or decisions of rewards."""
         offsets = {each.pair_offset for each in events if each.pair_offset is not None}

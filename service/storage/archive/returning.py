@@ -22,7 +22,7 @@ from service.storage.archive.manifest import Segment, hold, is_of, request_rows
 from service.storage.archive.next_rounds import ArchivingOptions, rounds_between
 from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
-from service.storage.events.rows import chunks, event_columns, event_values
+from service.storage.events.rows import COLUMNS, chunks, event_values
 from service.storage.experiments import lock_experiment
 from service.storage.tables import archived_requests, events, experiments, log_segments
 
@@ -35,9 +35,6 @@ Wait = Callable[[], Awaitable[None]]
 async def wait_for_readers() -> None:
     """Wait until all have ended that are reading now."""
     await asyncio.sleep(READERS_SECONDS)
-
-
-NAMES = [column.name for column in event_columns(with_context=True)]
 
 
 class Returning:
@@ -81,7 +78,7 @@ class Returning:
     async def _insert(self, segment: Segment) -> None:
         """Write the rows that are not there; a run that was killed may have written some."""
         rows = [
-            dict(zip(NAMES, event_values(each.event), strict=True))
+            dict(zip(COLUMNS, event_values(each.event), strict=True))
             for each in await self._rounds(segment)
         ]
         for some in chunks(rows, self._options.rows_a_step):

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.ops.durable_files import durable_file
 from service.records import utc_now
@@ -29,7 +30,7 @@ from service.storage.backup.format import (
     verified,
 )
 from service.storage.backup.table_rows import StoredTable, stored_tables
-from service.storage.database import Connection, Database
+from service.storage.database import Database
 from service.storage.drivers import migrate
 
 DAY_SECONDS = 86_400.0
@@ -95,7 +96,7 @@ async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) 
     return contents
 
 
-async def _restore(path: Path, tables: dict[str, StoredTable], connection: Connection) -> None:
+async def _restore(path: Path, tables: dict[str, StoredTable], connection: AsyncConnection) -> None:
     """The transaction of a restore; it may be retried from the beginning."""
     for table in tables.values():
         if not await table.is_empty(connection):
@@ -109,7 +110,7 @@ async def _restore(path: Path, tables: dict[str, StoredTable], connection: Conne
 
 
 async def _insert(
-    connection: Connection, path: Path, tables: dict[str, StoredTable]
+    connection: AsyncConnection, path: Path, tables: dict[str, StoredTable]
 ) -> dict[str, int]:
     """Write all rows of the file; returns their digests by table."""
     sums = dict.fromkeys(tables, 0)
@@ -136,7 +137,7 @@ def _rows(table: StoredTable, lines: Iterable[bytes]) -> list[tuple[Any, ...]]:
         raise BackupError(f"a row of {table.name} does not fit its columns") from error
 
 
-async def _stored_sum(connection: Connection, table: StoredTable) -> int:
+async def _stored_sum(connection: AsyncConnection, table: StoredTable) -> int:
     stored = 0
     async for page in table.pages(connection):
         stored += _sum(msgspec.json.encode(row) + b"\n" for row in page)

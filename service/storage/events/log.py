@@ -252,7 +252,9 @@ class EventLog:
         )
         rewards = {reward.event_key: reward for reward in found}
         missing = [key for key in keys if key not in rewards]
-        return rewards | await self._archive.rewards(missing, experiment_id)
+        decided = await self._archive.decisions(missing, experiment_id)
+        archived = await self._archive.pairs(experiment_id, decided.values())
+        return rewards | {reward.event_key: reward for reward in archived}
 
     async def find_decision(self, decision_id: str) -> StoredEvent | None:
         """The decision that has this id, without its context."""
