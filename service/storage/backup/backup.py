@@ -77,10 +77,11 @@ def rows_of(path: Path, table: sa.Table) -> list[Mapping[str, Any]]:
 
 async def _write(database: Database, path: Path, tables: Sequence[StoredTable]) -> Contents:
     async with database.snapshot() as connection:
+        schema = await connection.run_sync(migrate.revision_of)
         header = Header(
             format=FORMAT,
             version=FORMAT_VERSION,
-            schema=await connection.run_sync(migrate.revision_of) or "",
+            schema=schema or "",
             created_at=utc_now().isoformat(),
             tables={table.name: list(table.columns) for table in tables},
         )
