@@ -57,11 +57,6 @@ class EventLog:
         )
 
     @property
-    def waiting_count(self) -> int:
-        """Events that wait for their transaction."""
-        return self._group.waiting_count
-
-    @property
     def unwritten_count(self) -> int:
         """Events that are answered and not durable yet."""
         return self._group.unwritten_count
