@@ -165,9 +165,9 @@ class OriginRefused(ServiceError, status=403):
 class RateLimited(ServiceError, status=429):
     """The key has sent more requests than its limit allows; nothing was done."""
 
-    def __init__(self, detail: str | None = None, *, retry_after_seconds: int = 1) -> None:
-        super().__init__(detail)
-        self.retry_after_seconds = max(1, retry_after_seconds)
+    def __init__(self, retry_after_seconds: int = 1) -> None:
+        super().__init__()
+        self.retry_after_seconds = retry_after_seconds
 
 
 class UnknownKey(ServiceError, status=404):
@@ -202,13 +202,6 @@ class Unavailable(ServiceError, status=503):
     """The service cannot answer now; the same request may succeed later."""
 
     retry_after_seconds = 1
-
-    def __init__(
-        self, detail: str | None = None, *, retry_after_seconds: int | None = None, **members: Any
-    ) -> None:
-        super().__init__(detail, **members)
-        if retry_after_seconds is not None:
-            self.retry_after_seconds = retry_after_seconds
 
 
 class Overloaded(Unavailable):

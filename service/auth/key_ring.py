@@ -118,7 +118,7 @@ class KeyRing:
     def _within_limit(self, held: _Held) -> Caller:
         wait = held.bucket.take(self._stopwatch())
         if wait:
-            raise RateLimited(retry_after_seconds=ceil(wait))
+            raise RateLimited(ceil(wait))
         return held.caller
 
     def _is_right(self, held: _Held | None, offered: str) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from service.errors import (
     InvalidRequest,
-    Overloaded,
+    RateLimited,
     ServiceError,
     StaleEpoch,
     StorageUnavailable,
@@ -57,7 +57,7 @@ def test_a_detail_may_be_given():
 
 def test_what_passes_says_when_to_come_back():
     assert StorageUnavailable().retry_after_seconds == 1
-    assert Overloaded(retry_after_seconds=5).retry_after_seconds == 5
+    assert RateLimited(5).retry_after_seconds == 5
     assert InvalidRequest().retry_after_seconds is None
     assert all(
         (kind.status == 503) is issubclass(kind, Unavailable) for kind in problem_types().values()
