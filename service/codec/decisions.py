@@ -17,10 +17,11 @@ from service.experiment_spec import ExperimentSpec
 from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent
 
 
-class DecisionPayload(Struct, frozen=True, gc=False):
+class DecisionPayload(Struct, frozen=True, gc=False, omit_defaults=True):
     """Probability, mean and bonus of every eligible arm, in the order of `arms`.
 
-    Without `probabilities` it is unknown how the arm was chosen, as in imported history.
+    Without `probabilities` it is unknown how the arm was chosen, as in imported history. A round
+    that was played elsewhere has its time and the id of its row.
     """
 
     arms: tuple[str, ...]
@@ -28,17 +29,12 @@ class DecisionPayload(Struct, frozen=True, gc=False):
     mean: tuple[float, ...]
     bonus: tuple[float, ...]
     encoder_version: int
+    time: str | None = None
+    row_id: str | None = None
 
     def probability(self, arm: str) -> float | None:
         """The probability with which an arm was to be chosen; None if it is unknown."""
         return self.probabilities[self.arms.index(arm)] if self.probabilities else None
-
-
-class PastPayload(DecisionPayload, frozen=True, gc=False, omit_defaults=True):
-    """The same of a round that was played elsewhere, with its time and the id of its row."""
-
-    time: str | None = None
-    row_id: str | None = None
 
 
 class _Probabilities(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +46,6 @@ class _Probabilities(msgspec.Struct, frozen=True, gc=False):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DecisionPayload).decode
-_decode_past = msgspec.json.Decoder(PastPayload).decode
 _decode_probabilities = msgspec.json.Decoder(_Probabilities).decode
 
 
@@ -143,11 +138,6 @@ def is_same(event: StoredEvent, chosen: Chosen) -> bool:
 def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:
     """The payload of a decision."""
     return _decode(event.payload)
-
-
-def past_payload_of(event: StoredEvent) -> PastPayload:
-    """The payload of a decision with what only imported ones have."""
-    return _decode_past(event.payload)
 
 
 def propensity(event: StoredEvent) -> float:

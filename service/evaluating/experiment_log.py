@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from model import Floats
 from service.codec.context_sets import StoredSet, completed, part_contexts
-from service.codec.decisions import past_payload_of, payload_of
+from service.codec.decisions import payload_of
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LoggedDecision, LogHeader
 from service.records import CONTEXT_TYPE, Domain, EventKind, Experiment, StoredEvent
@@ -116,7 +116,7 @@ def _unlabeled(context: Floats) -> LoggedDecision:
 
 def logged(event: StoredEvent, reward: StoredEvent | None) -> LoggedDecision:
     """A stored decision in the form of log files."""
-    payload = past_payload_of(event)
+    payload = payload_of(event)
     arm = event.arm or ""
     is_past = payload.encoder_version == IMPORTED
     is_whole = not is_past or abs(sum(payload.probabilities) - 1.0) < 1e-3

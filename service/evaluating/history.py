@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from service.codec.decisions import PastPayload
+from service.codec.decisions import DecisionPayload
 from service.columns.schema import TableError
 from service.errors import ExperimentArchived, ExperimentPaused
 from service.evaluating.experiment_log import IMPORTED
@@ -158,7 +158,7 @@ class HistoryImport:
         arms = ExperimentSpec.of(self._experiment).arms
         nothing = (0.0,) * len(arms)
         for number, past in enumerate(rounds, first_row + 1):
-            payload = PastPayload(
+            payload = DecisionPayload(
                 arms,
                 only_chosen(arms, past.arm, past.propensity),
                 nothing,

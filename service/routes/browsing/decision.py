@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from service.auth.tenants import public_name
-from service.codec.decisions import decision_answer, past_payload_of, stored_answer
+from service.codec.decisions import decision_answer, payload_of, stored_answer
 from service.codec.log_answers import DecisionAgain
 from service.deciding.deriving import Deriving
 from service.errors import UnknownDecision
@@ -46,7 +46,7 @@ async def decision_again(
         "request_id": event.request_id,
         "domain": event.domain,
         "policy_version": event.policy_version,
-        "encoder_version": past_payload_of(event).encoder_version,
+        "encoder_version": payload_of(event).encoder_version,
         "logged": stored_answer(event),
         "derived": chosen and decision_answer(key, chosen.arm, chosen.payload),
         "is_equal": found.is_equal,

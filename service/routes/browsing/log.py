@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from service.auth.tenants import public_name
-from service.codec.decisions import past_payload_of
+from service.codec.decisions import payload_of
 from service.codec.log_answers import LogPage, LogQuery
 from service.records import Domain, Experiment
 from service.routes import ExperimentDep, ServicesDep, json_answer
@@ -47,7 +47,7 @@ async def log_answer(services: Services, experiment: Experiment, asked: LogQuery
 
 
 def _entry(pair: PairedDecision) -> dict[str, Any]:
-    decision, payload = pair.decision, past_payload_of(pair.decision)
+    decision, payload = pair.decision, payload_of(pair.decision)
     arm = decision.arm or ""
     index = payload.arms.index(arm)
     reward = {"reward": pair.reward, "offset": pair.reward_offset, "at": pair.rewarded_at}

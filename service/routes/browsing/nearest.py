@@ -8,7 +8,7 @@ from msgspec import Meta, Raw
 
 from service.codec import requests
 from service.codec.bodies import ABSENT, Identifier, MediaType, TargetSelectBody, decode, media_type
-from service.codec.decisions import past_payload_of
+from service.codec.decisions import payload_of
 from service.codec.log_answers import NearestRounds
 from service.codec.plain_contexts import plain_context
 from service.codec.target_contexts import TargetRows, target_rows
@@ -94,6 +94,6 @@ def _round(served: Served, found: Nearest, neighbour: Neighbour) -> dict[str, An
         "distance": neighbour.distance,
         "arm": decision.arm,
         "reward": reward,
-        "row_id": past_payload_of(decision).row_id,
+        "row_id": payload_of(decision).row_id,
         "context": plain_context(served.spec, found.sample.contexts[neighbour.row]),
     }
