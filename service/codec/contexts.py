@@ -2,9 +2,7 @@
 
 import io
 import math
-from array import array as packed_array
 from collections.abc import Sequence
-from functools import cache
 from tokenize import TokenError
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
@@ -18,14 +16,11 @@ from service.codec.bodies import (
     ABSENT,
     IMAGES,
     BinarySelect,
-    Decoder,
     ImageBody,
     MediaType,
     RoundBody,
     SideBody,
     decode,
-    decode_by,
-    decoder,
     nested,
 )
 from service.codec.decisions import Side, context_bytes
@@ -174,9 +169,7 @@ def decoded(spec: ExperimentSpec, raw: Raw, media: MediaType, pointer: str) -> F
     if media is MediaType.MSGPACK and content[0] in MSGPACK_BINARY:
         array = _raw_array(decode(content, bytes, media, pointer), shape, pointer)
         return _checked(array, shape, pointer)
-    values = decode_by(_numbers_decoder(len(shape), media), content, pointer)
-    if len(shape) == 1:  # the same cast as numpy's, three times as fast
-        values = np.frombuffer(packed_array("f", values), dtype=np.float32)
+    values = decode(content, nested(float, len(shape)), media, pointer)
     return _checked(values, shape, pointer)
 
 
@@ -240,12 +233,6 @@ def escaped(name: str) -> str:
 def _is_object(content: bytes, media: MediaType) -> bool:
     first = content[:1]
     return first[0] in MSGPACK_MAP if media is MediaType.MSGPACK else first == b"{"
-
-
-@cache
-def _numbers_decoder(depth: int, media: MediaType) -> Decoder:
-    """A decoder of numbers in `depth` nested lists."""
-    return decoder(nested(float, depth), media)
 
 
 def _raw_array(body: bytes, shape: tuple[int, ...], pointer: str = "#") -> Floats:
@@ -315,13 +302,9 @@ def checked_batch(values: object, shape: tuple[int, ...], pointer: str) -> Float
 def _finite(values: object, shape: tuple[int, ...], pointer: str) -> Floats:
     """Check the numbers of a body after the cast to float32."""
     try:
-        array = values if isinstance(values, np.ndarray) else _array(values)
+        with np.errstate(over="ignore"):
+            array = np.asarray(values, dtype=np.float32)
         checked_contexts(array, shape)  # the log keeps huge values that its result clips
     except ValueError:
         refuse_numbers(shape, pointer)
     return array
-
-
-def _array(values: object) -> Floats:
-    with np.errstate(over="ignore"):
-        return np.asarray(values, dtype=np.float32)

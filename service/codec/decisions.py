@@ -150,9 +150,7 @@ def propensity(event: StoredEvent) -> float:
 
 def context_bytes(contexts: Floats) -> bytes:
     """The contexts as the log keeps them."""
-    if contexts.dtype is not CONTEXT_TYPE:
-        contexts = contexts.astype(CONTEXT_TYPE, copy=False)
-    return contexts.tobytes()
+    return contexts.astype(CONTEXT_TYPE, copy=False).tobytes()
 
 
 def contexts_of(sides: Sequence[Side], spec: ExperimentSpec) -> Floats:
