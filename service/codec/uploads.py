@@ -10,6 +10,8 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 from msgspec import Raw
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 
 from model import Floats
 from service.codec.bodies import MediaType, decode, nested
@@ -25,6 +27,7 @@ from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import InvalidRequest, refuse
 from service.experiment_spec import ExperimentSpec
+from service.images.decoding import MAX_IMAGE_BYTES
 from service.images.files import ImageFileError, images_in_zip
 from service.records import CONTEXT_TYPE
 
@@ -46,8 +49,6 @@ class ContextDecoder(Protocol):
 def decoder_for(media: MediaType, spec: ExperimentSpec, header: str = "") -> ContextDecoder:
     """The decoder of a media type; `header` is the Content-Type, which has the boundary of a form."""
     if media is MediaType.FORM:
-        from service.codec.forms import FormImages
-
         return FormImages(spec, header)
     if media is MediaType.JSON_LINES:
         return JsonLines(spec)
@@ -206,3 +207,47 @@ class JsonLines:
                 pointer = f"#/{start + index}"
                 checked_batch([decode(line, self._kind, pointer=pointer)], self._shape, pointer)
         refuse("A line is not an array of numbers.", f"#/{start}")
+
+
+class FormImages:
+    """The images of an HTML form, in the order of its files, whatever their names."""
+
+    def __init__(self, spec: ExperimentSpec, header: str) -> None:
+        self._spec = spec
+        boundary = parse_options_header(header)[1].get(b"boundary")
+        if not boundary:
+            refuse("The Content-Type of a form names its boundary.")
+        self._parser = MultipartParser(
+            boundary, {"on_part_data": self._add, "on_part_end": self._end_part}
+        )
+        self._part = bytearray()
+        self._files: list[bytes] = []
+        self._count = 0
+
+    def feed(self, piece: bytes) -> Iterator[Floats]:
+        """The images that are complete now."""
+        try:
+            self._parser.write(piece)
+        except MultipartParseError:
+            refuse("The form is malformed.", f"#/{self._count}")
+        files, self._files = self._files, []
+        for content in files:
+            self._count += 1
+            yield image_of(self._spec, content, f"#/{self._count - 1}")[None]
+
+    def finish(self) -> Iterator[Floats]:
+        """No images; refuses an incomplete form."""
+        if self._parser.state is not MultipartState.END:
+            refuse("The form ends before its last boundary.", f"#/{self._count}")
+        yield from ()
+
+    def _add(self, data: bytes, start: int, end: int) -> None:
+        self._part += data[start:end]
+        if len(self._part) > MAX_IMAGE_BYTES:
+            # Before the rest of it is in memory.
+            place = self._count + len(self._files)
+            refuse(f"An image has at most {MAX_IMAGE_BYTES >> 20} MiB.", f"#/{place}")
+
+    def _end_part(self) -> None:
+        self._files.append(bytes(self._part))
+        self._part.clear()
