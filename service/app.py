@@ -63,8 +63,7 @@ from service.routes import (
     transfer,
 )
 from service.routes.browsing import decision, export, learning, log as log_pages, nearest
-from service.routes.documentation import describe
-from service.routes.pages.docs import add_docs_page
+from service.routes.documentation import add_docs_page, describe
 from service.routes.protocols import flags, inference
 from service.services import Services
 from service.settings import Settings, shown

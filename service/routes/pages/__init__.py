@@ -1,1 +1,0 @@
-"""The pages that people open in a browser."""
