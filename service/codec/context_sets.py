@@ -29,7 +29,6 @@ class StoredSet(msgspec.Struct, frozen=True):
     parts: int = 0
 
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(StoredSet).decode
 
 
@@ -73,7 +72,7 @@ class ContextSet:
             self.experiment_id,
             EventKind.CONTEXTS,
             key,
-            payload=_encode(payload),
+            payload=msgspec.json.encode(payload),
             context=content,
             request_hash=digest,
             domain=Domain.TARGET,

@@ -44,7 +44,6 @@ class _Probabilities(msgspec.Struct, frozen=True, gc=False):
     probabilities: tuple[float, ...]
 
 
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DecisionPayload).decode
 _decode_probabilities = msgspec.json.Decoder(_Probabilities).decode
 
@@ -118,7 +117,7 @@ def decision_event(
         origin.experiment_id,
         EventKind.DECISION,
         decision_id,
-        payload=_encode(chosen.payload),
+        payload=msgspec.json.encode(chosen.payload),
         context=side.content,
         request_id=origin.request_id,
         request_hash=origin.request_hash,
@@ -132,7 +131,7 @@ def decision_event(
 
 def is_same(event: StoredEvent, chosen: Chosen) -> bool:
     """Whether the log holds exactly this, byte for byte."""
-    return event.arm == chosen.arm and event.payload == _encode(chosen.payload)
+    return event.arm == chosen.arm and event.payload == msgspec.json.encode(chosen.payload)
 
 
 def payload_of(event: StoredEvent | NewEvent) -> DecisionPayload:

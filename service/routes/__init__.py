@@ -27,8 +27,6 @@ PAGE_POLICY = (
 # Few threads: each may hold a decoded image of 64 MiB, and more would not be faster.
 _IMAGE_THREADS = ThreadPoolExecutor(4, thread_name_prefix="images")
 
-_encode = msgspec.json.Encoder().encode
-
 
 async def services_of(request: Request) -> Services:
     """The collaborators, from the server's lifespan."""
@@ -78,7 +76,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]  # of a list
 
 def json_answer(body: Any, status: int = 200) -> Response:
     """A JSON answer, without validation of its shape."""
-    return Response(_encode(body), status, media_type=MediaType.JSON)
+    return Response(msgspec.json.encode(body), status, media_type=MediaType.JSON)
 
 
 def html_answer(page: str) -> Response:

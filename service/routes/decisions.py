@@ -38,7 +38,6 @@ from service.routes.documentation import body, problems
 router = APIRouter(tags=["decisions"], route_class=FastRoute)
 
 READABLE = (*STRUCTURED, *BINARY)
-_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -100,7 +99,7 @@ async def select_batch(call: Call) -> Answer:
     answered = await services.selecting.select(served, rounds)
     content = {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
     is_replay = all(each.is_replay for each in answered)
-    return Answer(_encode(content), headers=(REPLAYED,) if is_replay else ())
+    return Answer(msgspec.json.encode(content), headers=(REPLAYED,) if is_replay else ())
 
 
 @router.post(
@@ -120,7 +119,7 @@ async def reward(call: Call) -> Answer:
     appended = await call.services.rewarding.reward(
         sent.decision_id, sent.reward, call.tenant_scope
     )
-    body = _encode(_outcome(sent.decision_id, appended))
+    body = msgspec.json.encode(_outcome(sent.decision_id, appended))
     return Answer(body, 201 if appended.created else 200)
 
 
@@ -145,9 +144,8 @@ async def reward_batch(call: Call) -> Answer:
     written = iter(await call.services.rewarding.reward_many(reported, call.tenant_scope))
     outcomes = [each if isinstance(each, ServiceError) else next(written) for each in values]
     pairs = zip(sent, outcomes, strict=True)
-    return Answer(
-        _encode({"rewards": [_outcome(each.decision_id, found) for each, found in pairs]})
-    )
+    answered = [_outcome(each.decision_id, found) for each, found in pairs]
+    return Answer(msgspec.json.encode({"rewards": answered}))
 
 
 def _value(sent: ReportedReward, media: MediaType, pointer: str) -> float | InvalidRequest:

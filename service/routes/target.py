@@ -43,7 +43,6 @@ fast_router = APIRouter(prefix="/target", tags=["target"], route_class=FastRoute
 router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
-_encode = msgspec.json.Encoder().encode
 
 Text = Annotated[str | None, Query(description="with a binary body")]
 Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
@@ -92,7 +91,7 @@ async def target_select(
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
     if MediaType.NPY in (call.header(b"accept") or ""):
         return _table_answer(served, answer)
-    return Answer(_encode(_answer(served, answer)), headers=_headers(answer))
+    return Answer(msgspec.json.encode(_answer(served, answer)), headers=_headers(answer))
 
 
 @router.post(

@@ -31,8 +31,6 @@ DATATYPES = ("BYTES", "FP64", "FP32", "FP32", "FP64", "BOOL")
 COLUMN_TYPES = {ColumnType.NUMERIC: "FP64", ColumnType.BOOLEAN: "BOOL"}
 BYTES: Header = (b"content-type", MediaType.BYTES.value.encode())
 
-_encode = msgspec.json.Encoder().encode
-
 
 class OutputParameters(Struct, frozen=True, forbid_unknown_fields=True):
     """How an output is sent."""
@@ -174,7 +172,7 @@ def answer_of(
     content: dict[str, Any] = {"model_name": spec.name, "model_version": str(version)}
     if body.id is not None:
         content["id"] = body.id
-    head = _encode({**content, "outputs": outputs})
+    head = msgspec.json.encode({**content, "outputs": outputs})
     if not binary:
         return Answer(head)
     length = (HEADER_LENGTH.encode(), b"%d" % len(head))

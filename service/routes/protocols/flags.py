@@ -35,8 +35,6 @@ TARGET = "@target"
 MAX_FLAGS = 100
 BODY = body(schemas.FlagEvaluationRequest, structured=(MediaType.JSON,))
 
-_encode = msgspec.json.Encoder().encode
-
 
 @router.post(
     "/{key}",
@@ -81,7 +79,7 @@ async def evaluate_flags(
             errorCode="GENERAL",
         )
     made = [await _flag_or_error(name, context, services, caller) for name in names]
-    return _cacheable(_encode({"flags": made}), if_none_match)
+    return _cacheable(msgspec.json.encode({"flags": made}), if_none_match)
 
 
 def _cacheable(content: bytes, known: str | None) -> Response:
@@ -110,7 +108,7 @@ async def _target_flag(key: str, served: Served, context: Context, services: Ser
     spec = served.spec
     rows = await beside_requests(spec, lambda: flags.target_context(spec, context))
     answer = await services.target_selecting.select(served, rows, floor=None, store_as=None)
-    (decision,) = msgspec.json.decode(_encode(answer.decisions()))
+    (decision,) = msgspec.json.decode(msgspec.json.encode(answer.decisions()))
     return flags.target_flag(key, spec, served.version, decision)
 
 
