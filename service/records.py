@@ -136,10 +136,6 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     has_new_key: bool = False
     has_new_request: bool = False
 
-    def log_context(self) -> dict[str, Any]:
-        """Fields for a log line; never context, payload or reward."""
-        return {"kind": self.kind.value, "event_key": self.event_key, "domain": self.domain}
-
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of the log; a reward that is read from the log includes its decision."""
@@ -158,10 +154,6 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     policy_version: int | None
     created_at: datetime
     decision: "StoredEvent | None" = None
-
-    def log_context(self) -> dict[str, Any]:
-        """Fields for a log line; never context, payload or reward."""
-        return {"kind": self.kind.value, "event_key": self.event_key, "offset": self.offset}
 
 
 class RewardRange(NamedTuple):
@@ -307,9 +299,6 @@ class Lease:
     experiment_id: str
     holder: str
     epoch: int
-
-    def log_context(self) -> dict[str, Any]:
-        return {"holder": self.holder, "epoch": self.epoch}
 
 
 @dataclass(frozen=True, slots=True)
