@@ -286,19 +286,13 @@ async def running_services(
         uploaded_logs = UploadedLogs(evaluations, settings.budget_limits)
         stack.push_async_callback(uploaded_logs.close)
         yield Services(
+            **vars(stores),
             database=database,
-            experiments=stores.experiments,
-            event_log=stores.event_log,
-            snapshots=stores.snapshots,
-            candidates=stores.candidates,
-            transfers=stores.transfers,
-            failures=stores.failures,
             history=History(database),
             browsing=Browsing(database),
             audit=AuditTrail(database),
             evaluations=evaluations,
             uploaded_logs=uploaded_logs,
-            bus=stores.bus,
             policies=policies,
             versions=Versions(
                 stores.snapshots,

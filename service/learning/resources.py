@@ -43,7 +43,7 @@ class TrainerOptions:
     publish_fraction: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainerStores:
     """The stores that a trainer reads and writes."""
 
