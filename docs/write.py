@@ -15,7 +15,7 @@ from service.app import create_app
 from service.errors import problem_types
 from service.formats import jsonl
 from service.metrics import Metrics
-from service.settings import Settings, markdown_table
+from service.settings import Settings, described
 
 FOLDER = Path(__file__).parent
 
@@ -65,6 +65,12 @@ def problems_table() -> str:
     return "\n".join(("| slug | status | meaning |", "|---|---|---|", *rows))
 
 
+def settings_table() -> str:
+    """Every setting with its default."""
+    rows = [f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in described()]
+    return "\n".join(("| variable | default | meaning |", "|---|---|---|", *rows))
+
+
 def configuration_table() -> str:
     """Every field of an experiment's configuration."""
     rows = ["| field | symbol | default | unit | meaning |", "|---|---|---|---|---|"]
@@ -105,7 +111,7 @@ def _plain(value: object) -> object:
 
 
 PARTS = {
-    "settings": markdown_table,
+    "settings": settings_table,
     "metrics": metrics_table,
     "panels": panels_table,
     "alerts": alerts_table,

@@ -320,7 +320,7 @@ class Settings(BaseSettings):
 
         There the data folder may be a container's own, and gone with it.
         """
-        if self.archive_dir or not self.storage_url.startswith("sqlite"):
+        if self.archive_dir or not self.is_embedded:
             return self.archive_dir or None
         return str(self.data_dir / "archive")
 
@@ -376,12 +376,6 @@ def shown(settings: Settings) -> list[tuple[str, str, str]]:
         (name, "" if value is None else str(value), meaning)
         for (name, _, meaning), value in zip(described(), values, strict=True)
     ]
-
-
-def markdown_table() -> str:
-    """The settings table of the documentation."""
-    rows = [f"| `{name}` | `{default}` | {meaning} |" for name, default, meaning in described()]
-    return "\n".join(("| variable | default | meaning |", "|---|---|---|", *rows))
 
 
 def _default(field: FieldInfo) -> str:
