@@ -36,7 +36,7 @@ from service.http.fast_path import Call, FastRoute
 from service.images.decoding import MAX_REQUEST_PIXELS, MAX_UPLOAD_PIXELS
 from service.records import check_identifier
 from service.routes import beside_requests, caller_of, json_answer, received, services_of
-from service.routes.decisions import READABLE
+from service.routes.decisions import READABLE, Arms, Text
 from service.routes.documentation import body, problems, stream
 
 fast_router = APIRouter(prefix="/target", tags=["target"], route_class=FastRoute)
@@ -44,8 +44,6 @@ router = APIRouter(prefix="/target", tags=["target"])
 TABLE: Header = (b"content-type", MediaType.NPY.value.encode())
 
 
-Text = Annotated[str | None, Query(description="with a binary body")]
-Arms = Annotated[list[str] | None, Query(description="with a binary body: the arms of its rows")]
 Floor = Annotated[float | None, Query(ge=0, le=1, description="with a binary body")]
 Flag = Annotated[bool, Query(description="with a binary body")]
 
@@ -73,20 +71,18 @@ async def target_select(
     """
     services, content = call.services, call.content
     media = media_type(call.header(b"content-type"), READABLE)
-    if media in BINARY:
-        name = check_identifier(experiment or "", "#/experiment")
-        served = await services.policies.current(call.tenant_scope.full_name(name))
-        spec = served.spec.within(MAX_REQUEST_PIXELS)
-        groups = await beside_requests(
-            spec, lambda: binary_target_rows(spec, content, media, eligible_arms)
-        )
+    asked = None if media in BINARY else decode(content, TargetSelectBody, media)
+    if asked is not None:
+        experiment, request_id = asked.experiment, asked.request_id
+        confidence_floor, store = asked.confidence_floor, asked.store
+    name = check_identifier(experiment or "", "#/experiment")
+    served = await services.policies.current(call.tenant_scope.full_name(name))
+    spec = served.spec.within(MAX_REQUEST_PIXELS)
+    if asked is None:
+        rows = partial(binary_target_rows, spec, content, media, eligible_arms)
     else:
-        asked = decode(content, TargetSelectBody, media)
-        name = check_identifier(asked.experiment, "#/experiment")
-        served = await services.policies.current(call.tenant_scope.full_name(name))
-        spec = served.spec.within(MAX_REQUEST_PIXELS)
-        groups = await beside_requests(spec, lambda: target_rows(spec, asked, media))
-        confidence_floor, store, request_id = asked.confidence_floor, asked.store, asked.request_id
+        rows = partial(target_rows, spec, asked, media)
+    groups = await beside_requests(spec, rows)
     store_as = request_id_or_new(request_id) if store else None
     answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
     if MediaType.NPY in (call.header(b"accept") or ""):
