@@ -164,11 +164,13 @@ def answer_of(
 ) -> Answer:
     """The answer: the columns of `/target/select`'s table as tensors."""
     body, binary = inference.body, list[bytes]()
-    wanted = body.outputs or [OutputBody(name) for name in OUTPUTS]
-    outputs = [
-        _output(name, _values(spec, table, name), binary if is_binary else None)
-        for name, is_binary in _formats(wanted, default=body.parameters.binary_data_output)
-    ]
+    outputs = []
+    for wanted in body.outputs or [OutputBody(name) for name in OUTPUTS]:
+        is_binary = wanted.parameters.binary_data
+        if is_binary is None:
+            is_binary = body.parameters.binary_data_output
+        values = _values(spec, table, wanted.name)
+        outputs.append(_output(wanted.name, values, binary if is_binary else None))
     content: dict[str, Any] = {"model_name": spec.name, "model_version": str(version)}
     if body.id is not None:
         content["id"] = body.id
@@ -177,11 +179,6 @@ def answer_of(
         return Answer(head)
     length = (HEADER_LENGTH.encode(), b"%d" % len(head))
     return Answer(b"".join((head, *binary)), content_type=BYTES, headers=(length,))
-
-
-def _formats(wanted: Sequence[OutputBody], *, default: bool) -> list[tuple[str, bool]]:
-    chosen = [(each.name, each.parameters.binary_data) for each in wanted]
-    return [(name, default if is_binary is None else is_binary) for name, is_binary in chosen]
 
 
 def _values(spec: ExperimentSpec, table: np.ndarray, name: str) -> np.ndarray:

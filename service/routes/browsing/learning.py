@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Response
 
-from model import Domain, LatentMap, Learner, latent_map
+from model import Domain, LatentMap, latent_map
 from service.auth.tenants import public_name
 from service.codec.log_answers import Latents, Learning
 from service.experiment_spec import ExperimentSpec
@@ -115,18 +115,14 @@ async def latents_answer(services: Services, experiment: Experiment, limit: int)
     """Encoded contexts, as answered."""
     spec = ExperimentSpec.of(experiment)
     loaded = await LearnerStore(services.event_log, services.snapshots).load(experiment, spec)
-    found, encoder_version = await asyncio.to_thread(_mapped, loaded.learner)
+    found = await asyncio.to_thread(latent_map, loaded.learner)
     return {
         "experiment": public_name(experiment.name),
         "policy_version": loaded.version,
-        "encoder_version": encoder_version,
+        "encoder_version": loaded.learner.encoder_version,
         "explained": found.explained,
         "points": _latents(found, spec, limit),
     }
-
-
-def _mapped(learner: Learner) -> tuple[LatentMap, int]:
-    return latent_map(learner), learner.encoder_version
 
 
 def _latents(found: LatentMap, spec: ExperimentSpec, limit: int) -> list[dict[str, Any]]:
