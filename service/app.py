@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
-from typing import Any, TypedDict
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -100,12 +100,6 @@ class OutdatedSchemaError(Exception):
         super().__init__(type(self).__doc__)
 
 
-class AppState(TypedDict):
-    """The server's state, available to every request."""
-
-    services: Services
-
-
 class ServiceApp(FastAPI):
     """FastAPI behind our middleware, with the fast path beside it."""
 
@@ -156,9 +150,9 @@ def create_app(settings: Settings) -> ServiceApp:
     metrics, readiness, keys = Metrics(), Readiness(), KeyRing()
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[AppState]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Services]]:
         async with running_services(settings, metrics, readiness, keys) as services:
-            yield AppState(services=services)
+            yield {"services": services}  # the state of every request
 
     app = ServiceApp(
         title="daband",
@@ -204,7 +198,7 @@ def _add_middleware(
     fast = (*decisions.router.routes, *target.fast_router.routes)
     routes = FastRoutes(app.without_middleware, routes=fast, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
-    guard = _guarded(admission, settings, problems, (keys, sessions))
+    guard = _guarded(admission, settings, problems, keys, sessions)
     requests = RequestScope(
         guard,
         problems=problems,
@@ -228,11 +222,10 @@ def _add_middleware(
 
 
 def _guarded(
-    app: ASGIApp, settings: Settings, problems: Problems, found: tuple[KeyRing, Sessions]
+    app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing, sessions: Sessions
 ) -> Guard:
     """The app behind a check of API keys, if keys are required."""
     if settings.needs_keys:
-        keys, sessions = found
         return Authorising(
             app,
             problems=problems,
@@ -425,11 +418,15 @@ def _background_work(
     publish_fraction: float,
 ) -> dict[str, Callable[[], Coroutine[Any, Any, None]]]:
     """What a trainer's process does, by the name of the task."""
+    read = EvaluationStores(stores.experiments, stores.event_log, stores.snapshots)
+    evaluations, parts = Evaluations(database), HistoryParts(database)
     return {
         "trainer": lambda: _trainer(stores, settings, metrics, publish_fraction).run(),
-        "evaluations": lambda: _evaluation_jobs(stores, database, settings).run(),
+        "evaluations": lambda: EvaluationJobs(read, evaluations, settings.poll_seconds).run(),
         "erasing": lambda: Erasing(database, stores.bus.forget).run(),
-        "histories": lambda: _unfinished(stores, database).run(),
+        "histories": lambda: UnfinishedHistories(
+            parts, stores.experiments, stores.event_log, stores.bus
+        ).run(),
     }
 
 
@@ -458,15 +455,3 @@ def _runners(settings: Settings, metrics: Metrics) -> list[JobRunner]:
         ProcessRunner(settings.device, memory_bytes, on_death)
         for _ in range(settings.training_processes)
     ]
-
-
-def _evaluation_jobs(
-    stores: TrainerStores, database: Database, settings: Settings
-) -> EvaluationJobs:
-    read = EvaluationStores(stores.experiments, stores.event_log, stores.snapshots)
-    return EvaluationJobs(read, Evaluations(database), settings.poll_seconds)
-
-
-def _unfinished(stores: TrainerStores, database: Database) -> UnfinishedHistories:
-    parts = HistoryParts(database)
-    return UnfinishedHistories(parts, stores.experiments, stores.event_log, stores.bus)
