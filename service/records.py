@@ -188,20 +188,18 @@ class Appended(NamedTuple):
 
 
 def phase_event(
-    experiment_id: str, phase: Phase, best_reward: float = 1.0, actor: "Actor | None" = None
+    experiment_id: str, best_reward: float = 1.0, actor: "Actor | None" = None
 ) -> NewEvent:
-    """The event that changes an experiment's phase; appending it twice changes nothing.
+    """The event that changes an experiment's phase to continued; appending it twice changes nothing.
 
     The regret of later target rewards is relative to `best_reward`.
     """
-    if phase is not Phase.CONTINUED:
-        raise ValueError("the phase can only change to continued")
     known = {} if actor is None else actor.known()
-    payload = {"phase": phase.value, "best_reward": float(best_reward), **known}
+    payload = {"phase": Phase.CONTINUED.value, "best_reward": float(best_reward), **known}
     return NewEvent(
         experiment_id,
         EventKind.PHASE,
-        f"{experiment_id}:{phase}",
+        f"{experiment_id}:{Phase.CONTINUED}",
         payload=json.dumps(payload).encode(),
         request_hash=f"best_reward={float(best_reward)!r}",
     )

@@ -103,7 +103,7 @@ async def open_target(
     services: Services, experiment: Experiment, best_reward: float, actor: Actor
 ) -> dict[str, Any]:
     """Write the change of the phase to the log, as answered."""
-    event = phase_event(experiment.experiment_id, Phase.CONTINUED, best_reward, actor)
+    event = phase_event(experiment.experiment_id, best_reward, actor)
     try:
         found = await logged(services, experiment, event)
     except RequestConflict:

@@ -16,7 +16,7 @@ from service.errors import (
     TargetRewardForbidden,
     UnknownDecision,
 )
-from service.records import Domain, Experiment, Phase, Status, phase_event
+from service.records import Domain, Experiment, Status, phase_event
 from service.storage.database import Database
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
@@ -124,7 +124,7 @@ class EventLogModel(RuleBasedStateMachine):
 
     @rule()
     def open_target(self) -> None:
-        event = phase_event(self.experiment.experiment_id, Phase.CONTINUED)
+        event = phase_event(self.experiment.experiment_id)
         assert self.append(event)[0].created is not self.is_open
         if not self.is_open:
             self.log.append(("phase", event.event_key, None))

@@ -52,8 +52,7 @@ async def test_a_target_reward_is_taken_once_the_phase_allows_it(api: Api):
     body = {"experiment": "doses", "target": {"context": CONTEXT}}
     decision = (await api.http.post("/select", json=body)).json()["target"]
     experiment = await api.services.experiments.get("doses")
-    phase = type(experiment.phase).CONTINUED
-    await api.services.event_log.append([phase_event(experiment.experiment_id, phase)])
+    await api.services.event_log.append([phase_event(experiment.experiment_id)])
     assert (await api.reward(decision["decision_id"])).status_code == 201
 
 

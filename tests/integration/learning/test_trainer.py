@@ -19,7 +19,7 @@ from service.experiment_spec import ExperimentSpec
 from service.learning import training_loop
 from service.learning.fold import refold_event
 from service.learning.restore import LearnerStore
-from service.records import EventKind, Phase, SnapshotRecord, phase_event
+from service.records import EventKind, SnapshotRecord, phase_event
 from service.storage import tables
 from tests.support.api import CONTEXT, DOSES, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.support.learning import (
@@ -333,9 +333,7 @@ async def test_target_rewards_fold_once_the_phase_is_open(url):
         target_ids = await play(api, 4)
         assert (await api.reward(target_ids[0])).status_code == 403
         experiment = await api.services.experiments.get("doses")
-        await api.services.event_log.append(
-            [phase_event(experiment.experiment_id, Phase.CONTINUED)]
-        )
+        await api.services.event_log.append([phase_event(experiment.experiment_id)])
         assert (await api.reward(target_ids[0])).status_code == 201
         found = await idle_state(api, 5)
         assert found["counts"]["target_rewards"] == 1

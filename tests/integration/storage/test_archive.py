@@ -27,7 +27,6 @@ from service.records import (
     EventKind,
     Experiment,
     NewEvent,
-    Phase,
     StoredEvent,
     phase_event,
     utc_now,
@@ -87,7 +86,7 @@ async def play(log: EventLog, experiment: Experiment) -> list[list[NewEvent]]:
         await log.append(sides)
         rounds.append(sides)
         if number == 1:
-            await log.append([phase_event(experiment.experiment_id, Phase.CONTINUED)])
+            await log.append([phase_event(experiment.experiment_id)])
         if number % 3 == 2:
             for late in (number - 2, number):
                 await log.append([reward(experiment, rounds[late][0].event_key, late / 10)])

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from service.errors import TargetRewardForbidden
-from service.records import Domain, EventKind, Experiment, Phase, StoredEvent, phase_event
+from service.records import Domain, EventKind, Experiment, StoredEvent, phase_event
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from tests.support.storage import append_decision, decision, opened_log, outcome, reward
@@ -87,7 +87,7 @@ async def test_no_target_reward_is_logged_before_the_phase_opens(
         early, late = targets[:20], targets[20:]
         results = await asyncio.gather(
             *(outcome(event_log.append([reward(experiment, key)])) for key in early),
-            other.append([phase_event(experiment.experiment_id, Phase.CONTINUED)]),
+            other.append([phase_event(experiment.experiment_id)]),
             *(outcome(other.append([reward(experiment, key)])) for key in late),
         )
     refused = [each for each in results if isinstance(each, TargetRewardForbidden)]

@@ -263,11 +263,11 @@ async def test_a_target_reward_is_refused_until_the_phase_opens(
         await event_log.append([reward(experiment, decision_id)])
     assert await event_log.last_offset(experiment.experiment_id) == 1
 
-    await event_log.append([phase_event(experiment.experiment_id, Phase.CONTINUED)])
+    await event_log.append([phase_event(experiment.experiment_id)])
     assert (await experiments.get("doses")).phase is Phase.CONTINUED
     (appended,) = await event_log.append([reward(experiment, decision_id)])
     assert appended.created
-    (again,) = await event_log.append([phase_event(experiment.experiment_id, Phase.CONTINUED)])
+    (again,) = await event_log.append([phase_event(experiment.experiment_id)])
     assert not again.created
 
 

@@ -2,14 +2,13 @@
 
 import pytest
 
-from model.rounds import Phase
 from service.records import EventKind, StoredEvent, phase_event
 from service.reporting.transfer_history import MAX_POINTS, target_regret
 from tests.unit.learning.test_folding import event
 
 
 def opened(best: float) -> StoredEvent:
-    return event(1, EventKind.PHASE, payload=phase_event("e", Phase.CONTINUED, best).payload)
+    return event(1, EventKind.PHASE, payload=phase_event("e", best).payload)
 
 
 def test_there_is_none_while_the_target_is_closed():
