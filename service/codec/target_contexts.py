@@ -82,17 +82,16 @@ def _shared(
         if not is_many and len(array) != 1:
             refuse(f"Expected one context of shape {list(shape)}.", pointer)
         return checked_batch(array, shape, pointer)
+    if not is_many:
+        return decoded(spec, Raw(content), media, pointer)[None]
     if spec.takes_objects:
-        return _of_objects(spec, content, is_many, media)
-    values = decode(content, nested(float, len(shape) + is_many), media, pointer)
-    rows = values if is_many else [values]
+        return _objects(spec, content, media)
+    rows = decode(content, nested(float, len(shape) + 1), media, pointer)
     _check_count(len(rows), pointer)
     return checked_batch(rows, shape, pointer)
 
 
-def _of_objects(spec: ExperimentSpec, content: bytes, is_many: bool, media: MediaType) -> Floats:
-    if not is_many:
-        return decoded(spec, Raw(content), media, "#/context")[None]
+def _objects(spec: ExperimentSpec, content: bytes, media: MediaType) -> Floats:
     if spec.row_plan is not None:
         try:
             rows = spec.row_plan.rows(content, is_msgpack=media is MediaType.MSGPACK)
@@ -101,10 +100,6 @@ def _of_objects(spec: ExperimentSpec, content: bytes, is_many: bool, media: Medi
         else:
             _check_count(len(rows), "#/contexts")
             return rows
-    return _one_by_one(spec, content, media)
-
-
-def _one_by_one(spec: ExperimentSpec, content: bytes, media: MediaType) -> Floats:
     given = decode(content, list[Raw], media, "#/contexts")
     _check_count(len(given), "#/contexts")
     check_image_count(spec, len(given), "#/contexts")

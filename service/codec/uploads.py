@@ -23,7 +23,6 @@ from service.codec.contexts import (
     image_of,
     npy_header,
 )
-from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import InvalidRequest, refuse
 from service.experiment_spec import ExperimentSpec
@@ -168,11 +167,8 @@ class JsonLines:
         full = [line.strip() for line in lines if line.strip()]
         if not full:
             return
-        if self._spec.row_plan is not None:
-            yield self._table_rows(self._spec.row_plan, lines, full, start)
-            return
-        if self._spec.image is not None:
-            yield from self._one_by_one(lines, start)
+        if self._spec.takes_objects:
+            yield from self._objects(lines, full, start)
             return
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
@@ -184,16 +180,15 @@ class JsonLines:
         except InvalidRequest:
             self._refuse_line(lines, start)
 
-    def _table_rows(
-        self, plan: RowPlan, lines: list[bytes], full: list[bytes], start: int
-    ) -> Floats:
-        try:
-            return plan.lines(full)
-        except TableError:
-            # The line that does not fit is named, and lines may be numbers.
-            return np.concatenate(list(self._one_by_one(lines, start)))
-
-    def _one_by_one(self, lines: list[bytes], start: int) -> Iterator[Floats]:
+    def _objects(self, lines: list[bytes], full: list[bytes], start: int) -> Iterator[Floats]:
+        if self._spec.row_plan is not None:
+            try:
+                rows = self._spec.row_plan.lines(full)
+            except TableError:
+                pass  # the line that does not fit is named below, and lines may be numbers
+            else:
+                yield rows
+                return
         for index, line in enumerate(lines):
             if line.strip():
                 pointer = f"#/{start + index}"
