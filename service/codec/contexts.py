@@ -24,7 +24,6 @@ from service.codec.bodies import (
     nested,
 )
 from service.codec.decisions import Side, context_bytes
-from service.columns.rows import RowPlan
 from service.columns.schema import TableError
 from service.errors import refuse, refuse_numbers
 from service.experiment_spec import MAX_ARMS, ExperimentSpec
@@ -174,9 +173,12 @@ def decoded(spec: ExperimentSpec, raw: Raw, media: MediaType, pointer: str) -> F
 
 
 def _of_object(spec: ExperimentSpec, content: bytes, media: MediaType, pointer: str) -> Floats:
-    if spec.row_plan is not None:
-        return _row(spec.row_plan, content, media, pointer)
-    return image_of(spec, decode(content, ImageBody, media, pointer).image, f"{pointer}/image")
+    if spec.row_plan is None:
+        return image_of(spec, decode(content, ImageBody, media, pointer).image, f"{pointer}/image")
+    try:
+        return spec.row_plan.row(content, is_msgpack=media is MediaType.MSGPACK)
+    except TableError as error:
+        refuse_column(error, pointer)
 
 
 def image_schema(spec: ExperimentSpec, pointer: str = "#") -> ImageSchema:
@@ -210,13 +212,6 @@ def check_image_count(spec: ExperimentSpec, count: int, pointer: str) -> None:
 def most_images(spec: ExperimentSpec) -> int:
     """How many images a request may have."""
     return max(LEAST_IMAGES, MAX_IMAGE_NUMBERS // math.prod(spec.context_shape))
-
-
-def _row(plan: RowPlan, content: bytes, media: MediaType, pointer: str) -> Floats:
-    try:
-        return plan.row(content, is_msgpack=media is MediaType.MSGPACK)
-    except TableError as error:
-        refuse_column(error, pointer)
 
 
 def refuse_column(error: TableError, pointer: str) -> NoReturn:
