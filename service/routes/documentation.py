@@ -22,6 +22,7 @@ from service.http.problems import MEDIA_TYPE
 
 PAGE = "/docs"
 ASSETS = "/docs/assets"
+BINARY = {"schema": {"type": "string", "format": "binary"}}
 REFERENCE = "#/components/schemas/{model}"
 BODIES: tuple[type[BaseModel], ...] = (
     requests.ExperimentRequest,
@@ -98,15 +99,13 @@ def body(
     content: dict[str, Any] = {media.value: described for media in structured}
     if examples := kind.model_json_schema().get("examples"):
         content[MediaType.JSON.value] = {**described, "example": examples[0]}
-    content |= {media.value: {"schema": {"type": "string", "format": "binary"}} for media in binary}
+    content |= {media.value: BINARY for media in binary}
     return {"requestBody": {"required": is_required, "content": content}}
 
 
 def stream(accepted: Iterable[MediaType] = STREAMED) -> Any:
     """The body of a route that streams it."""
-    schema = {"type": "string", "format": "binary"}
-    content = {media.value: {"schema": schema} for media in accepted}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": {each.value: BINARY for each in accepted}}}
 
 
 def describe(app: FastAPI, *, needs_keys: bool) -> dict[str, Any]:
@@ -147,10 +146,7 @@ def _describe_access(made: dict[str, Any], *, needs_keys: bool) -> None:
 
 def bytes_answer(description: str) -> Responses:
     """The documentation of a binary answer."""
-    schema = {"type": "string", "format": "binary"}
-    return {
-        200: {"description": description, "content": {MediaType.BYTES.value: {"schema": schema}}}
-    }
+    return {200: {"description": description, "content": {MediaType.BYTES.value: BINARY}}}
 
 
 def add_docs_page(app: FastAPI) -> None:

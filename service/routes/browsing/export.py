@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from service.codec.bodies import MediaType
 from service.codec.log_answers import LogFilters
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.experiment_spec import ExperimentSpec
@@ -16,8 +17,6 @@ from service.routes import ExperimentDep, ServicesDep
 from service.routes.documentation import problems
 from service.services import Services
 
-JSON_LINES = "application/x-ndjson"
-
 router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
 
 
@@ -25,7 +24,7 @@ router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
     "/log/export",
     response_class=Response,
     responses={
-        200: {"description": "A log in JSON lines", "content": {JSON_LINES: {}}},
+        200: {"description": "A log in JSON lines", "content": {MediaType.JSON_LINES.value: {}}},
         **problems(404),
     },
 )
@@ -41,7 +40,7 @@ def exported(services: Services, experiment: Experiment, wanted: LogFilters) -> 
     spec = ExperimentSpec.of(experiment)
     headers = {"Content-Disposition": f'attachment; filename="{spec.name}.jsonl"'}
     return StreamingResponse(
-        _lines(services, experiment, spec, wanted), headers=headers, media_type=JSON_LINES
+        _lines(services, experiment, spec, wanted), headers=headers, media_type=MediaType.JSON_LINES
     )
 
 

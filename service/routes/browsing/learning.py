@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
+import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from model import Domain, LatentMap, latent_map
@@ -129,11 +130,7 @@ def _latents(found: LatentMap, spec: ExperimentSpec, limit: int) -> list[dict[st
     """The newest contexts of each domain."""
     points = []
     for domain in Domain:
-        rows = [
-            row
-            for row, is_target in enumerate(found.is_target.tolist())
-            if is_target == (domain is Domain.TARGET)
-        ]
+        rows = np.flatnonzero(found.is_target == (domain is Domain.TARGET))
         for row in rows[-limit:]:
             x, y = found.points[row].tolist()
             arm = None if spec.is_per_arm else spec.arms[int(found.arms[row])]
