@@ -185,10 +185,9 @@ class AuditBody(Struct, forbid_unknown_fields=True):
 def media_type(header: str | None, accepted: tuple[MediaType, ...] = STRUCTURED) -> MediaType:
     """The media type of a Content-Type header; JSON if there is none."""
     named = (header or MediaType.JSON).partition(";")[0].strip().lower()
-    for each in accepted:
-        if named == each:
-            return each
-    raise UnsupportedMediaType(accepted=[each.value for each in accepted])
+    if named not in accepted:
+        raise UnsupportedMediaType(accepted=[each.value for each in accepted])
+    return MediaType(named)
 
 
 def request_id_or_new(given: str | None, pointer: str = "#") -> str:

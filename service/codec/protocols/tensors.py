@@ -77,19 +77,15 @@ def tensors_of(bodies: list[TensorBody], binary: bytes) -> list[Tensor]:
 
 def _of_json(body: TensorBody, pointer: str) -> np.ndarray:
     """Values, flat or nested as `shape` says; null is a missing number or text."""
-    values = _listed(bytes(body.data), _element(body.datatype), len(body.shape), pointer)
+    content = bytes(body.data)
+    is_nested = content[1:].lstrip().startswith(b"[")
+    kind = nested(_element(body.datatype), len(body.shape) if is_nested else 1)
+    values = decode(content, kind, MediaType.JSON, pointer)
     try:
         with np.errstate(over="ignore"):  # what is too large is refused as not finite
             return np.array(values, dtype=KINDS.get(body.datatype, "O")).reshape(-1)
     except (ValueError, OverflowError):
         refuse(f"Expected {body.datatype} values of one shape.", pointer)
-
-
-def _listed(content: bytes, kind: Any, depth: int, pointer: str) -> Any:
-    """A flat list, or one of `depth` levels."""
-    is_nested = content[1:].lstrip().startswith(b"[")
-    lists = nested(kind, depth if is_nested else 1)
-    return decode(content, lists, MediaType.JSON, pointer)
 
 
 def _element(datatype: str) -> Any:
