@@ -146,7 +146,6 @@ class JsonLines:
         self._shape = spec.context_shape
         self._rest = b""
         self._number = 0  # lines seen so far
-        self._kind = nested(float, len(self._shape))
 
     def feed(self, piece: bytes) -> Iterator[Floats]:
         """The contexts of all complete lines."""
@@ -173,7 +172,7 @@ class JsonLines:
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:
-            rows = decode(b"[" + b",".join(full) + b"]", nested(self._kind, 1))
+            rows = decode(b"[" + b",".join(full) + b"]", nested(float, len(self._shape) + 1))
             if not is_each_whole or len(rows) != len(full):
                 refuse("A line is not an array of numbers.")
             yield checked_batch(rows, self._shape, "#")
@@ -199,8 +198,7 @@ class JsonLines:
         """Refuse the first invalid line by its number."""
         for index, line in enumerate(lines):
             if line.strip():
-                pointer = f"#/{start + index}"
-                checked_batch([decode(line, self._kind, pointer=pointer)], self._shape, pointer)
+                decoded(self._spec, Raw(line), MediaType.JSON, f"#/{start + index}")
         refuse("A line is not an array of numbers.", f"#/{start}")
 
 
