@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
 from model import Domain, Floats
-from service.codec.decisions import stored_contexts
+from service.codec.decisions import context_bytes, stored_contexts
 from service.experiment_spec import ExperimentSpec
 from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent, part_key
 
@@ -103,5 +102,5 @@ def parts_of(contexts: Floats, spec: ExperimentSpec) -> Iterator[tuple[int, byte
     """Row count and bytes of each part of contexts (n, *shape)."""
     size = rows_a_part(spec)
     for start in range(0, len(contexts), size):
-        some = np.ascontiguousarray(contexts[start : start + size], dtype=CONTEXT_TYPE)
-        yield len(some), some.tobytes()
+        some = contexts[start : start + size]
+        yield len(some), context_bytes(some)
