@@ -71,16 +71,14 @@ class ConcurrencyLimit:
         self._peak = max(self._peak, self.in_flight)
         return self._clock()
 
-    def leave(self, entered: float) -> float:
-        """Count a request that has ended; returns its duration in seconds."""
+    def leave(self, entered: float) -> None:
+        """Count a request that has ended."""
         now = self._clock()
-        seconds = now - entered
         self.in_flight -= 1
-        self._fastest = min(self._fastest, seconds)
+        self._fastest = min(self._fastest, now - entered)
         if now >= self._interval_end:
             self._adapt()
             self._begin_interval(now)
-        return seconds
 
     @property
     def is_exceeded(self) -> bool:
@@ -123,48 +121,40 @@ IN_FLIGHT = "in_flight"  # the key in a request's scope
 class InFlight:
     """A request in flight, from its creation until `end`."""
 
-    __slots__ = ("_limit", "_since")
+    __slots__ = ("limit", "since")
 
     def __init__(self, limit: ConcurrencyLimit) -> None:
-        self._limit = limit
-        self._since = limit.enter()
+        self.limit = limit
+        self.since = limit.enter()
 
     def end(self) -> None:
         """The request has ended."""
-        self._limit.leave(self._since)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Pause the request while it waits for its caller; its time restarts afterwards."""
-        if not self._limit.can_pause:
-            raise Overloaded
-        self._limit.pause()
-        try:
-            yield
-        finally:
-            self._since = self._limit.resume()
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether other requests took its place while it was paused."""
-        return self._limit.is_exceeded
+        self.limit.leave(self.since)
 
 
 @contextmanager
 def paused(scope: Mapping[str, Any]) -> Iterator[None]:
-    """Pause the request of this scope, if it is counted."""
+    """Pause the request of this scope, if it is counted, while it waits for its caller.
+
+    Its time restarts afterwards.
+    """
     request: InFlight | None = scope.get(IN_FLIGHT)
     if request is None:
         yield
         return
-    with request.paused():
+    if not request.limit.can_pause:
+        raise Overloaded
+    request.limit.pause()
+    try:
         yield
+    finally:
+        request.since = request.limit.resume()
 
 
 def is_crowded(scope: Mapping[str, Any]) -> bool:
     """Whether other requests took the place of this scope's request while it was paused."""
     request: InFlight | None = scope.get(IN_FLIGHT)
-    return request is not None and request.is_crowded
+    return request is not None and request.limit.is_exceeded
 
 
 class MetricsBuffer:
@@ -226,14 +216,10 @@ class Shedding:
         """Whether one more request may be in flight."""
         return self._limit.is_open
 
-    def enter(self) -> float:
-        """Count a request with a complete body; returns its start time for `leave`."""
+    def begin(self) -> InFlight:
+        """Count a request until its end."""
         self._buffer.write_soon()
-        return self._limit.enter()
-
-    def leave(self, entered: float) -> float:
-        """Count its end; returns its duration in seconds."""
-        return self._limit.leave(entered)
+        return InFlight(self._limit)
 
     def early_refusal(self, url: bytes, headers: Iterable[Header]) -> bytes | None:
         """The encoded answer to a request in excess; None if there is room.
@@ -250,8 +236,7 @@ class Shedding:
         return b"%b\r\n%b" % (refusal.head(request_id), refusal.body)
 
     async def _work(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._buffer.write_soon()
-        request = scope[IN_FLIGHT] = InFlight(self._limit)
+        request = scope[IN_FLIGHT] = self.begin()
         try:
             await self._app(scope, receive, send)
         finally:

@@ -227,14 +227,14 @@ class _Reply:
     All its methods run in the request's own context, which its log lines are of.
     """
 
-    __slots__ = ("_begun", "_entered", "_exchange", "_fast_path", "_route")
+    __slots__ = ("_begun", "_exchange", "_fast_path", "_in_flight", "_route")
 
     def __init__(self, fast_path: FastPath, route: str, begun: Begun, exchange: Exchange) -> None:
         self._fast_path = fast_path
         self._route = route
         self._begun = begun
         self._exchange = exchange
-        self._entered = fast_path.shedding.enter()
+        self._in_flight = fast_path.shedding.begin()
 
     def wait(self, pending: Awaitable[Answer]) -> None:
         """Send what comes of a future or a coroutine."""
@@ -275,5 +275,5 @@ class _Reply:
             self.answer(answer)
 
     def _end(self, status: int | None) -> None:
-        self._fast_path.shedding.leave(self._entered)
+        self._in_flight.end()
         self._fast_path.requests.end(self._begun, self._route, "POST", status)

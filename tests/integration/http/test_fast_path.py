@@ -283,7 +283,7 @@ async def test_a_process_that_is_about_to_stop_answers_the_long_way(api: Api):
 
 async def test_requests_in_excess_pass_the_middleware(api: Api):
     fast_path = api.app.fast_path
-    entered = [fast_path.shedding.enter() for _ in range(fast_path.shedding._limit.limit)]
+    begun = [fast_path.shedding.begin() for _ in range(fast_path.shedding._limit.limit)]
     assert fast_path.find(b"POST", b"/select", [], {}) is None
-    fast_path.shedding.leave(entered.pop())
+    begun.pop().end()
     assert fast_path.find(b"POST", b"/select", [], {}) is not None

@@ -6,11 +6,13 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from service.http.concurrency_limit import (
+    IN_FLIGHT,
     ConcurrencyLimit,
     InFlight,
     LoadLimits,
     MetricsBuffer,
     Shedding,
+    paused,
 )
 from service.http.middleware import Admission, Limits
 from service.http.problems import Problems
@@ -124,7 +126,7 @@ def test_the_time_for_a_body_is_not_taken_for_slow_work():
     limit = ConcurrencyLimit(LoadLimits(100, target_seconds=0.1), time.clock)
     for _ in range(20):
         request = InFlight(limit)
-        with request.paused():
+        with paused({IN_FLIGHT: request}):
             time.advance(10.0)
         request.end()
     assert limit.limit == 100
