@@ -35,11 +35,12 @@ from service.http.dialects import Dialects
 from service.http.fast_path import FastPath, FastRoutes
 from service.http.middleware import (
     Admission,
+    Admit,
     Authorising,
     Guard,
     Limits,
     RequestScope,
-    Unguarded,
+    admit_everyone,
 )
 from service.http.problems import Problems
 from service.learning.jobs.job import JobRunner, ThreadRunner
@@ -198,7 +199,7 @@ def _add_middleware(
     fast = (*decisions.router.routes, *target.fast_router.routes)
     routes = FastRoutes(app.without_middleware, routes=fast, problems=problems)
     admission = Admission(routes, problems=problems, limits=limits)
-    guard = _guarded(admission, settings, problems, keys, sessions)
+    guard = Guard(admission, _admitting(settings, problems, keys, sessions))
     requests = RequestScope(
         guard,
         problems=problems,
@@ -221,21 +222,20 @@ def _add_middleware(
     )
 
 
-def _guarded(
-    app: ASGIApp, settings: Settings, problems: Problems, keys: KeyRing, sessions: Sessions
-) -> Guard:
-    """The app behind a check of API keys, if keys are required."""
+def _admitting(
+    settings: Settings, problems: Problems, keys: KeyRing, sessions: Sessions
+) -> Admit:
+    """The check of API keys, if keys are required."""
     if settings.needs_keys:
         return Authorising(
-            app,
             problems=problems,
-            keys=keys,
-            sessions=sessions,
+            keys=keys.caller,
+            sessions=sessions.caller,
             is_metrics_open=settings.metrics_open,
-        )
+        ).admit
     if not settings.is_loopback:
         log.warning("API keys are off: every caller has full access", extra={"action": "keys_off"})
-    return Unguarded(app)
+    return admit_everyone
 
 
 @asynccontextmanager

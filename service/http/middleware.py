@@ -7,10 +7,10 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Token
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -149,36 +149,30 @@ class _Answer:
         await self._send(message)
 
 
-class Keys(Protocol):
-    """Finds the caller of a key."""
-
-    def caller(self, key: str) -> Caller:
-        """The caller with this key; raises `KeyRefused` or `RateLimited`."""
-
-
-class Guard(Protocol):
-    """Decides which requests are admitted."""
-
-    def admit(self, scope: Scope) -> Answer | None:
-        """The refusal of a request; None if it may pass, with its caller in the scope."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+# The refusal of a request; None if it may pass, with its caller in the scope.
+Admit = Callable[[Scope], Answer | None]
+# The caller with a key or a session; raises `KeyRefused` or `RateLimited`.
+FindCaller = Callable[[str], Caller]
 
 
-class Unguarded:
-    """Admits every request as the unnamed tenant, for a service on a loopback address."""
+class Guard:
+    """Passes on the requests that `admit` does not refuse."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, admit: Admit) -> None:
         self._app = app
+        self.admit = admit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.admit(scope)
-        await self._app(scope, receive, send)
+        """Pass a request on with its caller, or refuse it."""
+        if scope["type"] == "http" and (refusal := self.admit(scope)) is not None:
+            await send_answer(refusal, send)
+        else:
+            await self._app(scope, receive, send)
 
-    def admit(self, scope: Scope) -> None:
-        """Set the caller to the unnamed tenant."""
-        scope["caller"] = EVERYONE
+
+def admit_everyone(scope: Scope) -> None:
+    """Admit every request as the unnamed tenant, for a service on a loopback address."""
+    scope["caller"] = EVERYONE
 
 
 class Authorising:
@@ -189,25 +183,16 @@ class Authorising:
 
     def __init__(
         self,
-        app: ASGIApp,
         *,
         problems: Problems,
-        keys: Keys,
-        sessions: Keys,
-        is_metrics_open: bool = False,
+        keys: FindCaller,
+        sessions: FindCaller,
+        is_metrics_open: bool,
     ) -> None:
-        self._app = app
         self._problems = problems
         self._keys = keys
         self._sessions = sessions
         self._open = frozenset({METRICS}) if is_metrics_open else frozenset()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with its caller, or refuse it."""
-        if scope["type"] == "http" and (refusal := self.admit(scope)) is not None:
-            await send_answer(refusal, send)
-        else:
-            await self._app(scope, receive, send)
 
     def admit(self, scope: Scope) -> Answer | None:
         """The refusal of a request; None if it may pass, with its caller in the scope."""
@@ -231,8 +216,8 @@ class Authorising:
 
     def _caller(self, scope: Scope) -> Caller:
         if is_console(scope["path"]):
-            return self._sessions.caller(session_of(scope["headers"]))
-        return self._keys.caller(_key(scope["headers"]))
+            return self._sessions(session_of(scope["headers"]))
+        return self._keys(_key(scope["headers"]))
 
     def _refused(self, error: ServiceError, method: str) -> Answer:
         answer = self._problems.answer(error)
