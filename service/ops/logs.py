@@ -30,13 +30,8 @@ def enter(**fields: Any) -> Token[Mapping[str, Any]]:
     return _context.set({**outer, **fields} if outer else fields)
 
 
-def resume(fields: Mapping[str, Any]) -> Token[Mapping[str, Any]]:
-    """Set the fields of all lines to a saved `context()` until `leave`."""
-    return _context.set(fields)
-
-
 def leave(token: Token[Mapping[str, Any]]) -> None:
-    """Undo `enter` or `resume`."""
+    """Undo `enter`."""
     _context.reset(token)
 
 
