@@ -48,7 +48,11 @@ class TargetAnswer(NamedTuple):
 
     def decisions(self) -> list[TargetDecision]:
         """The answers in the order of the request."""
-        return decided(self.spec, self.groups, self.selections, self.floor)
+        parts = [
+            (group.rows, _decisions(self.spec, group, selection, self.floor))
+            for group, selection in zip(self.groups, self.selections, strict=True)
+        ]
+        return _in_order(parts)
 
     def table(self) -> np.ndarray:
         """The same as rows of `table_type`, with arms as numbers, for clients that want npy."""
@@ -148,24 +152,6 @@ def chosen_inputs(
     return np.stack(_in_order(parts))
 
 
-def decided(
-    spec: ExperimentSpec,
-    groups: Sequence[TargetRows],
-    selections: Sequence[TargetSelection],
-    floor: float | None,
-) -> list[TargetDecision]:
-    """The answers in the order of the request."""
-    return _in_order(
-        [
-            (
-                group.rows,
-                _decisions(selection, _columns(spec, group), floor, _fallback(spec, group)),
-            )
-            for group, selection in zip(groups, selections, strict=True)
-        ]
-    )
-
-
 def _in_order(parts: Sequence[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
     if len(parts) == 1:
         return list(parts[0][1])
@@ -174,9 +160,9 @@ def _in_order(parts: Sequence[tuple[Sequence[int], Iterable[T]]]) -> list[T]:
 
 
 def _decisions(
-    selection: TargetSelection, columns: dict[str, int], floor: float | None, fallback: str | None
+    spec: ExperimentSpec, group: TargetRows, selection: TargetSelection, floor: float | None
 ) -> list[TargetDecision]:
-    """The answers; `columns` maps the offered arms to the selection's columns."""
+    columns, fallback = _columns(spec, group), _fallback(spec, group)
     # `map` over all rows is faster than a loop.
     made = list(
         map(
@@ -247,6 +233,7 @@ def _of_chosen(values: np.ndarray, selection: TargetSelection) -> np.ndarray:
 
 
 def _columns(spec: ExperimentSpec, group: TargetRows) -> dict[str, int]:
+    """The selection's columns of the offered arms."""
     if spec.is_per_arm:
         return {arm: column for column, arm in enumerate(group.arms)}
     return {arm: spec.arm_indexes[arm] for arm in group.arms}
