@@ -221,7 +221,7 @@ class Policies:
         """The policy of the newest intact snapshot."""
 
         async def published(stored: StoredSnapshot) -> Published | None:
-            if not await asyncio.to_thread(_is_intact, stored):
+            if not await asyncio.to_thread(lambda: stored.is_intact):
                 return None
             policy = await self._restored(experiment.name, stored.blob)
             return None if policy is None else Published(policy, stored.record.created_at)
@@ -242,7 +242,3 @@ class Policies:
 def initial_policy(spec: ExperimentSpec, device: str) -> Policy:
     """Version 0: the policy before any event."""
     return Learner(spec.bandit_config(), spec.seed).policy(0, device)
-
-
-def _is_intact(stored: StoredSnapshot) -> bool:
-    return stored.is_intact

@@ -118,10 +118,6 @@ class _Draft(Struct, frozen=True, gc=False):
     side: Side
     decision_id: str
 
-    def event(self, chosen: Chosen) -> NewEvent:
-        """The decision as an event of the log."""
-        return decision_event(self.origin, self.side, self.decision_id, chosen)
-
 
 class _Decided(Struct, frozen=True, gc=False):
     """A decision as it is answered; with the entropy of its choice if it is new."""
@@ -147,7 +143,10 @@ class Batch(NamedTuple):
 
     def events(self) -> list[NewEvent]:
         """The decisions as events of the log."""
-        return [each.event(chosen) for each, chosen in zip(self.drafts, self.chosen, strict=True)]
+        return [
+            decision_event(each.origin, each.side, each.decision_id, chosen)
+            for each, chosen in zip(self.drafts, self.chosen, strict=True)
+        ]
 
     def split(self) -> list["Batch"]:
         """The same as one batch for each round."""
