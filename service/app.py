@@ -222,9 +222,7 @@ def _add_middleware(
     )
 
 
-def _admitting(
-    settings: Settings, problems: Problems, keys: KeyRing, sessions: Sessions
-) -> Admit:
+def _admitting(settings: Settings, problems: Problems, keys: KeyRing, sessions: Sessions) -> Admit:
     """The check of API keys, if keys are required."""
     if settings.needs_keys:
         return Authorising(

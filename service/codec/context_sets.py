@@ -6,13 +6,12 @@ as a whole or not at all, and parts written before an interruption need not be w
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
 from model import Domain, Floats
-from service.codec.decisions import context_bytes, stored_contexts
+from service.codec.decisions import stored_contexts
 from service.experiment_spec import ExperimentSpec
 from service.records import CONTEXT_TYPE, EventKind, NewEvent, StoredEvent, part_key
 
@@ -96,11 +95,3 @@ def part_contexts(event: StoredEvent, spec: ExperimentSpec) -> Floats:
     if event.context is None:
         raise ValueError("the part was read without its contexts")
     return stored_contexts(event.context, spec.context_shape)
-
-
-def parts_of(contexts: Floats, spec: ExperimentSpec) -> Iterator[tuple[int, bytes]]:
-    """Row count and bytes of each part of contexts (n, *shape)."""
-    size = rows_a_part(spec)
-    for start in range(0, len(contexts), size):
-        some = contexts[start : start + size]
-        yield len(some), context_bytes(some)

@@ -12,13 +12,13 @@ import numpy as np
 
 from model import Floats
 from service.bus.bus import SnapshotBus
-from service.codec.context_sets import ContextSet, parts_of, rows_a_part
+from service.codec.context_sets import ContextSet, rows_a_part
 from service.codec.decisions import context_bytes
 from service.deciding.policies import Served
 from service.errors import InvalidRequest, RequestConflict
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
-from service.records import CONTEXT_TYPE, Appended, EventKind, NewEvent, StoredEvent
+from service.records import CONTEXT_TYPE, Appended, EventKind, NewEvent
 from service.storage.events.log import EventLog
 
 MAX_CONTEXTS = 1_000_000
@@ -94,21 +94,19 @@ class Uploading:
         self._metrics = metrics
 
     async def store(self, served: Served, request_id: str, contexts: Floats) -> Stored:
-        """Write a small set (n, *shape) at once."""
-        made = ContextSet(served.experiment.experiment_id, request_id)
-        parts = list(parts_of(contexts, served.spec))
-        events = [made.part(number, *part) for number, part in enumerate(parts)]
-        digest = hashlib.sha256(context_bytes(np.ascontiguousarray(contexts))).hexdigest()
-        events.append(made.completion(len(contexts), len(parts), digest))
-        *_, last = await self._event_log.append(events)
-        return self._stored(served, request_id, len(contexts), last)
+        """Write a small set (n, *shape)."""
+        with Spool(served.spec) as spool:
+            spool.add(contexts)
+            return await self.store_spooled(served, request_id, spool)
 
     async def store_spooled(self, served: Served, request_id: str, spool: Spool) -> Stored:
-        """Write a large set part by part; parts of an interrupted attempt are not written again."""
+        """Write a set part by part; parts of an interrupted attempt are not written again."""
         made = ContextSet(served.experiment.experiment_id, request_id)
         before = await self._event_log.find(EventKind.CONTEXTS, made.key())
         if before is not None:
-            return self._found(served, request_id, spool, before)
+            if before.request_hash != spool.digest():
+                raise RequestConflict
+            return Stored(request_id, spool.rows, Appended(before, created=False))
         events: list[NewEvent] = []
         count = 0
         for rows, content in spool.parts():
@@ -120,16 +118,8 @@ class Uploading:
                 await asyncio.sleep(0)
         events.append(made.completion(spool.rows, count, spool.digest()))
         *_, last = await self._event_log.append(events)
-        return self._stored(served, request_id, spool.rows, last)
-
-    def _found(self, served: Served, request_id: str, spool: Spool, before: StoredEvent) -> Stored:
-        if before.request_hash != spool.digest():
-            raise RequestConflict
-        return Stored(request_id, spool.rows, Appended(before, created=False))
-
-    def _stored(self, served: Served, request_id: str, rows: int, last: Appended) -> Stored:
-        name = served.experiment.name
         if last.created:
+            name = served.experiment.name
             self._bus.wake(name)
-            self._metrics.count_target_contexts(name, rows)
-        return Stored(request_id, rows, last)
+            self._metrics.count_target_contexts(name, spool.rows)
+        return Stored(request_id, spool.rows, last)
