@@ -252,7 +252,7 @@ async def running_services(
             store = Keys(database)
             await keys.refresh(store)
             supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
-        placement = Placement(settings.device, metrics.note_lost_device)
+        placement = Placement(settings.device, metrics.lost_devices.inc)
         scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring, placement)
         stack.push_async_callback(scorer.close)
         policies = Policies(
@@ -377,7 +377,7 @@ def _open_stores(
     return TrainerStores(
         experiments=Experiments(database, settings.quotas),
         event_log=EventLog(
-            database, commit, metrics.observe_append, metrics.set_unwritten_decisions
+            database, commit, metrics.observe_append, metrics.unwritten_decisions.set
         ),
         snapshots=Snapshots(database),
         candidates=Candidates(database),

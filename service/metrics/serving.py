@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Histogram
 
 from model import Domain
 from service.metrics.registered import Registered
@@ -18,7 +18,7 @@ class EventMetrics(Registered):
 
     def __init__(self) -> None:
         super().__init__()
-        self._by_experiment: dict[str, _Counted] = {}
+        self._begun: set[str] = set()
         self._make_queue_metrics()
         self._make_event_metrics()
         self._make_error_metrics()
@@ -111,37 +111,33 @@ class EventMetrics(Registered):
 
     def count_decisions(self, experiment: str, domain: str, count: int, entropy: float) -> None:
         """New decisions are answered; `entropy` is the sum of their entropies in nats."""
-        counted = self._of(experiment)
-        counted.decisions[domain].inc(count)
-        counted.entropy[domain].inc(max(0.0, entropy))
-
-    def set_unwritten_decisions(self, count: int) -> None:
-        """Set the number of decisions that are answered but not durable yet."""
-        self.unwritten_decisions.set(count)
+        label = self._counted(experiment)
+        self.decisions.labels(label, domain).inc(count)
+        self.entropy.labels(label, domain).inc(max(0.0, entropy))
 
     def count_lost_decisions(self, experiment: str, count: int) -> None:
         """Decisions were answered but could not be written."""
-        self._of(experiment).lost_decisions.inc(count)
+        self.lost_decisions.labels(self._counted(experiment)).inc(count)
 
     def count_reward(self, experiment: str, domain: str, reward: float) -> None:
         """A new reward in [0, 1] is durable."""
-        counted = self._of(experiment)
-        counted.rewards[domain].inc()
-        counted.reward_points[domain].inc(reward)
+        label = self._counted(experiment)
+        self.rewards.labels(label, domain).inc()
+        self.reward_points.labels(label, domain).inc(reward)
 
     def count_refused_target_reward(self, experiment: str) -> None:
         """A target reward came in the zero-shot phase."""
-        self._of(experiment).refused_target_rewards.inc()
+        self.refused_target_rewards.labels(self._counted(experiment)).inc()
 
     def count_target_selections(self, experiment: str, total: int, abstained: int) -> None:
         """Count decisions of the target policy."""
-        counted = self._of(experiment)
-        counted.answered.inc(total - abstained)
-        counted.abstained.inc(abstained)
+        label = self._counted(experiment)
+        self.target_selections.labels(label, "answered").inc(total - abstained)
+        self.target_selections.labels(label, "abstained").inc(abstained)
 
     def count_target_contexts(self, experiment: str, count: int) -> None:
         """Unlabeled target contexts are durable."""
-        self._of(experiment).target_contexts.inc(count)
+        self.target_contexts.labels(self._counted(experiment)).inc(count)
 
     def count_storage_error(self, kind: str) -> None:
         self.storage_errors.labels(kind).inc()
@@ -149,35 +145,21 @@ class EventMetrics(Registered):
     def count_bus_failure(self, operation: str) -> None:
         self.bus_failures.labels(operation).inc()
 
-    def _of(self, experiment: str) -> "_Counted":
-        counted = self._by_experiment.get(experiment)
-        if counted is None:
-            label = self.experiment(experiment)
-            counted = self._by_experiment.get(label) or _Counted(self, label)
-            self._by_experiment[label] = counted
-        return counted
-
-
-class _Counted:
-    """The counters of one experiment, created at zero.
-
-    Looking up a labelled counter costs as much as counting, so each is looked up once.
-    """
-
-    def __init__(self, metrics: EventMetrics, label: str) -> None:
-        self.decisions = _by_domain(metrics.decisions, label)
-        self.entropy = _by_domain(metrics.entropy, label)
-        self.lost_decisions = metrics.lost_decisions.labels(label)
-        self.rewards = _by_domain(metrics.rewards, label)
-        self.reward_points = _by_domain(metrics.reward_points, label)
-        self.refused_target_rewards = metrics.refused_target_rewards.labels(label)
-        self.answered = metrics.target_selections.labels(label, "answered")
-        self.abstained = metrics.target_selections.labels(label, "abstained")
-        self.target_contexts = metrics.target_contexts.labels(label)
-
-
-def _by_domain(counter: Counter, label: str) -> dict[str, Counter]:
-    return {domain: counter.labels(label, domain.value) for domain in Domain}
+    def _counted(self, experiment: str) -> str:
+        """The label of an experiment, whose counters all begin at zero: a rate misses a first increment."""
+        if experiment in self._begun:
+            return experiment  # it is its own label
+        label = self.experiment(experiment)
+        if label not in self._begun:
+            self._begun.add(label)
+            for counter in (self.decisions, self.entropy, self.rewards, self.reward_points):
+                for domain in Domain:
+                    counter.labels(label, domain)
+            for counter in (self.lost_decisions, self.refused_target_rewards, self.target_contexts):
+                counter.labels(label)
+            for outcome in ("answered", "abstained"):
+                self.target_selections.labels(label, outcome)
+        return label
 
 
 class RequestMetrics(Registered):
@@ -208,9 +190,6 @@ class RequestMetrics(Registered):
         self.task_deaths = self._counter(
             "daband_task_deaths_total", "Background tasks that died", "task"
         )
-
-    def note_lost_device(self) -> None:
-        self.lost_devices.inc()
 
     def observe_request(self, route: str, method: str, status: int | None, seconds: float) -> None:
         """Observe a finished request; `status` is None if it was not answered."""

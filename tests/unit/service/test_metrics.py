@@ -190,7 +190,7 @@ def test_queues_and_batches_are_distributions():
 def test_unwritten_decisions_are_those_of_the_last_report():
     metrics = Metrics()
     for count in (3, 512, 7):
-        metrics.set_unwritten_decisions(count)
+        metrics.unwritten_decisions.set(count)
     assert "daband_unwritten_decisions 7.0" in metrics.exposition().decode()
 
 
