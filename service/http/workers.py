@@ -11,6 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
 
 from service.http.server import SIGNALS
@@ -84,7 +85,7 @@ class _Parent:
         self._processes.remove(process)
         process.join()
         if process.pid is not None:
-            processes.forget_process(process.pid)
+            mark_process_dead(process.pid)  # drops its gauges; its counters remain
         if self._is_stopping:
             self._exit_code = self._exit_code or _code(process)
             return

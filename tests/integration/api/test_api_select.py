@@ -11,7 +11,6 @@ import pytest
 from model.rounds import Domain
 from service.codec.decisions import chosen_context, propensity
 from service.experiment_spec import ExperimentSpec
-from service.metrics.processes import exposition
 from service.records import EventKind, Status, StoredEvent
 from tests.support.api import CONTEXT, OTHER_CONTEXT, Api
 
@@ -259,7 +258,7 @@ async def test_many_rounds_are_answered_as_they_are_written(api: Api):
     last = api.services.selecting._recent.owner(received[-1][2])  # earlier ones may be forgotten
     assert last is not None
     assert last.experiment == "doses"
-    lines = exposition(api.services.metrics.registry).decode().splitlines()
+    lines = api.services.metrics.exposition().decode().splitlines()
     for domain, count in (
         ("source", len(MANY_ROUNDS)),
         ("target", len(received) - len(MANY_ROUNDS)),
@@ -281,5 +280,5 @@ async def test_many_rounds_of_a_paused_experiment_are_refused_and_not_counted(ap
     body = {"experiment": "doses", "rounds": MANY_ROUNDS}
     assert (await api.http.post("/select/batch", json=body)).status_code == 409
     assert await api.last_offset() == 1
-    lines = exposition(api.services.metrics.registry).decode()
+    lines = api.services.metrics.exposition().decode()
     assert 'daband_decisions_total{domain="source",experiment="doses"} 1.0' in lines

@@ -15,7 +15,6 @@ from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
 from service.errors import StorageUnavailable
 from service.http import middleware
-from service.metrics.processes import exposition
 from service.ops import logs
 from tests.support.api import CONTEXT, DOSES, Api, Exchange, behind_layers, running_api
 from tests.support.keys import bearer, make_key
@@ -39,7 +38,7 @@ def posted(path: str, **options: Any) -> Ask:
 async def counted(api: Api) -> list[str]:
     """What the metrics say of requests and problems, without the times."""
     await asyncio.sleep(0)  # they are recorded at the end of a tick
-    lines = exposition(api.services.metrics.registry).decode().splitlines()
+    lines = api.services.metrics.exposition().decode().splitlines()
     names = ("daband_request_seconds_count", "daband_problems_total", "daband_requests_in_flight")
     return [line for line in lines if line.startswith(names)]
 

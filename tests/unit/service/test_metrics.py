@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import Metric
+from prometheus_client.multiprocess import mark_process_dead
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.transfer.diagnostics import TransferReport
@@ -22,7 +23,6 @@ from model.transfer.report import Judgement
 from model.transfer.verdict import Signs, TransferVerdict, Word
 from service.metrics import Metrics
 from service.metrics.experiment_labels import FILE_NAME, MAX_EXPERIMENTS, OTHER, ExperimentLabels
-from service.metrics.processes import forget_process
 
 MANY = 10_000
 # Every one of these takes its values from a closed set.
@@ -265,7 +265,7 @@ def test_processes_share_their_numbers_and_the_dead_are_forgotten(
         assert line in received
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     for path in tmp_path.glob("gauge_livesum_*.db"):
-        forget_process(int(path.stem.rpartition("_")[2]))
+        mark_process_dead(int(path.stem.rpartition("_")[2]))
     received = shared(1, "e1")
     assert 'daband_decisions_total{domain="source",experiment="e1"} 2.0' in received
     assert 'daband_policy_lag_events{experiment="e0"} 1.0' in received
