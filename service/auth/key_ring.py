@@ -97,10 +97,8 @@ class KeyRing:
     def caller(self, key: str) -> Caller:
         """The caller with this key; raises `KeyRefused` or `RateLimited`."""
         key_id, secret = parsed(key) or ("", "")
-        held = self._keys.get(key_id)
-        if not self._is_right(held, digest(secret)) or held is None:
-            raise KeyRefused
-        return self._within_limit(held)
+        offered = digest(secret)
+        return self.caller_of(key_id, lambda sha256: hmac.compare_digest(sha256, offered))
 
     def caller_of(self, key_id: str, is_right: Callable[[str], bool]) -> Caller:
         """The caller with a key one of whose valid secrets' hashes is right; raises like `caller`."""
@@ -111,24 +109,18 @@ class KeyRing:
     def recognises(self, key_id: str, is_right: Callable[[str], bool]) -> bool:
         """Whether there is a key one of whose valid secrets' hashes is right."""
         held, now = self._keys.get(key_id), self._clock()
-        if held is None or now >= held.expires_at:
-            return False
-        return any(is_right(sha256) for sha256, ends_at in held.secrets if now < ends_at)
+        # An unknown id takes as long as a wrong secret: one comparison in constant time.
+        candidates = held.secrets if held is not None else ((NO_DIGEST, -inf),)
+        is_known = False
+        for sha256, ends_at in candidates:
+            is_known |= is_right(sha256) and now < ends_at
+        return is_known and held is not None and now < held.expires_at
 
     def _within_limit(self, held: _Held) -> Caller:
         wait = held.bucket.take(self._stopwatch())
         if wait:
             raise RateLimited(ceil(wait))
         return held.caller
-
-    def _is_right(self, held: _Held | None, offered: str) -> bool:
-        # An unknown id takes as long as a wrong secret: one comparison in constant time.
-        now = self._clock()
-        candidates = held.secrets if held is not None else ((NO_DIGEST, -inf),)
-        is_right = False
-        for sha256, ends_at in candidates:
-            is_right |= hmac.compare_digest(sha256, offered) and now < ends_at
-        return is_right and held is not None and now < held.expires_at
 
     def _hold(self, keys: Iterable[ApiKey]) -> None:
         # A new mapping each time: revoked keys disappear with their buckets, so memory is bounded.
