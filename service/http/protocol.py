@@ -25,7 +25,6 @@ from service.http.fast_path import FastPath, FastRequest
 from service.http.problems import plain_answer
 from service.http.rfc9112 import (
     BadHead,
-    CloseLimits,
     StagedTransport,
     check_target,
     checked_fields,
@@ -119,7 +118,7 @@ class _Guarded(HttpToolsProtocol):
     _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(StagedTransport(transport, self.loop, CloseLimits()))
+        super().connection_made(StagedTransport(transport, self.loop))
         self._begin_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:

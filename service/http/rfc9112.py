@@ -6,18 +6,20 @@ stops sending, goes on reading for a while, and only then closes (section 9.6).
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 
 import httptools
 
 Header = tuple[bytes, bytes]
 VERSIONS = frozenset({"1.0", "1.1"})
-ONCE = frozenset({b"host", b"transfer-encoding"})
+ONCE = (b"host", b"transfer-encoding")
 # uri-host [ ":" port ] of RFC 3986; empty if the target has no authority.
 HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%~_-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+# How long and how much a connection is read after its last answer.
+DISCARDING_SECONDS = 5.0
+MAX_DISCARDED_BYTES = 64 << 20
 
 
 class BadHead(Exception):  # noqa: N818 - named after its cause
@@ -39,7 +41,8 @@ def checked_fields(version: str, headers: Sequence[Header]) -> dict[bytes, bytes
         raise BadHead(HTTPStatus.BAD_REQUEST)
     if fields.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
         raise BadHead(HTTPStatus.NOT_IMPLEMENTED)
-    if len(fields) < len(headers) and not ONCE.isdisjoint(_repeated(headers)):
+    names = [name for name, _ in headers]
+    if len(fields) < len(names) and any(names.count(name) > 1 for name in ONCE):
         raise BadHead(HTTPStatus.BAD_REQUEST)
     return fields
 
@@ -70,28 +73,18 @@ def head_without_upgrade(
     return b"\r\n".join([*lines, b"", b""])
 
 
-def _repeated(headers: Sequence[Header]) -> list[bytes]:
-    counts = Counter(name for name, _ in headers)
-    return [name for name, count in counts.items() if count > 1]
-
-
-class CloseLimits(NamedTuple):
-    """Limits on the time and bytes that a connection is read after its last answer."""
-
-    seconds: float = 5.0
-    max_bytes: int = 64 << 20
-
-
 class StagedTransport(asyncio.Transport):
     """A transport that closes in stages: answer, half-close, discard, close."""
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, limits: CloseLimits
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        max_bytes: int = MAX_DISCARDED_BYTES,
     ) -> None:
         self._transport = transport
         self._loop = loop
-        self._seconds = limits.seconds
-        self._bytes_left = limits.max_bytes
+        self._bytes_left = max_bytes
         self._timer: asyncio.TimerHandle | None = None
         self._is_half_closed = False
         self._has_eof = False
@@ -115,7 +108,7 @@ class StagedTransport(asyncio.Transport):
         self._is_half_closed = True
         self._transport.write_eof()
         self._transport.resume_reading()
-        self._timer = self._loop.call_later(self._seconds, self.close_at_once)
+        self._timer = self._loop.call_later(DISCARDING_SECONDS, self.close_at_once)
 
     def close_at_once(self) -> None:
         """Send all written data and close without reading further."""

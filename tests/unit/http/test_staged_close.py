@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from service.http.rfc9112 import CloseLimits, StagedTransport
+from service.http.rfc9112 import DISCARDING_SECONDS, StagedTransport
 from tests.support.http.connections import RecordingTransport
 
-LIMITS = CloseLimits(seconds=5.0, max_bytes=100)
+MAX_BYTES = 100
 
 
 class Timer:
@@ -41,7 +41,7 @@ class Staged:
         self.socket = RecordingTransport()
         self.clock = Clock()
         loop: asyncio.AbstractEventLoop = self.clock  # type: ignore[assignment]
-        self.transport = StagedTransport(self.socket, loop, LIMITS)
+        self.transport = StagedTransport(self.socket, loop, MAX_BYTES)
 
 
 @pytest.fixture
@@ -74,14 +74,14 @@ def test_a_paused_connection_is_read_again(staged: Staged):
 def test_time_ends_the_reading(staged: Staged):
     staged.transport.close()
     (timer,) = staged.clock.timers
-    assert timer.seconds == LIMITS.seconds
+    assert timer.seconds == DISCARDING_SECONDS
     timer.go_off()
     assert staged.socket.is_closed
 
 
 def test_too_many_bytes_end_the_reading(staged: Staged):
     staged.transport.close()
-    staged.transport.discard(LIMITS.max_bytes)
+    staged.transport.discard(MAX_BYTES)
     assert not staged.socket.is_closed
     staged.transport.discard(1)
     assert staged.socket.is_closed
