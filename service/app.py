@@ -253,7 +253,7 @@ async def running_services(
             await keys.refresh(store)
             supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
         placement = Placement(settings.device, metrics.lost_devices.inc)
-        scorer = Scorer(settings.device, settings.max_waiting, metrics.observe_scoring, placement)
+        scorer = Scorer(placement, settings.max_waiting, metrics.observe_scoring)
         stack.push_async_callback(scorer.close)
         policies = Policies(
             stores.experiments,

@@ -107,14 +107,13 @@ class Scorer:
 
     def __init__(
         self,
-        device: str = "cpu",
+        placement: Placement | None = None,
         max_waiting: int = 4096,
         on_scoring: Callable[[list[int]], None] = lambda batches: None,
-        placement: Placement | None = None,
     ) -> None:
         self._on_scoring = on_scoring
         self._max_waiting = max_waiting
-        self._placement = placement or Placement(device)
+        self._placement = placement or Placement()
         self._waiting: Group = []
         self._row_count = 0  # pending contexts and those being scored
         self._thread = ThreadPoolExecutor(1, "daband-scorer")

@@ -61,7 +61,7 @@ def check_is_as_alone(answer: Selection, policy: Any, rows: Any, ids: list[str])
 @pytest.fixture
 async def scorer() -> AsyncIterator[Scorer]:
     """With a thread of its own, as for a device; the policies' arrays stay on the CPU."""
-    made = Scorer(device="cuda")
+    made = Scorer(Placement("cuda"))
     yield made
     await made.close()
 
@@ -176,7 +176,7 @@ class SlowPolicy:
 
 
 async def test_a_caller_that_disconnects_while_a_thread_scores_affects_no_other(policy):
-    scorer, may_score = Scorer(device="cuda"), threading.Event()
+    scorer, may_score = Scorer(Placement("cuda")), threading.Event()
     slow: Any = SlowPolicy(policy, may_score)
     gone, stays = (
         asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), [each]))
@@ -192,7 +192,7 @@ async def test_a_caller_that_disconnects_while_a_thread_scores_affects_no_other(
 
 
 async def test_more_than_may_wait_is_refused_at_once(policy):
-    scorer = Scorer("cuda", max_waiting=2)
+    scorer = Scorer(Placement("cuda"), max_waiting=2)
     asked = [scorer.select(policy, Domain.SOURCE, contexts(1), [str(i)]) for i in range(3)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, Overloaded) for answer in answers) == 1
@@ -203,7 +203,7 @@ async def test_more_than_may_wait_is_refused_at_once(policy):
 
 async def test_passes_over_pending_requests_are_counted(policy):
     received: list[list[int]] = []
-    scorer = Scorer("cuda", on_scoring=received.append)
+    scorer = Scorer(Placement("cuda"), on_scoring=received.append)
     rows, ids = contexts(3), ["a", "b", "c"]
     await asyncio.gather(
         scorer.select(policy, Domain.SOURCE, rows[:2], ids[:2]),
@@ -240,7 +240,7 @@ def lost_soon(policy: Any, message: str) -> tuple[Placement, Any, list[str]]:
 
 async def test_a_lost_device_is_replaced_by_the_cpu_with_the_same_arms(policy):
     placement, placed, losses = lost_soon(policy, "CUDA error: an illegal memory access")
-    scorer = Scorer("cuda", placement=placement)
+    scorer = Scorer(placement)
     rows, ids = contexts(3), ["a", "b", "c"]
     answers = await asyncio.gather(
         *(scorer.select(placed, Domain.SOURCE, rows[i : i + 1], [ids[i]]) for i in range(3))
@@ -255,7 +255,7 @@ async def test_a_lost_device_is_replaced_by_the_cpu_with_the_same_arms(policy):
 
 async def test_another_error_of_a_device_is_the_callers_and_the_device_stays(policy):
     placement, placed, losses = lost_soon(policy, "CUDA out of memory")
-    scorer = Scorer("cuda", placement=placement)
+    scorer = Scorer(placement)
     with pytest.raises(RuntimeError, match="out of memory"):
         await scorer.select(placed, Domain.SOURCE, contexts(1), ["a"])
     assert (losses, placement.device) == ([], "cuda")
@@ -275,7 +275,7 @@ async def test_a_device_that_is_lost_before_a_policy_is_there_leaves_it_on_the_c
 
 
 async def test_what_comes_while_a_device_works_is_joined(policy):
-    scorer, may_score = Scorer(device="cuda"), threading.Event()
+    scorer, may_score = Scorer(Placement("cuda")), threading.Event()
     slow: Any = SlowPolicy(policy, may_score)
     asked = [asyncio.ensure_future(scorer.select(slow, Domain.SOURCE, contexts(1), ["0"]))]
     for _ in range(3):
@@ -292,7 +292,7 @@ async def test_what_comes_while_a_device_works_is_joined(policy):
 
 
 async def test_contexts_and_not_callers_are_counted_while_a_device_works(policy):
-    scorer, may_score = Scorer(device="cuda", max_waiting=4), threading.Event()
+    scorer, may_score = Scorer(Placement("cuda"), max_waiting=4), threading.Event()
 
     class SlowPolicy:
         def select_many(self, *given: Any) -> Any:
