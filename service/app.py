@@ -45,7 +45,7 @@ from service.http.middleware import (
 from service.http.problems import Problems
 from service.learning.jobs.job import JobRunner, ThreadRunner
 from service.learning.jobs.process_runner import ProcessRunner
-from service.learning.jobs.queue import JobQueue, QueueOptions
+from service.learning.jobs.queue import JobQueue
 from service.learning.resources import TrainerOptions, TrainerStores
 from service.learning.trainer import Trainer
 from service.metrics import Metrics
@@ -440,8 +440,11 @@ def _trainer(
         memory_bytes=settings.learner_memory_bytes,
         publish_fraction=publish_fraction,
     )
-    queue = QueueOptions(deadline_seconds=settings.training_deadline_seconds)
-    jobs = JobQueue(_runners(settings, metrics), queue, metrics.waiting_trainings.set)
+    jobs = JobQueue(
+        _runners(settings, metrics),
+        settings.training_deadline_seconds,
+        metrics.waiting_trainings.set,
+    )
     return Trainer(stores, options, metrics, jobs)
 
 

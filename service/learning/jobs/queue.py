@@ -19,14 +19,9 @@ from service.learning.jobs.job import JobOverran, JobRunner
 Work = Callable[[JobRunner, float], Any]  # takes a runner and a deadline in seconds
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOptions:
-    """The longest expected times of short and quick jobs, which are stopped after `grace` times that."""
-
-    deadline_seconds: float = 900.0
-    short_seconds: float = 10.0
-    quick_seconds: float = 2.0
-    grace: float = 6.0
+# The longest expected times of short and quick jobs, which are stopped after `GRACE` times that.
+SHORT_SECONDS, QUICK_SECONDS = 10.0, 2.0
+GRACE = 6.0
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +37,7 @@ class _Job:
 class _Slot:
     runner: JobRunner
     longest_seconds: float  # longest expected time of its jobs
+    deadline_seconds: float  # when they are stopped
     is_free: bool = True
 
 
@@ -77,16 +73,18 @@ class JobQueue:
     def __init__(
         self,
         runners: Sequence[JobRunner],
-        options: QueueOptions | None = None,
-        on_change: Callable[[int], None] = lambda waiting: None,
+        deadline_seconds: float,
+        on_change: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._options = options or QueueOptions()
+        self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._on_change = on_change
-        kinds = (math.inf, self._options.short_seconds)
-        longest = chain(kinds, repeat(self._options.quick_seconds))
-        self._slots = [_Slot(*each) for each in zip(runners, longest, strict=False)]
+        longest = chain((math.inf, SHORT_SECONDS), repeat(QUICK_SECONDS))
+        self._slots = [
+            _Slot(runner, seconds, min(deadline_seconds, GRACE * seconds))
+            for runner, seconds in zip(runners, longest, strict=False)
+        ]
         self._executor = ThreadPoolExecutor(len(runners), "daband-training")
         self._waiting: list[_Job] = []
         self._running: set[_Job] = set()
@@ -145,9 +143,10 @@ class JobQueue:
 
     async def _run(self, slot: _Slot, job: _Job) -> None:
         loop, began = asyncio.get_running_loop(), self._clock()
-        deadline = self._deadline(slot)
         try:
-            done = await loop.run_in_executor(self._executor, job.work, slot.runner, deadline)
+            done = await loop.run_in_executor(
+                self._executor, job.work, slot.runner, slot.deadline_seconds
+            )
         except JobOverran as error:
             self._handle_overrun(slot, job, error)
         except Exception as error:  # noqa: BLE001 - raised for the experiment that submitted the job
@@ -158,15 +157,11 @@ class JobQueue:
         finally:
             self._end(slot, job, self._clock() - began)
 
-    def _deadline(self, slot: _Slot) -> float:
-        options = self._options
-        return min(options.deadline_seconds, options.grace * slot.longest_seconds)
-
     def _handle_overrun(self, slot: _Slot, job: _Job, error: JobOverran) -> None:
-        if self._deadline(slot) >= self._options.deadline_seconds:
+        if slot.deadline_seconds >= self._deadline_seconds:
             _fail(job, error)
             return
-        job.expected_seconds = self._deadline(slot)
+        job.expected_seconds = slot.deadline_seconds
         self._waiting.append(job)
 
     def _end(self, slot: _Slot, job: _Job, seconds: float) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from service.learning.jobs.job import JobFailed, JobOverran, JobRunner, RunnerClosed
-from service.learning.jobs.queue import JobQueue, QueueOptions
+from service.learning.jobs.queue import JobQueue
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-OPTIONS = QueueOptions(deadline_seconds=900, short_seconds=10, grace=6)
+DEADLINE_SECONDS = 900.0
 
 
 class FakeRunner:
@@ -39,7 +39,10 @@ class Bench:
         self.waiting: list[int] = []
         self.runners = [FakeRunner(f"p{number}") for number in range(runners)]
         self.queue = JobQueue(
-            list[JobRunner](self.runners), OPTIONS, self.waiting.append, clock=lambda: self.now
+            list[JobRunner](self.runners),
+            DEADLINE_SECONDS,
+            self.waiting.append,
+            clock=lambda: self.now,
         )
 
     def submit(
