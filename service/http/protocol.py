@@ -115,7 +115,6 @@ class _Guarded(HttpToolsProtocol):
     _exchange: _Exchange | None = None  # made for the first request on the fast path
     _failure: HTTPStatus | None = None  # why reading stopped; sent after all due answers
     _idle_since = 0.0
-    _encoded_headers: ClassVar[tuple[object, bytes]] = None, b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(StagedTransport(transport, self.loop))
@@ -317,10 +316,7 @@ class _Guarded(HttpToolsProtocol):
 
     def default_headers(self) -> bytes:
         """The server's own headers, encoded."""
-        headers = self.server_state.default_headers  # replaced every second
-        if _Guarded._encoded_headers[0] is not headers:
-            _Guarded._encoded_headers = headers, encoded(headers)
-        return _Guarded._encoded_headers[1]
+        return encoded(self.server_state.default_headers)
 
     def _begin_deadline(self) -> None:
         self._deadline = self.loop.call_later(self._header_seconds, self._on_deadline)
