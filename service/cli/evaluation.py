@@ -267,4 +267,4 @@ def import_log(
         import_table(settings, experiment, wanted)
         return
     how = work.file_options(log_format, skip_bad)
-    work.import_file(settings, file, how, (experiment, method, seed, changes))
+    work.import_file(settings, file, how, experiment, method, seed, changes)

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import typer
@@ -14,7 +14,7 @@ from model.ope import EvaluationOptions
 from service.app import opened_database
 from service.auth.tenants import TenantScope, split
 from service.cli.local import run
-from service.cli.options import fail, progress_bar
+from service.cli.options import fail, file_errors, progress_bar
 from service.evaluating.candidates import CandidateSpec, changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
@@ -31,7 +31,7 @@ from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
 from service.parallel.engine import Engine, result_of
 from service.parallel.opening import EngineOptions, opened_engine
-from service.records import Domain, Experiment, utc_now
+from service.records import Domain, utc_now
 from service.settings import Settings
 from service.storage.database import Database
 from service.storage.events.group_commit import CommitOptions
@@ -39,11 +39,12 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 
-T = TypeVar("T")
 Pages = AsyncIterator[list[tuple[int, LoggedDecision]]]
 
 PATIENT = CommitOptions(timeout_seconds=60.0)
 CORRECTIONS = ("rejection", "weighting")
+# An invalid file, candidate or variant; each ends the command with a message.
+BAD_INPUT = (ValueError, msgspec.MsgspecError)
 
 
 def replay_counterfactual(
@@ -57,8 +58,9 @@ def replay_counterfactual(
     """`daband replay --with`: print the estimated value under the changes."""
     if correction not in CORRECTIONS:
         fail(f"--correction must be one of {', '.join(CORRECTIONS)}")
-    wanted = _reading(lambda: Counterfactual(changed_values(changes), correction))
-    result = _reading(lambda: run(_counterfactual(settings, experiment, wanted, where)))
+    with file_errors(*BAD_INPUT):
+        wanted = Counterfactual(changed_values(changes), correction)
+        result = run(_counterfactual(settings, experiment, wanted, where))
     if as_json:
         typer.echo(json.dumps(result, ensure_ascii=False))
         return
@@ -76,25 +78,27 @@ def replay_counterfactual(
         typer.echo(f"! {warning}")
 
 
+@file_errors(*BAD_INPUT)
 def sweep_of(variants: list[str], correction: str, confidence: float) -> Sweep:
     """The variants of the options, each once, beside the experiment as it is."""
-    changes = _reading(
-        lambda: [changed_values(each.split(",")) for each in dict.fromkeys(variants)]
-    )
+    changes = [changed_values(each.split(",")) for each in dict.fromkeys(variants)]
     return Sweep([{}, *changes], correction, confidence)
 
 
+@file_errors(*BAD_INPUT)
 def swept_log(
     settings: Settings, experiment: str, wanted: Sweep, where: EngineOptions
 ) -> dict[str, Any]:
     """Which variant would have earned most."""
 
     async def work() -> dict[str, Any]:
-        found, place = await _looked_up(settings, experiment)
+        async with opened_database(settings) as database:
+            found = await Experiments(database).get(experiment)
+            place = DatabasePlace(settings.storage_url, database.options)
         with opened_engine(where) as engine, progress_bar("replaying variants") as show:
             return await asyncio.to_thread(swept, found, place, wanted, engine, show)
 
-    return _reading(lambda: run(work()))
+    return run(work())
 
 
 def print_sweep(result: dict[str, Any], as_json: bool) -> None:
@@ -116,9 +120,10 @@ def print_sweep(result: dict[str, Any], as_json: bool) -> None:
     typer.echo(result["answer"])
 
 
+@file_errors(*BAD_INPUT)
 def candidates(specs: list[str]) -> list[CandidateSpec]:
     """The candidates of the options, each once."""
-    return _reading(lambda: [parsed(each) for each in dict.fromkeys(specs)])
+    return [parsed(each) for each in dict.fromkeys(specs)]
 
 
 def file_options(
@@ -128,6 +133,7 @@ def file_options(
     return FileOptions(_known_format(log_format), skip_bad, Domain(domain))
 
 
+@file_errors(*BAD_INPUT)
 def evaluated_file(
     log: Path,
     wanted: list[CandidateSpec],
@@ -136,144 +142,39 @@ def evaluated_file(
     where: EngineOptions,
 ) -> dict[str, Any]:
     """What candidates would have earned, by a file."""
-
-    def found() -> dict[str, Any]:
-        with opened_engine(where) as engine, progress_bar("reading the log") as show:
-            return evaluate_file(log.resolve(), wanted, options, how, engine, show)
-
-    return _reading(found)
+    with opened_engine(where) as engine, progress_bar("reading the log") as show:
+        return evaluate_file(log.resolve(), wanted, options, how, engine, show)
 
 
+@file_errors(*BAD_INPUT)
 def evaluated(
     settings: Settings, request: EvaluationRequest, where: EngineOptions
 ) -> dict[str, Any]:
     """What candidates would have earned, by an experiment's log."""
-
-    def found() -> dict[str, Any]:
-        with opened_engine(where) as engine:
-            return run(_evaluated(settings, request, engine))
-
-    return _reading(found)
+    with opened_engine(where) as engine:
+        return run(_evaluated(settings, request, engine))
 
 
+@file_errors(*BAD_INPUT)
 def exported(
     settings: Settings, experiment: str, file: Path, log_format: str | None, rewarded: bool
 ) -> int:
     """Write an experiment's log to a file; the number of decisions."""
     name = _known_format(log_format)
-    return _reading(lambda: run(_exported(settings, experiment, file, name, rewarded)))
+    return run(_exported(settings, experiment, file, name, rewarded))
 
 
+@file_errors(*BAD_INPUT)
 def import_file(
-    settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
+    settings: Settings,
+    file: Path,
+    how: FileOptions,
+    full_name: str,
+    method: str,
+    seed: int,
+    config: dict[str, Any],
 ) -> None:
     """Make a new experiment of a file, and say what came of it."""
-    _reading(lambda: _import(settings, file, how, declared))
-
-
-def show(result: dict[str, Any], json_file: Path | None, html_file: Path | None) -> None:
-    """Print a result, and write it to the files that are named."""
-    print_result(result)
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
-    if html_file is not None:
-        from service.evaluating.presenting.html_report import page
-
-        html_file.parent.mkdir(parents=True, exist_ok=True)
-        html_file.write_text(page(result, utc_now()))
-
-
-def _known_format(name: str | None) -> str | None:
-    if name is not None and name not in FORMATS:
-        fail(f"--format must be one of {', '.join(FORMATS)}")
-    return name
-
-
-def _reading(work: Callable[[], T]) -> T:
-    """The result of `work`; an invalid file or candidate ends the command with a message."""
-    try:
-        return work()
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
-    except (ValueError, msgspec.MsgspecError) as error:
-        fail(str(error))
-
-
-async def _evaluated(
-    settings: Settings, request: EvaluationRequest, engine: Engine | None
-) -> dict[str, Any]:
-    async with opened_database(settings) as database:
-        stores = _stores(database)
-        experiment = await stores.experiments.get(request.experiment)
-        with progress_bar("reading the log") as show:
-
-            async def note(done: int, total: int) -> None:
-                show(done, total, "estimating" if done == total else None)
-
-            evaluation = ExperimentEvaluation(stores, experiment, request)
-            if engine is None:
-                return await evaluation.run(note)
-            place = DatabasePlace(settings.storage_url, database.options)
-            return await evaluated_in_pieces(await evaluation.plan(), place, engine, note)
-
-
-async def _counterfactual(
-    settings: Settings, name: str, wanted: Counterfactual, where: EngineOptions
-) -> dict[str, Any]:
-    with opened_engine(where) as engine, progress_bar("replaying the log") as show:
-        if engine is None:
-            async with opened_database(settings) as database:
-                stores = _stores(database)
-                experiment = await stores.experiments.get(name)
-                return await replay_with(experiment, stores.event_log, wanted, show)
-        # The learner needs the whole log in order: one piece.
-        experiment, place = await _looked_up(settings, name)
-        future = engine.submit(replayed, ReplayPiece(place, experiment, wanted))
-        return await asyncio.to_thread(result_of, future)
-
-
-async def _looked_up(settings: Settings, name: str) -> tuple[Experiment, DatabasePlace]:
-    """An experiment, and its database for the pieces."""
-    async with opened_database(settings) as database:
-        experiment = await Experiments(database).get(name)
-        return experiment, DatabasePlace(settings.storage_url, database.options)
-
-
-def _stores(database: Database) -> EvaluationStores:
-    return EvaluationStores(Experiments(database), EventLog(database), Snapshots(database))
-
-
-async def _exported(
-    settings: Settings, name: str, file: Path, log_format: str | None, rewarded: bool
-) -> int:
-    async with opened_database(settings) as database:
-        stores = _stores(database)
-        experiment = await stores.experiments.get(name)
-        pages = decisions_of(experiment, stores.event_log, experiment.head_offset)
-        decisions = _from_loop(asyncio.get_running_loop(), pages)
-        kept = (each for each in decisions if each.reward is not None or not rewarded)
-        header = header_of(ExperimentSpec.of(experiment))
-        return await asyncio.to_thread(write_log, file, header, kept, log_format)
-
-
-def _from_loop(loop: asyncio.AbstractEventLoop, pages: Pages) -> Iterator[LoggedDecision]:
-    """The decisions for the writing thread; the event loop reads the log."""
-    while True:
-        page_ = asyncio.run_coroutine_threadsafe(_next(pages), loop).result()
-        if page_ is None:
-            return
-        yield from (decision for _, decision in page_)
-
-
-async def _next(pages: Pages) -> list[tuple[int, LoggedDecision]] | None:
-    return await anext(pages, None)
-
-
-def _import(
-    settings: Settings, file: Path, how: FileOptions, declared: tuple[str, str, int, dict[str, Any]]
-) -> None:
-    full_name, method, seed, config = declared
     tenant_scope, name = split(full_name)
     with reading(file, how.format, how.skip_bad) as reader:
         header = reader.header
@@ -296,6 +197,82 @@ def _import(
             typer.echo(f"{reader.bad_count} bad lines were skipped")
             for bad in reader.first_bad:
                 typer.echo(f"  line {bad.number}: {bad.reason}")
+
+
+def show(result: dict[str, Any], json_file: Path | None, html_file: Path | None) -> None:
+    """Print a result, and write it to the files that are named."""
+    print_result(result)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result, ensure_ascii=False, indent=1) + "\n")
+    if html_file is not None:
+        from service.evaluating.presenting.html_report import page
+
+        html_file.parent.mkdir(parents=True, exist_ok=True)
+        html_file.write_text(page(result, utc_now()))
+
+
+def _known_format(name: str | None) -> str | None:
+    if name is not None and name not in FORMATS:
+        fail(f"--format must be one of {', '.join(FORMATS)}")
+    return name
+
+
+async def _evaluated(
+    settings: Settings, request: EvaluationRequest, engine: Engine | None
+) -> dict[str, Any]:
+    async with opened_database(settings) as database:
+        stores = EvaluationStores(Experiments(database), EventLog(database), Snapshots(database))
+        experiment = await stores.experiments.get(request.experiment)
+        with progress_bar("reading the log") as show:
+
+            async def note(done: int, total: int) -> None:
+                show(done, total, "estimating" if done == total else None)
+
+            evaluation = ExperimentEvaluation(stores, experiment, request)
+            if engine is None:
+                return await evaluation.run(note)
+            place = DatabasePlace(settings.storage_url, database.options)
+            return await evaluated_in_pieces(await evaluation.plan(), place, engine, note)
+
+
+async def _counterfactual(
+    settings: Settings, name: str, wanted: Counterfactual, where: EngineOptions
+) -> dict[str, Any]:
+    with opened_engine(where) as engine, progress_bar("replaying the log") as show:
+        async with opened_database(settings) as database:
+            experiment = await Experiments(database).get(name)
+            if engine is None:
+                return await replay_with(experiment, EventLog(database), wanted, show)
+            place = DatabasePlace(settings.storage_url, database.options)
+            # The learner needs the whole log in order: one piece.
+            future = engine.submit(replayed, ReplayPiece(place, experiment, wanted))
+            return await asyncio.to_thread(result_of, future)
+
+
+async def _exported(
+    settings: Settings, name: str, file: Path, log_format: str | None, rewarded: bool
+) -> int:
+    async with opened_database(settings) as database:
+        experiment = await Experiments(database).get(name)
+        pages = decisions_of(experiment, EventLog(database), experiment.head_offset)
+        decisions = _from_loop(asyncio.get_running_loop(), pages)
+        kept = (each for each in decisions if each.reward is not None or not rewarded)
+        header = header_of(ExperimentSpec.of(experiment))
+        return await asyncio.to_thread(write_log, file, header, kept, log_format)
+
+
+def _from_loop(loop: asyncio.AbstractEventLoop, pages: Pages) -> Iterator[LoggedDecision]:
+    """The decisions for the writing thread; the event loop reads the log."""
+    while True:
+        page_ = asyncio.run_coroutine_threadsafe(_next(pages), loop).result()
+        if page_ is None:
+            return
+        yield from (decision for _, decision in page_)
+
+
+async def _next(pages: Pages) -> list[tuple[int, LoggedDecision]] | None:
+    return await anext(pages, None)
 
 
 async def _imported(

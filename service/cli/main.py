@@ -22,6 +22,7 @@ from service.cli.options import (
     cell_options,
     commands,
     fail,
+    file_errors,
 )
 from service.cli.remote import demo, experiment_app, export, report, train_now, upload
 
@@ -185,17 +186,13 @@ def score(
     cells = cell_options(None, False, orthologs, [contexts])
     options = TableOptions(id_column, ignore or (), csv, cells)
     as_csv = out is not None and out.suffix.lower() == ".csv"
-    try:
+    with file_errors(ScoringError):
         lines = scored_lines(policy, contexts, confidence_floor, options, as_csv=as_csv)
         if out is None:
             for line in lines:
                 typer.echo(line, nl=False)
         else:
             write_atomically(out, lines)
-    except ScoringError as error:
-        fail(str(error))
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
 
 
 @app.command()

@@ -120,12 +120,8 @@ def cell_options(
         fail("--genes, --counts and --orthologs are for .h5ad files")
     if orthologs is None:
         return CellOptions(genes, counts)
-    try:
+    with file_errors(TableError, UnicodeError):
         return CellOptions(genes, counts, read_orthologs(orthologs))
-    except OSError as error:
-        fail(f"{orthologs}: {error.strerror}")
-    except (TableError, UnicodeError) as error:
-        fail(str(error))
 
 
 def image_options(
@@ -191,6 +187,17 @@ def fail(message: str) -> NoReturn:
     """End the command with an error message."""
     typer.echo(message, err=True)
     raise typer.Exit(2)
+
+
+@contextmanager
+def file_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Ends the command with a message for a file that cannot be opened, and for errors of these kinds."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    except kinds as error:
+        fail(str(error))
 
 
 class ShowProgress(Protocol):

@@ -20,6 +20,7 @@ from service.cli.options import (
     cell_options,
     commands,
     fail,
+    file_errors,
     json_object,
 )
 
@@ -356,9 +357,11 @@ def _columns(path: Path) -> Any:
 def _sampled(
     paths: Sequence[Path], ignore: Sequence[str], categorical: Sequence[str]
 ) -> dict[str, Any]:
+    from service.columns.schema import TableError
     from service.formats.surveying import surveyed_context
 
-    return _of_table(lambda: surveyed_context(paths, ignore, categorical))
+    with file_errors(TableError, LookupError):
+        return surveyed_context(paths, ignore, categorical)
 
 
 def _rows(
@@ -375,7 +378,7 @@ def _rows(
             return np.load(path, mmap_mode="r")
         except (OSError, ValueError) as error:
             fail(f"{path}: {error}")
-    from service.columns.schema import TableSchema
+    from service.columns.schema import TableError, TableSchema
     from service.formats.cells.tables import opened_table
     from service.images.files import is_images
 
@@ -386,23 +389,11 @@ def _rows(
         fail(f"{path}: the contexts of {experiment} have no columns; give an npy file")
     table = TableSchema.from_plain(columns)
 
-    def read() -> list[Any]:
-        with opened_table(path, (), table, cells) as file:
-            return [rows for _, rows in file.encoded(table, AT_ONCE, (), ignore)]
-
-    encoded = _of_table(read)
+    with (
+        file_errors(TableError, LookupError),
+        opened_table(path, (), table, cells) as file,
+    ):
+        encoded = [rows for _, rows in file.encoded(table, AT_ONCE, (), ignore)]
     if not encoded:
         fail(f"{path}: there are no rows")
     return np.concatenate(encoded)
-
-
-def _of_table(work: Callable[[], T]) -> T:
-    """The result of `work`; a table that is no good ends the command with a message."""
-    from service.columns.schema import TableError
-
-    try:
-        return work()
-    except OSError as error:
-        fail(f"{error.filename}: {error.strerror}")
-    except (TableError, LookupError) as error:
-        fail(str(error))
