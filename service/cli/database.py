@@ -123,26 +123,12 @@ def checked_archive(settings: Settings, name: str | None) -> tuple[Moved, list[s
 
 def backed_up(file: Path, only_verify: bool, data_dir: Path | None, copies: str | None) -> str:
     """Write a backup, or only look at one; what is in it, in words."""
-
-    async def work(database: Database) -> Contents:
-        found = await backup(database, file)
-        if copies is not None:
-            await _copied(file, Archive(database), copies, is_back=False)
-        return found
-
-    return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
+    return _contents(file, only_verify, data_dir, copies, backup, is_back=False)
 
 
 def restored(file: Path, only_verify: bool, data_dir: Path | None, copies: str | None) -> str:
     """Restore a backup, or only look at it; what is in it, in words."""
-
-    async def work(database: Database) -> Contents:
-        found = await restore(database, file)
-        if copies is not None:
-            await _copied(file, Archive(database), copies, is_back=True)
-        return found
-
-    return _contents(file, only_verify, data_dir, work, has_files=copies is not None)
+    return _contents(file, only_verify, data_dir, copies, restore, is_back=True)
 
 
 async def _copied(file: Path, archive: Archive, place: str, *, is_back: bool) -> None:
@@ -171,17 +157,24 @@ def _contents(
     file: Path,
     only_verify: bool,
     data_dir: Path | None,
-    work: Callable[[Database], Awaitable[Contents]],
+    copies: str | None,
+    work: Callable[[Database, Path], Awaitable[Contents]],
     *,
-    has_files: bool,
+    is_back: bool,
 ) -> str:
+    async def done(database: Database) -> Contents:
+        found = await work(database, file)
+        if copies is not None:
+            await _copied(file, Archive(database), copies, is_back=is_back)
+        return found
+
     try:
-        found = verified(file) if only_verify else _opened(settings_from(data_dir=data_dir), work)
+        found = verified(file) if only_verify else _opened(settings_from(data_dir=data_dir), done)
     except (BackupError, ArchivingError) as error:
         fail(str(error))
     counts = (f"  {name:<12} {count}" for name, count in found.rows.items())
     lines = [f"schema {found.schema}, of {found.created_at}", *counts]
-    if (files := found.rows.get("log_segments")) and not has_files:
+    if (files := found.rows.get("log_segments")) and copies is None:
         lines.append(f"{files} files of archived rounds are not in it: copy them by --archive")
     return "\n".join((*lines, f"whole, sha256:{found.sha256}"))
 
