@@ -141,28 +141,21 @@ def list_snapshots(name: str, url: Url = None, key: Key = None) -> None:
     Service(url, key).show(lambda client: client.snapshots(name))
 
 
-@experiment_app.command("pause")
-def pause_experiment(
-    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
-) -> None:
-    """Take no more decisions; rewards are still taken."""
-    _set_status(Service(url, key), name, "paused", by, reason)
+def _status_command(status: Literal["active", "paused", "archived"]) -> Callable[..., None]:
+    def set_status(
+        name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
+    ) -> None:
+        Service(url, key).show(lambda client: client.set_status(name, status, by, reason))
+
+    return set_status
 
 
-@experiment_app.command("archive")
-def archive_experiment(
-    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
-) -> None:
-    """Take nothing new; the experiment can be read and exported."""
-    _set_status(Service(url, key), name, "archived", by, reason)
-
-
-@experiment_app.command("resume")
-def resume_experiment(
-    name: str, by: By = None, reason: Reason = None, url: Url = None, key: Key = None
-) -> None:
-    """Take decisions and rewards again, after a pause or out of the archive."""
-    _set_status(Service(url, key), name, "active", by, reason)
+pause = "Take no more decisions; rewards are still taken."
+archive = "Take nothing new; the experiment can be read and exported."
+resume = "Take decisions and rewards again, after a pause or out of the archive."
+experiment_app.command("pause", help=pause)(_status_command("paused"))
+experiment_app.command("archive", help=archive)(_status_command("archived"))
+experiment_app.command("resume", help=resume)(_status_command("active"))
 
 
 @experiment_app.command("delete")
@@ -323,16 +316,6 @@ def demo(
 
     world = ClusterWorld(seed=seed, shift=SHIFT)
     Service(url, key).ask(lambda client: play(client, world, method, rounds, plot))
-
-
-def _set_status(
-    service: Service,
-    name: str,
-    status: Literal["active", "paused", "archived"],
-    by: str | None,
-    reason: str | None,
-) -> None:
-    service.show(lambda client: client.set_status(name, status, by, reason))
 
 
 def _write(path: Path, content: bytes) -> None:
