@@ -18,7 +18,7 @@ from service.codec.bodies import MAX_BATCH, MediaType, TargetSelectBody
 from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.columns.schema import TableError, UnknownColumnError
-from service.deciding.scored import Scored as Scored, csv_lines as csv_lines
+from service.deciding.scored import Scored, csv_lines
 from service.deciding.target import TargetAnswer, selected
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of

@@ -1,6 +1,5 @@
 """Serving: the app in one process, or in several on one socket."""
 
-import asyncio
 import logging
 import os
 import socket
@@ -10,7 +9,7 @@ from functools import partial
 
 import typer
 
-from service.app import ServiceApp, create_app, opened_database
+from service.app import create_app, opened_database
 from service.cli.local import run
 from service.cli.options import fail
 from service.http.protocol import guarded_protocol
@@ -51,7 +50,7 @@ def start(settings: Settings) -> int:
     if settings.workers == 1:
         return serve(settings, listener, lambda: typer.echo(banner, err=True))
     typer.echo(banner, err=True)
-    return serve_in_workers(settings, listener)
+    return serve_with_workers(partial(worker, settings), settings.workers, listener)
 
 
 def serve(
@@ -65,29 +64,20 @@ def serve(
         drain_seconds=settings.drain_seconds,
         drain_delay_seconds=settings.drain_delay_seconds,
     )
-    config = server_config(app, protocol_class(app, settings), options)
+    protocol = guarded_protocol(
+        settings.header_timeout_seconds, app.shedding.early_refusal, app.fast_path
+    )
+    config = server_config(app, protocol, options)
     readiness: Readiness = app.state.readiness
     DrainingServer(config, readiness, options.drain_delay_seconds, on_started).run([listener])
     log.info("stopped", extra={"action": "service_stopped", "process_id": os.getpid()})
     return 0 if readiness.dead_task is None else TASK_DIED
 
 
-def serve_in_workers(settings: Settings, listener: socket.socket) -> int:
-    """Serve in `settings.workers` processes until a signal; returns the exit code."""
-    return serve_with_workers(partial(worker, settings), settings.workers, listener)
-
-
 def worker(settings: Settings, listener: socket.socket) -> None:
     """One of several serving processes."""
     logs.configure(settings.log_level, settings.log_format)
     sys.exit(serve(settings, listener))
-
-
-def protocol_class(app: ServiceApp, settings: Settings) -> type[asyncio.Protocol]:
-    """The protocol class of connections to the app."""
-    return guarded_protocol(
-        settings.header_timeout_seconds, app.shedding.early_refusal, app.fast_path
-    )
 
 
 def _banner(settings: Settings, url: str) -> str:

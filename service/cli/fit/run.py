@@ -7,6 +7,7 @@ the same policy.
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,18 +22,12 @@ from daband_client.in_process import in_process
 from model import open_exported
 from service.app import create_app
 from service.cli.fit.images import as_archive, surveyed_images
-from service.cli.fit.summary import Fitted, summary
+from service.cli.fit.summary import arm_counts, summary
 from service.cli.fit.tables import FitError, FitTables, Surveyed, as_tables, notes, surveyed
 from service.cli.options import progress_bar
-from service.cli.score import (
-    Scored,
-    ScoringError,
-    TableOptions,
-    csv_lines,
-    scored,
-    write_atomically,
-)
+from service.cli.score import ScoringError, TableOptions, scored, write_atomically
 from service.columns.schema import TableError
+from service.deciding.scored import Scored, csv_lines
 from service.routes.transfer import report_page
 from service.services import Services
 from service.settings import Settings
@@ -184,15 +179,15 @@ async def _report(services: Services, tables: Surveyed) -> str:
 
 def _written(
     wanted: FitTables, tables: Surveyed, outputs: Outputs, content: bytes, page: str
-) -> Fitted:
-    """Score the target and write all files."""
-    found = Fitted()
+) -> Counter[str]:
+    """Score the target and write all files; how often each arm was decided."""
+    found: Counter[str] = Counter()
     ignore = tuple(name for name in tables.target_ignore if name != wanted.id)
     options = TableOptions(wanted.id, ignore, wanted.csv)
 
     def batches() -> Iterator[Scored]:
         for each in scored(open_exported(content), wanted.target, None, options):
-            found.add(each.answer)
+            found.update(arm_counts(each.answer))
             yield each
 
     write_atomically(outputs.arms, csv_lines(batches()))

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,25 +12,15 @@ from service.records import RewardRange
 from service.reporting.advice import NOT_JUDGED, next_step
 
 
-@dataclass
-class Fitted:
-    """What was decided for the target."""
-
-    arms: Counter[str] = field(default_factory=Counter)
-
-    def add(self, answer: TargetAnswer) -> None:
-        """Count some decisions."""
-        table = answer.table()
-        counts = np.bincount(table["arm"], minlength=len(answer.spec.arms)).tolist()
-        self.arms.update(dict(zip(answer.spec.arms, counts, strict=True)))
-
-    @property
-    def rows(self) -> int:
-        return self.arms.total()
+def arm_counts(answer: TargetAnswer) -> dict[str, int]:
+    """How often each arm was decided."""
+    arms = answer.spec.arms
+    counts = np.bincount(answer.table()["arm"], minlength=len(arms)).tolist()
+    return dict(zip(arms, counts, strict=True))
 
 
 def summary(
-    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: Surveyed, found: Counter[str], state: State, transfer: Transfer
 ) -> str:
     """Lines for a terminal."""
     lines = _lines(wanted, tables, found, state, transfer)
@@ -49,17 +38,17 @@ def _expected(unit: RewardRange, transfer: Transfer) -> Iterator[str]:
 
 
 def _lines(
-    wanted: FitTables, tables: Surveyed, found: Fitted, state: State, transfer: Transfer
+    wanted: FitTables, tables: Surveyed, found: Counter[str], state: State, transfer: Transfer
 ) -> Iterator[str]:
     verdict = transfer.verdict
     word = NOT_JUDGED if verdict is None else verdict.word
-    arms = ", ".join(f"{arm} {count}" for arm, count in found.arms.items() if count)
+    arms = ", ".join(f"{arm} {count}" for arm, count in found.items() if count)
     yield from (f"note      {each}" for each in notes(tables.remarks))
     yield (
         f"learned   {state.counts['source_rewards']} rewards of {wanted.names[0]}, "
         f"{state.encoder_version} encoder updates in service"
     )
-    yield f"decided   {found.rows} rows of {wanted.names[1]}: {arms}"
+    yield f"decided   {found.total()} rows of {wanted.names[1]}: {arms}"
     yield f"verdict   {word}"
     yield from (f"          {each}" for each in (verdict.reasons if verdict else ()))
     yield from _expected(tables.unit, transfer)
