@@ -161,7 +161,6 @@ def _of_table(spec: ExperimentSpec, path: Path, options: TableOptions) -> Iterat
         raise TableError("The policy takes no rows of a table: its contexts have no columns.")
     apart = () if options.id is None else (options.id,)
     with opened_table(path, apart, spec.table, options.cells, options.csv) as file:
-        file.require(*apart)
         for name in apart:
             file.require_values(name)
         for ids, rows in file.encoded(spec.table, MAX_BATCH, apart, options.ignore):

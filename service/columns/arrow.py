@@ -51,9 +51,9 @@ def _put(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
 
 def _put_numbers(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
     if pa.types.is_boolean(values.type):
-        _refuse(column, np.asarray(pc.is_valid(values)))
+        refuse(column, np.asarray(pc.is_valid(values)))
     numbers, is_null = numbers_of(column, values)
-    _refuse(column, ~(np.abs(numbers) < FLOAT32_END))
+    refuse(column, ~(np.abs(numbers) < FLOAT32_END))
     slots[:, 0] = numbers
     _put_missing(column, slots, is_null)
 
@@ -62,7 +62,7 @@ def _put_booleans(column: Column, slots: Floats, values: pa.ChunkedArray) -> Non
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.int8())
     numbers, is_null = numbers_of(column, values)  # 0 and 1 are booleans, too
-    _refuse(column, (numbers != 0) & (numbers != 1))
+    refuse(column, (numbers != 0) & (numbers != 1))
     slots[:, 0] = numbers
     _put_missing(column, slots, is_null)
 
@@ -71,7 +71,7 @@ def numbers_of(column: Column, values: pa.ChunkedArray) -> tuple[Values, Values]
     """The numbers (n,) as float64, and which of them are missing and 0 here."""
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        _refuse(column, np.asarray(pc.is_valid(values)))
+        refuse(column, np.asarray(pc.is_valid(values)))
         kind = pa.float64()
     if not pa.types.is_integer(kind):
         values, kind = values.cast(pa.float64()), pa.float64()
@@ -88,7 +88,7 @@ def _put_levels(column: Column, slots: Floats, values: pa.ChunkedArray) -> None:
         pc.fill_null(pc.index_in(texts, pa.array(column.values, pa.string())), len(column.values))
     )
     if column.type is ColumnType.ORDINAL:
-        _refuse(column, ~is_null & (places == len(column.values)))
+        refuse(column, ~is_null & (places == len(column.values)))
         slots[:, 0] = np.array([*column.ranks.values(), 0.0])[places]
     else:
         rows = np.flatnonzero(~is_null)
@@ -103,12 +103,12 @@ def text_of(column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
         # Integers, of which pandas makes floats where a value is missing.
         values = pc.if_else(pc.is_nan(values), pa.scalar(None, kind), values)
         numbers = np.asarray(pc.fill_null(values, 0.0))
-        _refuse(column, (numbers != np.trunc(numbers)) | ~(np.abs(numbers) < 2.0**53))
+        refuse(column, (numbers != np.trunc(numbers)) | ~(np.abs(numbers) < 2.0**53))
         return values.cast(pa.int64()).cast(pa.string())
     if pa.types.is_integer(kind) or pa.types.is_large_string(kind):
         return values.cast(pa.string())
     if not pa.types.is_string(kind):
-        _refuse(column, np.asarray(pc.is_valid(values)))
+        refuse(column, np.asarray(pc.is_valid(values)))
         return values.cast(pa.string())
     return values
 
@@ -123,6 +123,7 @@ def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
     slots[is_missing, -1] = 1.0
 
 
-def _refuse(column: Column, is_bad: Values) -> None:
+def refuse(column: Column, is_bad: Values, first_row: int = 0) -> None:
+    """Refuse the first bad value, by its row."""
     if is_bad.any():
-        raise column.misfit(int(np.argmax(is_bad)))
+        raise column.misfit(first_row + int(np.argmax(is_bad)))

@@ -226,9 +226,8 @@ def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> No
     for table in file.batches():
         for name in types.numeric:
             file.numbers(table, name, first_row)  # which says where one is none
-        texts = table.select([column.name for column in seen])
-        texts = file.trimmed(texts) if file.is_text else texts
-        values = file.guessed(texts) if file.is_text else texts
+        texts = file.trimmed(table.select([column.name for column in seen]))
+        values = file.guessed(texts)
         for column in seen:
             _add(column, values[column.name], texts[column.name] if file.is_text else None)
         first_row += table.num_rows

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from model import Floats
-from service.columns.arrow import encode_table, numbers_of, text_of
+from service.columns.arrow import encode_table, numbers_of, refuse, text_of
 from service.columns.schema import (
     MAX_COLUMNS,
     Column,
@@ -126,28 +126,21 @@ class TableFile:
         schema.check_names(wanted)
         first_row = 0
         for table in self.tables(size):
-            rows = table.select(wanted)
-            if self.is_text:
-                rows = _typed(self.trimmed(rows), schema, self.decimal, first_row)
+            rows = self._typed(table.select(wanted), schema, first_row)
             yield table.select(list(apart)), encode_table(schema, rows, first_row)
             first_row += table.num_rows
 
-    def sample(self, rows: int, drop: Sequence[str] = ()) -> list[dict[str, Any]]:
+    def sample(self, rows: int) -> list[dict[str, Any]]:
         """The first rows with the types that their columns look like, to take a schema from."""
         table = next(self.tables(rows), pa.table({}))
-        kept = table.select([name for name in table.column_names if name not in drop])
-        if self.is_text:
-            kept = self.guessed(self.trimmed(kept))
-        found: list[dict[str, Any]] = kept.to_pylist()
+        found: list[dict[str, Any]] = self.guessed(self.trimmed(table)).to_pylist()
         return found
 
     def numbers(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
         """A column of its rows as float64, NaN where it is missing."""
         column = Column(name, ColumnType.NUMERIC, missing=True)
         try:
-            rows = table.select([name])
-            if self.is_text:
-                rows = _typed(self.trimmed(rows), TableSchema((column,)), self.decimal, 0)
+            rows = self._typed(table.select([name]), TableSchema((column,)), 0)
             values, is_null = numbers_of(column, rows.column(0))
         except TableError as error:
             raise TableError(error.detail, name, (error.row or 0) + first_row) from None
@@ -174,8 +167,7 @@ class TableFile:
 
     def texts(self, table: pa.Table, name: str, first_row: int) -> list[str | None]:
         """A column of its rows as text, None where it is missing."""
-        rows = table.select([name])
-        values = (self.trimmed(rows) if self.is_text else rows).column(0)
+        values = self._cells(table, name)
         if pa.types.is_temporal(values.type) or pa.types.is_null(values.type):
             values = values.cast(pa.string())
         if isinstance(values.type, pa.DictionaryType):
@@ -188,43 +180,63 @@ class TableFile:
 
     def is_empty(self, name: str) -> bool:
         """Whether a column has no value in any row."""
-        tables = (table.select([name]) for table in self.batches())
-        trimmed = (self.trimmed(each) if self.is_text else each for each in tables)
-        return all(each.column(0).null_count == each.num_rows for each in trimmed)
+        columns = (self._cells(table, name) for table in self.batches())
+        return all(cells.null_count == len(cells) for cells in columns)
 
     def repeats(self, name: str) -> int:
         """How many rows have a value of a column that an earlier row has."""
         seen: set[Any] = set()
         rows = 0
         for table in self.batches():
-            chosen = table.select([name])
-            values = (self.trimmed(chosen) if self.is_text else chosen).column(0).drop_null()
+            values = self._cells(table, name).drop_null()
             seen.update(values.to_pylist())
             rows += len(values)
         return rows - len(seen)
 
     def require_values(self, name: str) -> None:
-        """Refuse a column that a row has no value of."""
+        """Refuse a column that is not there, or that a row has no value of."""
+        self.require(name)
         first_row = 0
         for table in self.batches():
-            chosen = table.select([name])
-            values = (self.trimmed(chosen) if self.is_text else chosen).column(0)
-            place = pc.index(values.is_null(nan_is_null=True), pa.scalar(True)).as_py()
+            cells = self._cells(table, name)
+            place = pc.index(cells.is_null(nan_is_null=True), pa.scalar(True)).as_py()
             if place >= 0:
                 raise TableError(f"Column `{name}` may not be missing.", name, first_row + place)
             first_row += table.num_rows
 
     def guessed(self, table: pa.Table) -> pa.Table:
-        """Trimmed text with the types that its columns look like."""
+        """Trimmed text with the types that its columns look like; other cells have theirs."""
+        if not self.is_text:
+            return table
         return pa.table({name: _guessed(table[name], self.decimal) for name in table.column_names})
 
     def trimmed(self, table: pa.Table) -> pa.Table:
-        """Texts without the spaces around them, or null."""
-        missing, null = pa.array(["", *self.options.missing]), pa.scalar(None, pa.string())
+        """Texts without the spaces around them, or null; other cells as they are."""
+        if not self.is_text:
+            return table
+        missing, null = pa.array(csv_rows.MISSING), pa.scalar(None, pa.string())
         columns = {}
         for name in table.column_names:
             texts = pc.utf8_trim_whitespace(table[name])
             columns[name] = pc.if_else(pc.is_in(texts, missing), null, texts)
+        return pa.table(columns)
+
+    def _cells(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+        """A trimmed column."""
+        return self.trimmed(table.select([name])).column(0)
+
+    def _typed(self, table: pa.Table, schema: TableSchema, first_row: int) -> pa.Table:
+        """Its cells, and the text of each column as the schema says."""
+        if not self.is_text:
+            return table
+        texts = self.trimmed(table)
+        columns: dict[str, pa.ChunkedArray] = {}
+        for name in table.column_names:
+            column = schema.by_name[name]
+            convert = _CONVERSIONS.get(column.type)
+            columns[name] = (
+                convert(column, texts[name], self.decimal, first_row) if convert else texts[name]
+            )
         return pa.table(columns)
 
     @cached_property
@@ -269,16 +281,6 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
         raise
 
 
-def _typed(table: pa.Table, schema: TableSchema, decimal: str, first_row: int) -> pa.Table:
-    """The text of each column as the schema says."""
-    columns: dict[str, pa.ChunkedArray] = {}
-    for name in table.column_names:
-        column, texts = schema.by_name[name], table[name]
-        convert = _CONVERSIONS.get(column.type)
-        columns[name] = texts if convert is None else convert(column, texts, decimal, first_row)
-    return pa.table(columns)
-
-
 def _as_numbers(
     column: Column, texts: pa.ChunkedArray, decimal: str, first_row: int
 ) -> pa.ChunkedArray:
@@ -288,7 +290,7 @@ def _as_numbers(
             _numbers(pa.chunked_array([[each]], pa.string()), decimal) is None
             for each in texts.to_pylist()
         ]
-        _refuse(column, np.array(is_bad), first_row)
+        refuse(column, np.array(is_bad), first_row)
     return found
 
 
@@ -307,13 +309,8 @@ def _as_booleans(
     lower = pc.utf8_lower(texts)
     is_true, is_false = (pc.is_in(lower, pa.array(words)) for words in (_TRUE, _FALSE))
     is_known = pc.or_(pc.or_(is_true, is_false), pc.is_null(texts))
-    _refuse(column, ~np.asarray(is_known), first_row)
+    refuse(column, ~np.asarray(is_known), first_row)
     return pc.if_else(pc.is_null(texts), pa.scalar(None, pa.bool_()), is_true)
-
-
-def _refuse(column: Column, is_bad: np.ndarray, first_row: int) -> None:
-    if is_bad.any():
-        raise column.misfit(first_row + int(np.argmax(is_bad)))
 
 
 _Convert = Callable[[Column, pa.ChunkedArray, str, int], pa.ChunkedArray]

@@ -41,7 +41,6 @@ class CsvOptions:
     separator: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8"
-    missing: Sequence[str] = MISSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,8 +210,8 @@ def test_rows_are_counted_over_all_batches(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_sample_has_the_types_that_its_columns_look_like(tmp_path: Path):
     path = tmp_path / "mice.csv"
-    path.write_text("id;age;strain;blind;never\nm1;1,5;B6;true;\nm2;;7x;FALSE;NA\n")
-    rows = TableFile(path).sample(1000, drop=["id"])
+    path.write_text("age;strain;blind;never\n1,5;B6;true;\n;7x;FALSE;NA\n")
+    rows = TableFile(path).sample(1000)
     assert rows == [
         {"age": 1.5, "strain": "B6", "blind": True, "never": None},
         {"age": None, "strain": "7x", "blind": False, "never": None},
