@@ -39,7 +39,8 @@ class RowPlan:
         self._many_msgpack = msgspec.msgpack.Decoder(list[self._kind])  # type: ignore[name-defined]
         self._empty = [0.0] * schema.width
         self._puts = [
-            _put(column, start) for column, start in zip(schema.columns, schema.starts, strict=True)
+            (_put_level if column.type is ColumnType.CATEGORICAL else _put_value)(column, start)
+            for column, start in zip(schema.columns, schema.starts, strict=True)
         ]
 
     def row(self, content: bytes, *, is_msgpack: bool = False) -> Floats:
@@ -125,47 +126,16 @@ def _struct(schema: TableSchema) -> type[Struct]:
     )
 
 
-def _put(column: Column, start: int) -> _Put:
-    if column.type is ColumnType.CATEGORICAL:
-        return _put_level(column, start)
-    if column.type is ColumnType.ORDINAL:
-        return _put_rank(column, start)
-    return _put_number(column, start)
-
-
-def _put_number(column: Column, slot: int) -> _Put:
-    if not column.missing:
-
-        def put(slots: list[float], value: Any) -> None:
-            slots[slot] = value
-
-        return put
-    filled, marker = column.filled, slot + 1
-
-    def put_or_fill(slots: list[float], value: Any) -> None:
-        if value is None or value != value:  # NaN, which msgpack can send
-            slots[slot], slots[marker] = filled, 1.0
-        else:
-            slots[slot] = value
-
-    return put_or_fill
-
-
-def _put_rank(column: Column, slot: int) -> _Put:
-    ranks: dict[Any, float] = _by_value(column.ranks)
-    if column.missing:
-        marker, filled = slot + 1, column.filled
-
-        def put_or_fill(slots: list[float], value: Any) -> None:
-            if value is None or value == "":
-                slots[slot], slots[marker] = filled, 1.0
-            else:
-                slots[slot] = ranks[value]
-
-        return put_or_fill
+def _put_value(column: Column, slot: int) -> _Put:
+    ranks = _by_value(column.ranks) if column.type is ColumnType.ORDINAL else None
+    missing, filled = column.missing, column.filled if column.missing else 0.0
 
     def put(slots: list[float], value: Any) -> None:
-        slots[slot] = ranks[value]
+        # NaN, which msgpack can send, is missing as well.
+        if missing and (value is None or value == "" or value != value):
+            slots[slot], slots[slot + 1] = filled, 1.0
+        else:
+            slots[slot] = value if ranks is None else ranks[value]
 
     return put
 
