@@ -4,7 +4,8 @@ The size in the file's header is checked before a pixel is decoded. Whatever a f
 refused: transparency, several frames, 16-bit colour, CMYK. Images are turned as their orientation says.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from io import BytesIO
 from typing import IO
 
@@ -36,37 +37,35 @@ def decoded_image(schema: ImageSchema, content: bytes) -> Floats:
     """The numbers of an image, (channels, height, width) from -1 to 1."""
     if len(content) > MAX_IMAGE_BYTES:
         raise ImageError(f"An image has at most {MAX_IMAGE_BYTES >> 20} MiB.")
-    try:
-        with _opened(content) as image:
-            _check_header(schema, image, content)
-            if schema.budget is not None:
-                schema.budget.take(image.width * image.height)
-            image.load()
-            return _numbers(schema, ImageOps.exif_transpose(image))
-    except ImageError:
-        raise
-    except Exception:  # noqa: BLE001 - pillow raises many kinds for damaged files
-        raise ImageError("The image is damaged or incomplete.") from None
+    with _opened(content) as image:
+        _check_header(schema, image, content)
+        if schema.budget is not None:
+            schema.budget.take(image.width * image.height)
+        image.load()
+        return _numbers(schema, ImageOps.exif_transpose(image))
 
 
 def size_of(content: bytes) -> tuple[int, int]:
     """Width and height of an image as it is shown, by its header."""
+    with _opened(content) as image:
+        if image.width * image.height <= MAX_PIXELS:
+            return ImageOps.exif_transpose(image).size
+        return image.size
+
+
+@contextmanager
+def _opened(content: bytes) -> Iterator[ImageFile]:
+    """An image, whose pixels are not read yet; `ImageError` if it is damaged."""
+    read = next((read for start, read in READERS.items() if content.startswith(start)), None)
+    if read is None:
+        raise ImageError("Expected a PNG or JPEG file.")
     try:
-        with _opened(content) as image:
-            if image.width * image.height <= MAX_PIXELS:
-                image = ImageOps.exif_transpose(image)  # type: ignore[assignment]
-            return image.size
+        with read(BytesIO(content)) as image:
+            yield image
     except ImageError:
         raise
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - pillow raises many kinds for damaged files
         raise ImageError("The image is damaged or incomplete.") from None
-
-
-def _opened(content: bytes) -> ImageFile:
-    for start, read in READERS.items():
-        if content.startswith(start):
-            return read(BytesIO(content))
-    raise ImageError("Expected a PNG or JPEG file.")
 
 
 def _check_header(schema: ImageSchema, image: ImageFile, content: bytes) -> None:
