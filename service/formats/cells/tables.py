@@ -46,22 +46,21 @@ def shared_tables(
         )
 
 
-def new_table(path: Path, obs: Sequence[str], options: CellOptions, folder: Path) -> Path:
-    """A file as a table of its own genes."""
+def cell_table(
+    path: Path, obs: Sequence[str], schema: TableSchema | None, options: CellOptions, folder: Path
+) -> Path:
+    """A file as a table of its own genes, or of those that a schema declares.
+
+    The unit of declared columns says whether they are made of counts.
+    """
     with CellFile(path) as file:
         genes = genes_of(file, options.orthologs)
-        names = chosen([(file, genes)], genes.names, options)
-        return _written(file, obs, genes.only(names), options.counts, folder)
-
-
-def fitting_table(
-    path: Path, obs: Sequence[str], schema: TableSchema, options: CellOptions, folder: Path
-) -> Path:
-    """A file as a table of declared columns; their unit says whether they are made of counts."""
-    units = {each.unit for each in schema.columns}
-    with CellFile(path) as file:
-        genes = genes_of(file, options.orthologs).only([each.name for each in schema.columns])
-        return _written(file, obs, genes, units == {LOG1P_CPM}, folder)
+        if schema is None:
+            names, is_counts = chosen([(file, genes)], genes.names, options), options.counts
+        else:
+            names = [each.name for each in schema.columns]
+            is_counts = {each.unit for each in schema.columns} == {LOG1P_CPM}
+        return _written(file, obs, genes.only(names), is_counts, folder)
 
 
 @contextmanager
@@ -78,11 +77,7 @@ def opened_table(
         yield TableFile(path, options)
         return
     with TemporaryDirectory(prefix="daband-cells-") as folder:
-        if schema is None:
-            table = new_table(path, obs, cells, Path(folder))
-        else:
-            table = fitting_table(path, obs, schema, cells, Path(folder))
-        yield TableFile(table, options)
+        yield TableFile(cell_table(path, obs, schema, cells, Path(folder)), options)
 
 
 def _written(

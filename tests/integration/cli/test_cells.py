@@ -17,7 +17,7 @@ from model import ContextKind, Learner, exported, manifest_of, to_bytes
 from service.cli.main import app
 from service.experiment_spec import ExperimentSpec
 from service.formats.cells.genes import LOG1P_CPM, CellOptions
-from service.formats.cells.tables import fitting_table
+from service.formats.cells.tables import cell_table
 from service.formats.files import reading
 from service.formats.surveying import surveyed_columns
 from service.formats.tables import TableFile
@@ -159,7 +159,7 @@ def test_a_policy_of_plain_values_takes_them_as_they_are(folder: Path, tmp_path:
         for path in (folder / "human.h5ad", made)
     )
     assert from_cells == from_table != ""
-    table = fitting_table(folder / "human.h5ad", [], schema, CellOptions(), tmp_path)
+    table = cell_table(folder / "human.h5ad", [], schema, CellOptions(), tmp_path)
     assert pq.read_table(table).column_names == ["INS", "GCG"]
 
 

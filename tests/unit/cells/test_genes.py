@@ -8,7 +8,7 @@ import pytest
 
 from service.columns.schema import MAX_WIDTH, Column, ColumnType, TableError, TableSchema
 from service.formats.cells.genes import LOG1P_CPM, CellOptions, read_orthologs
-from service.formats.cells.tables import fitting_table, new_table, shared_tables
+from service.formats.cells.tables import cell_table, shared_tables
 from service.formats.surveying import surveyed_columns
 from service.formats.tables import TableFile
 from tests.support.cells import write_cells
@@ -60,7 +60,7 @@ def test_a_map_joins_genes_and_the_target_names_them(
 
 def test_counts_are_divided_by_all_molecules_of_the_cell(mouse: Path, tmp_path: Path):
     options = CellOptions(genes=2, counts=True)
-    found = columns(new_table(mouse, [], options, tmp_path))
+    found = columns(cell_table(mouse, [], None, options, tmp_path))
     expected = np.log1p(COUNTS * 1e6 / np.array([10, 4, 1])[:, None]).astype(np.float32)
     assert list(found) == ["Ins1", "Sst"]
     assert found["Ins1"] == expected[:, 0].tolist()
@@ -81,18 +81,18 @@ def test_the_most_variable_genes_are_chosen_within_each_file(tmp_path: Path):
 
 
 def test_the_unit_is_declared_and_decides_how_later_files_are_read(mouse: Path, tmp_path: Path):
-    made = TableFile(new_table(mouse, [], CellOptions(counts=True), tmp_path))
+    made = TableFile(cell_table(mouse, [], None, CellOptions(counts=True), tmp_path))
     schema = surveyed_columns([(made, ())]).schema
     assert {each.unit for each in schema.columns} == {LOG1P_CPM}
     assert all(each.type is ColumnType.NUMERIC and each.width == 1 for each in schema.columns)
-    again = fitting_table(mouse, [], schema, CellOptions(), tmp_path / "again")
+    again = cell_table(mouse, [], schema, CellOptions(), tmp_path / "again")
     assert columns(again) == columns(made.path)
     plain = TableSchema((Column("Gcg", ColumnType.NUMERIC),))
-    raw = fitting_table(mouse, [], plain, CellOptions(), tmp_path / "raw")
+    raw = cell_table(mouse, [], plain, CellOptions(), tmp_path / "raw")
     assert columns(raw) == {"Gcg": [2, 1, 0]}
     other = TableSchema((Column("INS", ColumnType.NUMERIC), Column("GCG", ColumnType.NUMERIC)))
     with pytest.raises(TableError, match="lacks the gene `INS` and 1 more"):
-        fitting_table(mouse, [], other, CellOptions(), tmp_path)
+        cell_table(mouse, [], other, CellOptions(), tmp_path)
 
 
 @pytest.mark.parametrize("bad", [0.5, -1.0, np.nan])
@@ -101,25 +101,25 @@ def test_what_is_no_count_is_refused_with_its_cell(bad: float, tmp_path: Path):
     values[1, 2] = bad
     path = write_cells(tmp_path / "a.h5ad", values, MOUSE)
     with pytest.raises(TableError, match="no counts in cell 2"):
-        new_table(path, [], CellOptions(counts=True), tmp_path)
+        cell_table(path, [], None, CellOptions(counts=True), tmp_path)
 
 
 def test_names_that_are_there_twice_are_left_out(tmp_path: Path):
     path = write_cells(tmp_path / "a.h5ad", COUNTS, ["x", "y", "x", "z"])
-    assert list(columns(new_table(path, [], CellOptions(), tmp_path))) == ["y", "z"]
+    assert list(columns(cell_table(path, [], None, CellOptions(), tmp_path))) == ["y", "z"]
 
 
 def test_more_genes_than_a_table_has_slots_need_a_choice(tmp_path: Path):
     names = [f"g{place}" for place in range(MAX_WIDTH + 1)]
     path = write_cells(tmp_path / "a.h5ad", np.zeros((2, len(names))), names)
     with pytest.raises(TableError, match="--genes 2000"):
-        new_table(path, [], CellOptions(), tmp_path)
+        cell_table(path, [], None, CellOptions(), tmp_path)
 
 
 def test_a_column_with_the_name_of_a_gene_is_refused(tmp_path: Path):
     path = write_cells(tmp_path / "a.h5ad", COUNTS, MOUSE, {"Gcg": np.zeros(3)})
     with pytest.raises(TableError, match="`Gcg` of obs has the name of a gene"):
-        new_table(path, ["Gcg"], CellOptions(), tmp_path)
+        cell_table(path, ["Gcg"], None, CellOptions(), tmp_path)
 
 
 def test_only_one_to_one_pairs_of_a_map_count(tmp_path: Path):
