@@ -122,10 +122,6 @@ class HistorySpool(AbstractContextManager["HistorySpool"]):
         self.rewarded += round_.reward is not None
         self.with_propensity += round_.propensity is not None
 
-    def __iter__(self) -> Iterator[PastRound]:
-        for _, content in self.parts():
-            yield from rounds_of(content)
-
     def digest(self) -> str:
         """A digest of the rounds, whatever the file's format was."""
         found = hashlib.sha256()

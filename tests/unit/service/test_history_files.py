@@ -12,7 +12,14 @@ import pytest
 
 from service.columns.schema import TableError
 from service.columns.seen import ColumnTypes
-from service.formats.history import HistoryColumns, HistoryShape, PastRound, spooled
+from service.formats.history import (
+    HistoryColumns,
+    HistoryShape,
+    HistorySpool,
+    PastRound,
+    rounds_of,
+    spooled,
+)
 from service.formats.rows.csv_rows import CsvOptions
 from service.formats.surveying import SurveyedColumns, surveyed_columns, surveyed_rounds
 from service.formats.table_pair import PairChoices, surveyed_pair
@@ -60,7 +67,11 @@ def shape(file: TableFile, apart: HistoryColumns = COLUMNS) -> HistoryShape:
 
 def read(file: TableFile, columns: HistoryColumns = COLUMNS) -> list[PastRound]:
     with spooled(file, columns, shape(file, columns)) as spool:
-        return list(spool)
+        return rounds(spool)
+
+
+def rounds(spool: HistorySpool) -> list[PastRound]:
+    return [each for _, part in spool.parts() for each in rounds_of(part)]
 
 
 def digest(file: TableFile) -> str:
@@ -169,7 +180,8 @@ def test_the_columns_of_a_vector_are_taken_in_their_order(tmp_path: Path):
     file = written(tmp_path, ".csv", rows)
     columns = HistoryColumns("arm", "reward")
     with spooled(file, columns, HistoryShape(("x", "y"), None, 2)) as spool:
-        assert [np.frombuffer(each.context, "<f4").tolist() for each in spool] == [[2, 1], [4, 3]]
+        contexts = [np.frombuffer(each.context, "<f4").tolist() for each in rounds(spool)]
+        assert contexts == [[2, 1], [4, 3]]
     with pytest.raises(TableError, match="A context has 3 numbers; there are 2 columns"):
         spooled(file, columns, HistoryShape(("x", "y"), None, 3))
 
