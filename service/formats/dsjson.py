@@ -5,7 +5,8 @@ Named features of foreign lines are hashed into one vector per arm, and the line
 features, and the fields that dsjson lacks under `daband`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain
 from typing import IO, Any
 
 import msgspec
@@ -14,15 +15,7 @@ import numpy as np
 from model import ContextKind, Domain
 from service.formats.hashing import SIZE, hashed, tokens
 from service.formats.jsonl import packed
-from service.formats.records import (
-    BadLine,
-    LogFormatError,
-    LoggedDecision,
-    LogHeader,
-    LogReader,
-    checked,
-    reason_of,
-)
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, reason_of
 from service.records import CONTEXT_TYPE
 
 OWN = "daband"
@@ -37,7 +30,7 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     """A log from dsjson; lines that only observe rewards are skipped."""
     first = file.readline()
     header = _header(first)
-    return LogReader(header, _lines(first, file, header), skip_bad)
+    return LogReader(header, chain([first], file), lambda text: _decision(text, header), skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
@@ -62,26 +55,13 @@ def _header(first: bytes) -> LogHeader:
         raise LogFormatError(f"line 1: {reason_of(error)}") from error
 
 
-def _lines(first: bytes, rest: IO[bytes], header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
-    number = 0
-    line = first
-    while line:
-        number += 1
-        if line.strip():
-            found = _read_line(line, number, header)
-            if found is not None:
-                yield found
-        line = rest.readline()
-
-
-def _read_line(line: bytes, number: int, header: LogHeader) -> LoggedDecision | BadLine | None:
-    try:
-        fields = _decode(line)
-        if "RewardValue" in fields and "c" not in fields:
-            return None
-        return checked(_own(fields, header) if OWN in fields else _foreign(fields), header)
-    except (ValueError, KeyError, TypeError) as error:
-        return BadLine(number, reason_of(error))
+def _decision(text: bytes, header: LogHeader) -> LoggedDecision | None:
+    if not text.strip():
+        return None
+    fields = _decode(text)
+    if "RewardValue" in fields and "c" not in fields:
+        return None
+    return _own(fields, header) if OWN in fields else _foreign(fields)
 
 
 def _foreign(fields: dict[str, Any]) -> LoggedDecision:

@@ -3,7 +3,7 @@
 `docs/log.schema.json` is the JSON Schema of both kinds of line.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import IO, Any
 
 import msgspec
@@ -11,16 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from model import Domain
-from service.formats.records import (
-    BadLine,
-    LogFormatError,
-    LoggedDecision,
-    LogHeader,
-    LogReader,
-    Numbers,
-    checked,
-    reason_of,
-)
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, Numbers
 from service.records import CONTEXT_TYPE
 
 
@@ -55,7 +46,7 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
         header = _header(file.readline())
     except msgspec.DecodeError as error:
         raise LogFormatError(f"line 1: not the header of a daband-log: {error}") from error
-    return LogReader(header, _lines(file, header), skip_bad)
+    return LogReader(header, file, lambda text: _decision(text, header), skip_bad, first_number=2)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
@@ -91,17 +82,10 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _lines(file: IO[bytes], header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
-    for number, text in enumerate(file, start=2):
-        if not text.strip():
-            continue
-        try:
-            yield checked(_decision(_line(text), header), header)
-        except (ValueError, TypeError) as error:
-            yield BadLine(number, reason_of(error))
-
-
-def _decision(read: Line, header: LogHeader) -> LoggedDecision:
+def _decision(text: bytes, header: LogHeader) -> LoggedDecision | None:
+    if not text.strip():
+        return None
+    read = _line(text)
     fields = {name: getattr(read, name) for name in Line.__struct_fields__}
     fields["arms"] = header.arms if read.arms is None else read.arms
     fields["context"] = packed(read.context)

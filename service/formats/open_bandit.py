@@ -16,15 +16,7 @@ import numpy as np
 from model import ContextKind
 from service.formats.hashing import hashed
 from service.formats.jsonl import packed
-from service.formats.records import (
-    BadLine,
-    LogFormatError,
-    LoggedDecision,
-    LogHeader,
-    LogReader,
-    checked,
-    reason_of,
-)
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, reason_of
 from service.records import CONTEXT_TYPE
 
 FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
@@ -52,7 +44,9 @@ class _Layout:
         arms = tuple(str(item) for item in range(len(self.affinities)))
         return LogHeader(arms=arms, context_kind=ContextKind.SHARED, context_shape=(size,))
 
-    def decision(self, cells: list[str], arms: tuple[str, ...]) -> LoggedDecision:
+    def decision(self, cells: list[str] | LogFormatError, arms: tuple[str, ...]) -> LoggedDecision:
+        if isinstance(cells, LogFormatError):
+            raise cells
         if len(cells) != len(self.names):
             raise ValueError(f"expected {len(self.names)} columns, got {len(cells)}")
         at = {name: cells[index] for name, index in self.fixed.items()}
@@ -86,7 +80,13 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     except StopIteration:
         raise LogFormatError("line 1: there is no header") from None
     header = layout.header()
-    return LogReader(header, _lines(rows, layout, header), skip_bad)
+    return LogReader(
+        header,
+        _cells_of(rows),
+        lambda cells: layout.decision(cells, header.arms),
+        skip_bad,
+        first_number=2,
+    )
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
@@ -104,19 +104,15 @@ def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision
     return count
 
 
-def _lines(
-    rows: Iterator[list[str]], layout: _Layout, header: LogHeader
-) -> Iterator[LoggedDecision | BadLine]:
-    number = 1
+def _cells_of(rows: Iterator[list[str]]) -> Iterator[list[str] | LogFormatError]:
+    """The cells of each row, or why they cannot be read: the rows after it may be good."""
     while True:
-        number += 1
         try:
-            cells = next(rows)
-            yield checked(layout.decision(cells, header.arms), header)
+            yield next(rows)
         except StopIteration:
             return
         except (ValueError, csv.Error) as error:
-            yield BadLine(number, reason_of(error))
+            yield LogFormatError(reason_of(error))
 
 
 def _names(header: LogHeader, is_kept: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """Our own Parquet: one row per decision; the header is in the schema's metadata under `daband`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import IO, Any
 
@@ -10,15 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from model import Domain
-from service.formats.records import (
-    BadLine,
-    LogFormatError,
-    LoggedDecision,
-    LogHeader,
-    LogReader,
-    checked,
-    reason_of,
-)
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, reason_of
 from service.records import CONTEXT_TYPE
 
 ROWS = 8192  # of a row group; bounds memory
@@ -51,7 +43,9 @@ def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     if content is None or not set(COLUMNS.names) <= set(table.schema_arrow.names):
         raise LogFormatError("not a daband log: its header or a column is missing")
     header = msgspec.json.decode(content, type=LogHeader)
-    return LogReader(header, _rows(table, header), skip_bad)
+    batches = table.iter_batches(batch_size=ROWS, columns=COLUMNS.names)
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return LogReader(header, rows, _decision, skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
@@ -71,17 +65,6 @@ def _row(decision: LoggedDecision) -> dict[str, Any]:
     fields["context"] = np.frombuffer(decision.context, CONTEXT_TYPE)
     fields["extra"] = msgspec.json.encode(decision.extra).decode() if decision.extra else None
     return fields
-
-
-def _rows(table: pq.ParquetFile, header: LogHeader) -> Iterator[LoggedDecision | BadLine]:
-    number = 0
-    for batch in table.iter_batches(batch_size=ROWS, columns=COLUMNS.names):
-        for row in batch.to_pylist():
-            number += 1
-            try:
-                yield checked(_decision(row), header)
-            except (ValueError, TypeError) as error:
-                yield BadLine(number, reason_of(error))
 
 
 def _decision(row: dict[str, Any]) -> LoggedDecision:

@@ -1,7 +1,7 @@
 """The records of all log formats."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -94,28 +94,41 @@ class LogFormatError(ValueError):
 
 @dataclass
 class LogReader:
-    """Reads a log: its header, then its decisions; bad lines are errors or are counted."""
+    """Reads a log: its header, then its decisions; bad lines are errors or are counted.
+
+    `read` makes a decision of a line, or None of a line that has none.
+    """
 
     header: LogHeader
-    lines: Iterable[LoggedDecision | BadLine]
-    skip_bad: bool = False
+    lines: Iterable[Any]
+    read: Callable[[Any], LoggedDecision | None]
+    skip_bad: bool
+    first_number: int = 1  # of the lines
     bad_count: int = 0
     first_bad: list[BadLine] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[LoggedDecision]:
-        for line in self.lines:
-            if isinstance(line, LoggedDecision):
-                yield line
-                continue
-            if not self.skip_bad:
-                raise LogFormatError(f"line {line.number}: {line.reason}")
-            self.bad_count += 1
-            if len(self.first_bad) < 10:
-                self.first_bad.append(line)
+        for number, line in enumerate(self.lines, self.first_number):
+            try:
+                found = self.read(line)
+                if found is not None:
+                    check(found, self.header)
+            except (ValueError, KeyError, TypeError) as error:
+                self._note(BadLine(number, reason_of(error)))
+            else:
+                if found is not None:
+                    yield found
+
+    def _note(self, bad: BadLine) -> None:
+        if not self.skip_bad:
+            raise LogFormatError(f"line {bad.number}: {bad.reason}")
+        self.bad_count += 1
+        if len(self.first_bad) < 10:
+            self.first_bad.append(bad)
 
 
-def checked(decision: LoggedDecision, header: LogHeader) -> LoggedDecision:
-    """The decision itself; raises ValueError if it is invalid."""
+def check(decision: LoggedDecision, header: LogHeader) -> None:
+    """Refuse an invalid decision with a ValueError."""
     if decision.arm not in decision.arms:
         raise ValueError("arm: the chosen arm is not among the eligible ones")
     if len(set(decision.arms)) != len(decision.arms):
@@ -130,7 +143,6 @@ def checked(decision: LoggedDecision, header: LogHeader) -> LoggedDecision:
     contexts = len(decision.arms) if header.is_per_arm else 1
     if len(decision.context) != 4 * contexts * header.context_size:
         raise ValueError(f"context: expected {contexts} of shape {list(header.context_shape)}")
-    return decision
 
 
 def _check_probabilities(decision: LoggedDecision) -> None:

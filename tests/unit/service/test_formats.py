@@ -20,7 +20,7 @@ from service.formats.batches import Batches
 from service.formats.files import FORMATS, format_of, reading, write_log
 from service.formats.hashing import hashed, tokens
 from service.formats.jsonl import packed
-from service.formats.records import LogFormatError, LoggedDecision, LogHeader, checked
+from service.formats.records import LogFormatError, LoggedDecision, LogHeader, check
 from tests.support.tables import MICE
 
 DATA = Path(__file__).parents[2] / "data"
@@ -87,7 +87,7 @@ def test_formats_without_unknown_propensities_refuse_them(module: Any):
 def test_probabilities_without_a_propensity_are_refused():
     (first,) = made(SHARED, 1)
     with pytest.raises(ValueError, match="missing, though there are probabilities"):
-        checked(replace(first, propensity=None), SHARED)
+        check(replace(first, propensity=None), SHARED)
 
 
 def test_a_header_whose_columns_do_not_fit_is_refused():
