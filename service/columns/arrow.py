@@ -5,34 +5,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from model import Floats
-from service.columns.schema import (
-    FLOAT32_END,
-    Column,
-    ColumnType,
-    TableError,
-    TableSchema,
-    check_unique,
-)
+from service.columns.schema import FLOAT32_END, Column, ColumnType, TableSchema, check_unique
 
 Values = np.ndarray  # of one column, (n,)
 
 
-def encode_table(schema: TableSchema, table: pa.Table, first_row: int = 0) -> Floats:
-    """The slots (n, d) of a table; `first_row` is its first row's number, for messages."""
+def encode_table(schema: TableSchema, table: pa.Table) -> Floats:
+    """The slots (n, d) of a table."""
     check_unique(table.column_names)
     schema.check_names(table.column_names)
     slots = np.zeros((table.num_rows, schema.width), dtype=np.float32)
     given = set(table.column_names)
     for column, start in zip(schema.columns, schema.starts, strict=True):
         part = slots[:, start : start + column.width]
-        if column.name not in given:
-            _put_missing(column, part, np.ones(len(part), dtype=np.bool_))
-            continue
-        try:
+        if column.name in given:
             _put(column, part, table.column(column.name))
-        except TableError as error:
-            row = None if error.row is None else error.row + first_row
-            raise TableError(error.detail, error.column, row) from None
+        else:
+            _put_missing(column, part, np.ones(len(part), dtype=np.bool_))
     return slots
 
 
@@ -123,7 +112,7 @@ def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
     slots[is_missing, -1] = 1.0
 
 
-def refuse(column: Column, is_bad: Values, first_row: int = 0) -> None:
+def refuse(column: Column, is_bad: Values) -> None:
     """Refuse the first bad value, by its row."""
     if is_bad.any():
-        raise column.misfit(first_row + int(np.argmax(is_bad)))
+        raise column.misfit(int(np.argmax(is_bad)))

@@ -1,6 +1,7 @@
 """The columns of a table, checked and frozen, and the slots that they take in a context."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -37,6 +38,17 @@ class TableError(ValueError):
 
     def __str__(self) -> str:
         return self.detail if self.row is None else f"row {self.row + 1}: {self.detail}"
+
+
+@contextmanager
+def rows_from(first_row: int) -> Iterator[None]:
+    """Within, the row of a `TableError` counts from this row of the table."""
+    try:
+        yield
+    except TableError as error:
+        if error.row is not None:
+            error.row += first_row
+        raise
 
 
 class UnknownColumnError(TableError):

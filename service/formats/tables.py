@@ -25,6 +25,7 @@ from service.columns.schema import (
     TableSchema,
     absent_column,
     check_unique,
+    rows_from,
 )
 from service.formats.rows import csv_rows, json_rows
 from service.formats.rows.csv_rows import CsvOptions
@@ -126,8 +127,9 @@ class TableFile:
         schema.check_names(wanted)
         first_row = 0
         for table in self.tables(size):
-            rows = self._typed(table.select(wanted), schema, first_row)
-            yield table.select(list(apart)), encode_table(schema, rows, first_row)
+            with rows_from(first_row):
+                slots = encode_table(schema, self._typed(table.select(wanted), schema))
+            yield table.select(list(apart)), slots
             first_row += table.num_rows
 
     def sample(self, rows: int) -> list[dict[str, Any]]:
@@ -139,11 +141,9 @@ class TableFile:
     def numbers(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
         """A column of its rows as float64, NaN where it is missing."""
         column = Column(name, ColumnType.NUMERIC, missing=True)
-        try:
-            rows = self._typed(table.select([name]), TableSchema((column,)), 0)
+        with rows_from(first_row):
+            rows = self._typed(table.select([name]), TableSchema((column,)))
             values, is_null = numbers_of(column, rows.column(0))
-        except TableError as error:
-            raise TableError(error.detail, name, (error.row or 0) + first_row) from None
         return np.where(is_null, np.nan, values)
 
     def rewards(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
@@ -172,10 +172,8 @@ class TableFile:
             values = values.cast(pa.string())
         if isinstance(values.type, pa.DictionaryType):
             values = values.cast(values.type.value_type)
-        try:
+        with rows_from(first_row):
             found = text_of(Column(name, ColumnType.CATEGORICAL, missing=True), values)
-        except TableError as error:
-            raise TableError(error.detail, name, (error.row or 0) + first_row) from None
         return [each or None for each in found.to_pylist()]
 
     def is_empty(self, name: str) -> bool:
@@ -225,7 +223,7 @@ class TableFile:
         """A trimmed column."""
         return self.trimmed(table.select([name])).column(0)
 
-    def _typed(self, table: pa.Table, schema: TableSchema, first_row: int) -> pa.Table:
+    def _typed(self, table: pa.Table, schema: TableSchema) -> pa.Table:
         """Its cells, and the text of each column as the schema says."""
         if not self.is_text:
             return table
@@ -234,9 +232,7 @@ class TableFile:
         for name in table.column_names:
             column = schema.by_name[name]
             convert = _CONVERSIONS.get(column.type)
-            columns[name] = (
-                convert(column, texts[name], self.decimal, first_row) if convert else texts[name]
-            )
+            columns[name] = convert(column, texts[name], self.decimal) if convert else texts[name]
         return pa.table(columns)
 
     @cached_property
@@ -281,16 +277,14 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
         raise
 
 
-def _as_numbers(
-    column: Column, texts: pa.ChunkedArray, decimal: str, first_row: int
-) -> pa.ChunkedArray:
+def _as_numbers(column: Column, texts: pa.ChunkedArray, decimal: str) -> pa.ChunkedArray:
     found = _numbers(texts, decimal)
     if found is None:
         is_bad = [
             _numbers(pa.chunked_array([[each]], pa.string()), decimal) is None
             for each in texts.to_pylist()
         ]
-        refuse(column, np.array(is_bad), first_row)
+        refuse(column, np.array(is_bad))
     return found
 
 
@@ -303,17 +297,15 @@ def _numbers(texts: pa.ChunkedArray, decimal: str) -> pa.ChunkedArray | None:
         return None
 
 
-def _as_booleans(
-    column: Column, texts: pa.ChunkedArray, decimal: str, first_row: int
-) -> pa.ChunkedArray:
+def _as_booleans(column: Column, texts: pa.ChunkedArray, decimal: str) -> pa.ChunkedArray:
     lower = pc.utf8_lower(texts)
     is_true, is_false = (pc.is_in(lower, pa.array(words)) for words in (_TRUE, _FALSE))
     is_known = pc.or_(pc.or_(is_true, is_false), pc.is_null(texts))
-    refuse(column, ~np.asarray(is_known), first_row)
+    refuse(column, ~np.asarray(is_known))
     return pc.if_else(pc.is_null(texts), pa.scalar(None, pa.bool_()), is_true)
 
 
-_Convert = Callable[[Column, pa.ChunkedArray, str, int], pa.ChunkedArray]
+_Convert = Callable[[Column, pa.ChunkedArray, str], pa.ChunkedArray]
 _CONVERSIONS: Mapping[ColumnType, _Convert] = {
     ColumnType.NUMERIC: _as_numbers,
     ColumnType.BOOLEAN: _as_booleans,

@@ -8,7 +8,7 @@ import pytest
 from service.columns.arrow import encode_table
 from service.columns.resolving import resolved
 from service.columns.rows import RowPlan, encoded_rows
-from service.columns.schema import ColumnType, DeclaredColumn, TableError
+from service.columns.schema import ColumnType, DeclaredColumn, TableError, rows_from
 from tests.support.tables import BAD_ROWS, ENCODED, MICE, MOUSE
 
 PLAN = RowPlan(MICE)
@@ -93,8 +93,8 @@ def test_a_bad_column_of_a_whole_table_is_named_with_its_row(row, column, reason
     is_of_one_type = type(row.get(column)) in (type(MOUSE.get(column)), type(None), float)
     rows = [MOUSE, MOUSE, row] if row.keys() == MOUSE.keys() and is_of_one_type else [row] * 3
     table = pa.Table.from_pylist([{**each, "strain": row.get("strain")} for each in rows])
-    with pytest.raises(TableError, match=reason) as caught:
-        encode_table(MICE, table, first_row=10)
+    with pytest.raises(TableError, match=reason) as caught, rows_from(10):
+        encode_table(MICE, table)
     assert caught.value.column == column
     assert caught.value.row in (None, 10, 12)
 
