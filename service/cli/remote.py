@@ -102,7 +102,11 @@ def create_experiment(
     elif columns:
         context = {"kind": "table", "columns": _columns(columns)}
     else:
-        context = _sampled(sample or (), ignore or (), categorical or ())
+        from service.columns.schema import TableError
+        from service.formats.surveying import surveyed_context
+
+        with file_errors(TableError, LookupError):
+            context = surveyed_context(sample or (), ignore or (), categorical or ())
     Service(url, key).show(
         lambda client: client.create_experiment(
             name, arm, context, method=method, seed=seed, config=changes
@@ -335,16 +339,6 @@ def _columns(path: Path) -> Any:
     except ValueError:
         fail(f"{path}: not JSON")
     return found.get("columns") if isinstance(found, dict) else found
-
-
-def _sampled(
-    paths: Sequence[Path], ignore: Sequence[str], categorical: Sequence[str]
-) -> dict[str, Any]:
-    from service.columns.schema import TableError
-    from service.formats.surveying import surveyed_context
-
-    with file_errors(TableError, LookupError):
-        return surveyed_context(paths, ignore, categorical)
 
 
 def _rows(
