@@ -75,11 +75,6 @@ class TableFile:
         return not self.is_parquet and not self.is_json
 
     @cached_property
-    def decimal(self) -> str:
-        """The decimal point of its numbers."""
-        return self._header.decimal if self.is_text else "."
-
-    @cached_property
     def names(self) -> list[str]:
         """The names of its columns."""
         if self.is_parquet:
@@ -88,7 +83,7 @@ class TableFile:
             return [name for name in names if not _INDEX.fullmatch(name)]
         if self.is_json:
             return json_rows.column_names(self.path)
-        return [self._header.names[place] for place in self._header.named]
+        return self._header.columns
 
     @cached_property
     def units(self) -> Mapping[str, str]:
@@ -112,7 +107,7 @@ class TableFile:
         if self.is_json:
             yield from json_rows.batches(self.path)
             return
-        yield from csv_rows.batches(self.path, self.options)
+        yield from csv_rows.batches(self.path, self._header)
 
     def tables(self, size: int) -> Iterator[pa.Table]:
         """Its rows, `size` at a time."""
@@ -206,7 +201,9 @@ class TableFile:
         """Trimmed text with the types that its columns look like; other cells have theirs."""
         if not self.is_text:
             return table
-        return pa.table({name: _guessed(table[name], self.decimal) for name in table.column_names})
+        return pa.table(
+            {name: _guessed(table[name], self._header.decimal) for name in table.column_names}
+        )
 
     def trimmed(self, table: pa.Table) -> pa.Table:
         """Texts without the spaces around them, or null; other cells as they are."""
@@ -231,8 +228,8 @@ class TableFile:
         columns: dict[str, pa.ChunkedArray] = {}
         for name in table.column_names:
             column = schema.by_name[name]
-            convert = _CONVERSIONS.get(column.type)
-            columns[name] = convert(column, texts[name], self.decimal) if convert else texts[name]
+            convert, cells = _CONVERSIONS.get(column.type), texts[name]
+            columns[name] = convert(column, cells, self._header.decimal) if convert else cells
         return pa.table(columns)
 
     @cached_property

@@ -53,9 +53,9 @@ class Header:
     encoding: str
 
     @property
-    def named(self) -> list[int]:
-        """The places of the columns that have a name."""
-        return [place for place, name in enumerate(self.names) if name]
+    def columns(self) -> list[str]:
+        """The names without the empty ones."""
+        return [name for name in self.names if name]
 
 
 def read_header(path: Path, options: CsvOptions) -> Header:
@@ -77,13 +77,12 @@ def read_header(path: Path, options: CsvOptions) -> Header:
     return Header(names, separator, decimal, encoding)
 
 
-def batches(path: Path, options: CsvOptions) -> Iterator[pa.Table]:
+def batches(path: Path, header: Header) -> Iterator[pa.Table]:
     """The rows of the columns that have a name, without those at the end that hold nothing."""
-    header = read_header(path, options)
-    names = [header.names[place] for place in header.named]
+    places = [place for place, name in enumerate(header.names) if name]
     waiting: list[pa.Table] = []  # rows without a value, which are the end unless others follow
     for batch in _all_batches(path, header):
-        table = pa.Table.from_batches([batch]).select(header.named).rename_columns(names)
+        table = pa.Table.from_batches([batch]).select(places).rename_columns(header.columns)
         end = _end(table)
         if end:
             yield from (*waiting, table.slice(0, end))
