@@ -103,13 +103,14 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
     if wanted.id is not None:
         target.require(wanted.id)
     rounds = surveyed_rounds(source, wanted.arm, wanted.reward)
-    named = [wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity, *wanted.ignore]
-    apart = {each for each in named if each is not None}
-    source_apart, target_apart = (apart & set(each.names) for each in (source, target))
+    history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
+    apart = history | {*wanted.ignore}
+    source_apart, target_apart = (
+        {name for name in each.names if name in apart} for each in (source, target)
+    )
     files = [(source, source_apart), (target, target_apart)]
     found = surveyed_columns(files, wanted.types, wanted.keep)
     unit = wanted.reward_range or rounds.range_to_declare
-    history = {wanted.arm, wanted.reward, wanted.id, wanted.time, wanted.propensity}
     return TablePair(
         source,
         target,
@@ -123,9 +124,11 @@ def surveyed_pair(wanted: PairChoices) -> TablePair:
     )
 
 
-def range_remark(name: str, rounds: SurveyedRounds) -> Iterator[Remark]:
+def range_remark(
+    name: str, rounds: SurveyedRounds, given: tuple[float, float] | None
+) -> Iterator[Remark]:
     """Where the range of the rewards of a table comes from, if it was not given."""
-    if rounds.range_to_declare is not None:
+    if given is None and rounds.range_to_declare is not None:
         low, high = rounds.rewards
         yield Remark(
             f"rewards lie between {low:g} and {high:g}, the smallest and the largest of {name}",
@@ -159,8 +162,7 @@ def column_remarks(arm: str, rounds: SurveyedRounds, found: SurveyedColumns) -> 
 def _remarks(
     wanted: PairChoices, rounds: SurveyedRounds, found: SurveyedColumns, target: TableFile
 ) -> Iterator[Remark]:
-    if wanted.reward_range is None:
-        yield from range_remark(wanted.names[0], rounds)
+    yield from range_remark(wanted.names[0], rounds, wanted.reward_range)
     yield from column_remarks(wanted.arm, rounds, found)
     for name in (wanted.arm, wanted.reward):
         if name in target.names:

@@ -50,7 +50,7 @@ def surveyed_images(wanted: FitTables, options: ImageOptions) -> Surveyed:
     known = {wanted.arm, wanted.reward, wanted.time, wanted.propensity, options.column}
     unused = [name for name in names if name not in known]
     unit = wanted.reward_range or rounds.range_to_declare
-    remarks = [*range_remark(wanted.names[0], rounds)] if wanted.reward_range is None else []
+    remarks = [*range_remark(wanted.names[0], rounds, wanted.reward_range)]
     remarks += [Remark(f"column {name} is not used: the context is the image") for name in unused]
     return Surveyed(
         names,
