@@ -210,19 +210,6 @@ class TableSchema(Struct, frozen=True, dict=True):
             slot += column.width
         return tuple(firsts)
 
-    @cached_property
-    def slots(self) -> tuple[str, ...]:
-        """A name for each slot: `age`, `strain=B6`, `strain=(other)`, `age=(missing)`."""
-        names: list[str] = []
-        for column in self.columns:
-            if column.type is ColumnType.CATEGORICAL:
-                names += [f"{column.name}={level}" for level in (*column.values, "(other)")]
-            else:
-                names.append(column.name)
-            if column.missing:
-                names.append(f"{column.name}=(missing)")
-        return tuple(names)
-
     def plain(self) -> list[dict[str, Any]]:
         """The columns as JSON values."""
         found: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(self.columns))
@@ -240,16 +227,12 @@ class TableSchema(Struct, frozen=True, dict=True):
         for name in names:
             if name not in self.by_name:
                 shown = f"{name[:MAX_TEXT]}" if name else "(empty)"
-                raise UnknownColumnError(f"Unknown column `{shown}`. Columns: {self.listed}.", name)
+                known = shown_names([*self.by_name])
+                raise UnknownColumnError(f"Unknown column `{shown}`. Columns: {known}.", name)
         given = set(names)
         for column in self.columns:
             if not column.missing and column.name not in given:
                 raise TableError(f"Column `{column.name}` is missing.", column.name)
-
-    @property
-    def listed(self) -> str:
-        """The names of the columns for a message, at most a dozen."""
-        return shown_names([each.name for each in self.columns])
 
 
 def shown_names(names: Sequence[str]) -> str:
