@@ -1,7 +1,6 @@
 """The nearest source rounds of a decision, as rows of a table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,7 +10,7 @@ from service.codec.plain_contexts import plain_context
 from service.codec.target_contexts import TargetRows
 from service.deciding.policies import Served
 from service.experiment_spec import ExperimentSpec
-from service.reporting.figures import number
+from service.reporting.figures import value_text
 from service.routes.browsing.nearest import nearest_answer
 from service.services import Services
 
@@ -21,49 +20,29 @@ MOST_COLUMNS = 12
 MOST_NUMBERS = 8  # of a vector
 
 
-@dataclass(frozen=True, slots=True)
-class NearRow:
-    """A source round: where it is in the log, what was done and earned, and its context."""
+async def near_tables(
+    services: Services, served: Served, groups: list[TargetRows]
+) -> dict[str, Any]:
+    """The API's answer for the first contexts, with the cells of each context.
 
-    decision_id: str
-    offset: int
-    arm: str
-    reward: str
-    distance: str
-    cells: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class NearTable:
-    """The rounds of one context; `own` are its own cells, where it has one for all arms."""
-
-    names: Sequence[str]
-    more_names: int
-    is_image: bool
-    own: Sequence[str]
-    rows: Sequence[NearRow]
-
-
-@dataclass(frozen=True, slots=True)
-class NearTables:
-    """The tables of the first contexts, and how many rounds were looked at."""
-
-    sampled: int
-    tables: Sequence[NearTable]
-
-
-async def near_tables(services: Services, served: Served, groups: list[TargetRows]) -> NearTables:
-    """What the page shows of the API's answer for the first contexts."""
-    shown = _first(groups)
+    `own` are the cells of the context that was asked for, if it is the same for all arms.
+    """
+    spec, shown = served.spec, _first(groups)
     found = await nearest_answer(services, served, shown, COUNT)
-    own = [] if served.spec.is_per_arm else list(shown[0].contexts)
-    tables = [
-        _table(
-            served.spec, each["nearest"], plain_context(served.spec, own[place]) if own else None
-        )
-        for place, each in enumerate(found["contexts"])
-    ]
-    return NearTables(found["sampled"], tables)
+    own = [] if spec.is_per_arm else list(shown[0].contexts)
+    names = _names(spec)
+    return {
+        "sampled": found["sampled"],
+        "names": names[:MOST_COLUMNS],
+        "more_names": max(0, len(names) - MOST_COLUMNS),
+        "tables": [
+            {
+                "own": _cells(spec, plain_context(spec, own[place])) if own else [],
+                "rows": [{**row, "cells": _cells(spec, row["context"])} for row in each["nearest"]],
+            }
+            for place, each in enumerate(found["contexts"])
+        ],
+    }
 
 
 def _first(groups: Sequence[TargetRows]) -> list[TargetRows]:
@@ -75,29 +54,10 @@ def _first(groups: Sequence[TargetRows]) -> list[TargetRows]:
     return found
 
 
-def _table(spec: ExperimentSpec, rounds: Sequence[Mapping[str, Any]], own: Any) -> NearTable:
-    names = ["Image" if spec.image else "Context"]
+def _names(spec: ExperimentSpec) -> list[str]:
     if spec.table is not None:
-        names = [each.name for each in spec.table.columns]
-    rows = [
-        NearRow(
-            each["decision_id"],
-            each["offset"],
-            each["arm"],
-            number(spec.unit.in_unit(each["reward"])),
-            f"{each['distance']:.2f}",
-            _cells(spec, each["context"]),
-        )
-        for each in rounds
-    ]
-    more = max(0, len(names) - MOST_COLUMNS)
-    return NearTable(
-        names[:MOST_COLUMNS],
-        more,
-        spec.image is not None,
-        [] if own is None else _cells(spec, own),
-        rows,
-    )
+        return [each.name for each in spec.table.columns]
+    return ["Image" if spec.image else "Context"]
 
 
 def _cells(spec: ExperimentSpec, context: Any) -> list[str]:
@@ -105,7 +65,8 @@ def _cells(spec: ExperimentSpec, context: Any) -> list[str]:
     if spec.image is not None:
         return [f"data:image/png;base64,{context['image']}"]
     if spec.table is not None:
-        return [_text(each) for each in islice(context.values(), MOST_COLUMNS)]
+        shown = islice(context.values(), MOST_COLUMNS)
+        return ["–" if each is None else value_text(each) for each in shown]
     return [_vector(context)]
 
 
@@ -114,11 +75,3 @@ def _vector(context: list[Any]) -> str:
     rest = numbers.size - MOST_NUMBERS
     shown = ", ".join(f"{each:.3g}" for each in numbers[:MOST_NUMBERS].tolist())
     return f"{shown}, … {rest} more" if rest > 0 else shown
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "–" if value is None else str(value)

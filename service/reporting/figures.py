@@ -8,7 +8,7 @@ from model import SIGN_LIMITS
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.pages.rendering import Table
-from service.records import UNIT as UNIT, RewardRange
+from service.records import RewardRange
 from service.reporting.advice import LIGHTS
 
 TITLES = ("setting", "value", "meaning")
@@ -230,11 +230,12 @@ def _declared(spec: ExperimentSpec) -> Iterator[tuple[str, str, str]]:
 def _values(spec: ExperimentSpec) -> Iterator[tuple[str, str, str]]:
     config = spec.bandit_config()
     for each in dataclasses.fields(config):
-        value = shortened(_plain(getattr(config, each.name)))
+        value = shortened(value_text(getattr(config, each.name)))
         yield each.name, value, each.metadata["meaning"]
 
 
-def _plain(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """A value of a column or of a setting."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

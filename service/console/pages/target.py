@@ -19,27 +19,13 @@ from service.deciding.scored import Scored, csv_lines
 from service.deciding.target import TargetAnswer
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec
-from service.pages.lights import Light
-from service.reporting.figures import UNIT, light_of
+from service.reporting.figures import light_of
 from service.routes import CallerDep, ExperimentDep, ServicesDep, beside_requests
 
 MOST_SHOWN = 200  # rows on the page; the download has all
 MOST_ARMS = 6  # of a row's probabilities
 
 router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
-    """A decision on the page."""
-
-    arm: str | None
-    mean: float
-    bonus: float
-    confidence: float
-    light: Light
-    abstained: bool
-    probabilities: Sequence[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,29 +106,22 @@ def _page(
         **{"floor": None, "refusal": None, "near": None, **shown},
         rows=rows[:MOST_SHOWN],
         total=len(rows),
-        abstained=sum(each.abstained for each in rows),
-        unit=served.spec.reward_range or UNIT,
+        abstained=sum(each["abstained"] for each in rows),
+        unit=served.spec.unit,
         tab="target",
     )
 
 
-def _rows(answer: TargetAnswer) -> list[AnswerRow]:
+def _rows(answer: TargetAnswer) -> list[dict[str, Any]]:
     decisions: list[dict[str, Any]] = json.loads(msgspec.json.encode(answer.decisions()))
     return [_row(each) for each in decisions]
 
 
-def _row(decision: dict[str, Any]) -> AnswerRow:
+def _row(decision: dict[str, Any]) -> dict[str, Any]:
+    """A decision with its light and its largest probabilities."""
     ranked = sorted(decision["probabilities"].items(), key=lambda each: -each[1])
-    confidence = decision["transfer_confidence"]
-    return AnswerRow(
-        decision["arm"],
-        decision["mean"],
-        decision["bonus"],
-        confidence,
-        light_of("expected_reward", confidence),
-        decision["abstained"],
-        ranked[:MOST_ARMS],
-    )
+    light = light_of("expected_reward", decision["transfer_confidence"])
+    return {**decision, "light": light, "probabilities": ranked[:MOST_ARMS]}
 
 
 def _refusal(error: InvalidRequest | TableError) -> str:
