@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from service.console.figures import MARKS, Facts
@@ -10,27 +9,17 @@ from service.console.figures import MARKS, Facts
 EVENT = "event of the log"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a curve; `colour` is one of the palette."""
-
-    label: str
-    values: Sequence[float]
-    colour: str = "series-1"
-    dashed: bool = False
-
-
 def curve(facts: Facts) -> str:
     """Mean reward along the source's log, and regret where it is known."""
     points = facts.points
     spread = facts.spec.unit.width
     known = [each["regret"] for each in points if each["regret"] is not None]
-    lines = [Line("Mean reward", facts.means)]
+    lines = [_line("Mean reward", facts.means)]
     if known:
         regrets = [spread * each for each in known]
-        lines.append(Line("Regret of a round", regrets, "series-2", dashed=True))
+        lines.append(_line("Regret of a round", regrets, "series-2", dashed=True))
     marks = [
-        {"offset": each["offset"], "kind": MARKS[each["what"]]}
+        {"offset": each["offset"], "kind": MARKS[each["what"]].value}
         for each in facts.transfer["gate"]
         if each["what"] in MARKS
     ]
@@ -44,8 +33,8 @@ def expected_curve(facts: Facts) -> str | None:
         return None
     unit = facts.spec.unit
     lines = [
-        Line("Expected reward", [unit.in_unit(each["expected"]["reward"]) for each in judged]),
-        Line(
+        _line("Expected reward", [unit.in_unit(each["expected"]["reward"]) for each in judged]),
+        _line(
             "Lower bound",
             [unit.in_unit(each["expected"]["lower"]) for each in judged],
             "series-3",
@@ -64,25 +53,30 @@ def target_regret_curve(facts: Facts) -> str | None:
     totals = [spread * total for _, total in found]
     ends = min(0.0, *totals), max(1.0, *totals)
     return _drawn(
-        "target rewards", [count for count, _ in found], [Line("Regret", totals, "series-2")], ends
+        "target rewards", [count for count, _ in found], [_line("Regret", totals, "series-2")], ends
     )
+
+
+def _line(
+    label: str, values: Sequence[float], colour: str = "series-1", dashed: bool = False
+) -> dict[str, Any]:
+    """A line of a curve; `colour` is one of the palette."""
+    rounded = [round(each, 4) for each in values]
+    return {"label": label, "values": rounded, "colour": colour, "dashed": dashed}
 
 
 def _drawn(
     title: str,
     places: Sequence[int],
-    lines: Sequence[Line],
+    lines: Sequence[dict[str, Any]],
     ends: tuple[float, float],
     marks: Sequence[dict[str, Any]] = (),
 ) -> str:
-    rounded = [
-        {**asdict(each), "values": [round(value, 4) for value in each.values]} for each in lines
-    ]
     return json.dumps(
         {
             "title": title,
             "places": places,
-            "lines": rounded,
+            "lines": lines,
             "marks": marks,
             "low": ends[0],
             "high": ends[1],

@@ -8,9 +8,9 @@ from model import Domain
 from service.experiment_spec import ExperimentSpec
 from service.pages.lights import Light
 from service.pages.rendering import Tile
-from service.records import Experiment
+from service.records import Experiment, RewardRange
 from service.reporting.advice import LIGHTS, NOT_JUDGED, target_rewards_text
-from service.reporting.figures import light_of, number
+from service.reporting.figures import light_of, number, reward_text
 from service.reporting.transfer_history import what_and_why
 from service.routes.browsing.learning import learning_answer
 from service.routes.experiments import state_answer
@@ -21,12 +21,12 @@ POINTS, FEW_POINTS = 40, 16
 FEWEST_REWARDS = 5  # of a point: the mean of one or two says nothing
 MOST_ARMS = 20  # in the table of arms
 RECENT = 5  # points of the curve whose mean is the present reward
-MARKS: Mapping[str, str] = {
-    "encoder_activated": "good",
-    "encoder_promoted": "good",
-    "version_restored": "caution",
-    "encoder_refused": "bad",
-    "encoder_waits": "caution",
+MARKS: Mapping[str, Light] = {
+    "encoder_activated": Light.GOOD,
+    "encoder_promoted": Light.GOOD,
+    "version_restored": Light.CAUTION,
+    "encoder_refused": Light.BAD,
+    "encoder_waits": Light.CAUTION,
 }
 
 
@@ -153,77 +153,45 @@ def _training(state: Mapping[str, Any]) -> str:
     return f"{state['lag']:,} events to learn." if state["lag"] else "All events are learned."
 
 
-@dataclass(frozen=True, slots=True)
-class ArmRow:
-    """An arm: its share of the decisions and its mean reward."""
-
-    name: str
-    decisions: int
-    share: float
-    mean: str
-
-
-def arm_rows(facts: Facts) -> list[ArmRow]:
-    """The most chosen arms."""
+def arm_rows(facts: Facts) -> list[dict[str, Any]]:
+    """The most chosen arms with their share of the decisions and their mean reward."""
     arms = facts.learning["arms"]
     total = sum(each["decisions"] for each in arms) or 1
     return [
-        ArmRow(
-            each["arm"],
-            each["decisions"],
-            each["decisions"] / total,
-            number(None if each["mean"] is None else facts.spec.unit.in_unit(each["mean"])),
-        )
+        {
+            "name": each["arm"],
+            "share": each["decisions"] / total,
+            "mean": reward_text(each["mean"], facts.spec.unit),
+        }
         for each in arms[:MOST_ARMS]
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a trained encoder, or an act on the encoders."""
+def outcomes(facts: Facts, candidates: Sequence[int], most: int = 12) -> list[dict[str, Any]]:
+    """What became of trained encoders, and acts on encoders, the newest first.
 
-    light: Light
-    what: str
-    number: str
-    at: Any
-    offset: int
-    before: str
-    after: str
-    why: str
-    can_promote: int | None
-
-
-TIMELINE_LIGHTS = {
-    "good": Light.GOOD,
-    "caution": Light.CAUTION,
-    "bad": Light.BAD,
-}
-
-
-def outcomes(facts: Facts, candidates: Sequence[int], most: int = 12) -> list[Outcome]:
-    """The newest outcomes of trained encoders first; `candidates` are the episodes that may be promoted."""
+    `candidates` are the episodes that may be promoted.
+    """
     newest = list(reversed(facts.transfer["gate"]))[:most]
-    return [_outcome(facts, each, candidates) for each in newest]
+    return [_outcome(facts.spec.unit, each, candidates) for each in newest]
 
 
-def _outcome(facts: Facts, entry: Mapping[str, Any], candidates: Sequence[int]) -> Outcome:
+def _outcome(
+    unit: RewardRange, entry: Mapping[str, Any], candidates: Sequence[int]
+) -> dict[str, Any]:
     details = entry["details"]
     verdict = details.get("verdict") or {}
     episode = details.get("episode")
     what, why = what_and_why(entry)
     kept = episode if episode in candidates and entry["what"] != "encoder_promoted" else None
-    return Outcome(
-        TIMELINE_LIGHTS.get(MARKS.get(entry["what"], ""), Light.UNKNOWN),
-        what,
-        f"update {episode}" if episode else f"version {details.get('version', '')}",
-        entry["at"],
-        entry["offset"],
-        _reward(facts, verdict.get("reward_before")),
-        _reward(facts, verdict.get("reward")),
-        why,
-        kept,
-    )
-
-
-def _reward(facts: Facts, value: float | None) -> str:
-    return number(None if value is None else facts.spec.unit.in_unit(value))
+    return {
+        "light": MARKS.get(entry["what"], Light.UNKNOWN),
+        "what": what,
+        "number": f"update {episode}" if episode else f"version {details.get('version', '')}",
+        "at": entry["at"],
+        "offset": entry["offset"],
+        "before": reward_text(verdict.get("reward_before"), unit),
+        "after": reward_text(verdict.get("reward"), unit),
+        "why": why,
+        "can_promote": kept,
+    }

@@ -13,7 +13,7 @@ from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.console.static_files import address_of
 from service.records import Experiment
-from service.reporting.figures import number
+from service.reporting.figures import number, reward_text
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -67,6 +67,7 @@ def environment() -> Environment:
     found.globals |= {"static": address_of, "root": CONSOLE}
     found.filters |= {
         "number": number,
+        "reward": reward_text,
         "count": lambda value: f"{value:,}",
         "percent": lambda value: "–" if value is None else f"{100 * value:.0f} %",
         "moment": moment,

@@ -139,6 +139,11 @@ def number(value: float | None) -> str:
     return text.replace("-", "−", 1)
 
 
+def reward_text(value: float | None, unit: RewardRange) -> str:
+    """A reward in the unit of the outcomes, or a dash for None."""
+    return number(None if value is None else unit.in_unit(value))
+
+
 def light_of(name: str, value: float) -> Light:
     """The light of a sign."""
     return LIGHTS[SIGN_LIMITS[name].word(value)]
@@ -174,9 +179,7 @@ def abstention_table(found: Sequence[Mapping[str, Any]], unit: RewardRange) -> T
         (
             f"{each['confidence_floor']:.1f}",
             f"{each['decided_share']:.0%}",
-            "–"
-            if each["expected_reward"] is None
-            else number(unit.in_unit(each["expected_reward"])),
+            reward_text(each["expected_reward"], unit),
         )
         for each in found
     ]

@@ -100,7 +100,7 @@ def test_the_targets_regret_is_drawn_once_it_has_rewards():
 
 
 def test_arms_have_their_share_of_the_decisions():
-    assert [(each.name, each.share, each.mean) for each in arm_rows(facts())] == [
+    assert [(each["name"], each["share"], each["mean"]) for each in arm_rows(facts())] == [
         ("low", 0.75, "60"),
         ("mid", 0.25, "–"),
     ]
@@ -108,10 +108,11 @@ def test_arms_have_their_share_of_the_decisions():
 
 def test_the_newest_outcome_comes_first_and_kept_candidates_may_be_promoted():
     restored, refused = outcomes(facts(), [3])
-    assert (restored.what, restored.number) == ("version restored by Ada", "version 7")
-    assert (refused.light, refused.before, refused.after) == (Light.BAD, "60", "30")
-    assert (refused.why, refused.can_promote, restored.can_promote) == ("worse", 3, None)
-    assert outcomes(facts(), [])[1].can_promote is None
+    assert (restored["what"], restored["number"]) == ("version restored by Ada", "version 7")
+    assert (refused["light"], refused["before"], refused["after"]) == (Light.BAD, "60", "30")
+    assert (refused["why"], refused["can_promote"]) == ("worse", 3)
+    assert restored["can_promote"] is None
+    assert outcomes(facts(), [])[1]["can_promote"] is None
 
 
 def test_points_of_few_rewards_are_joined_without_losing_any():
