@@ -31,6 +31,9 @@ from model.ope import (
 from service.experiment_spec import ExperimentSpec
 from service.formats.records import LogHeader
 
+# The field that a kind of candidate requires.
+FIELDS = {"arm": "arm", "version": "version", "system": "method", "file": "path"}
+
 
 class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A candidate to evaluate; each kind uses its own field."""
@@ -45,14 +48,9 @@ class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def name(self) -> str:
         """The candidate's name as on the command line."""
-        values = {
-            "arm": self.arm,
-            "version": self.version,
-            "system": self.method,
-            "file": self.path,
-        }
-        parts = [self.kind] if self.kind == "uniform" else [f"{self.kind}:{values[self.kind]}"]
-        return ",".join([*parts, *(f"{key}={_plain(self.config[key])}" for key in self.config)])
+        field = FIELDS.get(self.kind)
+        start = self.kind if field is None else f"{self.kind}:{getattr(self, field)}"
+        return ",".join(filter(None, (start, changes_text(self.config))))
 
     @property
     def learns(self) -> bool:
@@ -61,8 +59,7 @@ class CandidateSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def missing(self) -> str | None:
         """The missing field that this kind requires, if any."""
-        needed = {"arm": "arm", "version": "version", "system": "method", "file": "path"}
-        field = needed.get(self.kind)
+        field = FIELDS.get(self.kind)
         return field if field is not None and getattr(self, field) is None else None
 
 
@@ -74,20 +71,17 @@ def parsed(text: str) -> CandidateSpec:
     """A candidate from the command line."""
     kind, _, rest = text.partition(":")
     value, *changes = rest.split(",")
-    if kind == "file":
-        return CandidateSpec(kind="file", path=rest)
-    if kind == "uniform" and not rest:
-        return CandidateSpec(kind="uniform")
-    if not value:
-        raise UnfitCandidateError(
-            f"candidate {text!r}: one of uniform, arm:…, version:…, system:…, file:…"
-        )
-    if kind == "arm":
-        return CandidateSpec(kind="arm", arm=rest)
-    if kind == "version" and rest.isdecimal():
-        return CandidateSpec(kind="version", version=int(rest))
-    if kind == "system":
-        return CandidateSpec(kind="system", method=value, config=changed_values(changes))
+    match kind:
+        case "file":
+            return CandidateSpec(kind="file", path=rest)
+        case "uniform" if not rest:
+            return CandidateSpec(kind="uniform")
+        case "arm" if value:
+            return CandidateSpec(kind="arm", arm=rest)
+        case "version" if rest.isdecimal():
+            return CandidateSpec(kind="version", version=int(rest))
+        case "system" if value:
+            return CandidateSpec(kind="system", method=value, config=changed_values(changes))
     raise UnfitCandidateError(
         f"candidate {text!r}: one of uniform, arm:…, version:…, system:…, file:…"
     )
@@ -105,6 +99,14 @@ def changed_values(changes: list[str]) -> dict[str, Any]:
         except ValueError:
             found[name] = value
     return found
+
+
+def changes_text(changes: Mapping[str, Any]) -> str:
+    """The changes as on the command line."""
+    texts = {
+        name: each if isinstance(each, str) else json.dumps(each) for name, each in changes.items()
+    }
+    return ",".join(f"{name}={text}" for name, text in texts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,9 @@ class CandidateMaker:
             case "arm":
                 return Made(FixedArmCandidate(self._column(wanted.arm or "")), domain_free=True)
             case "system":
-                return Made(self._learning(wanted))
+                method = wanted.method or ""
+                learner = fresh_learner(self._header, self._spec, method, wanted.config)
+                return Made(LearningCandidate(learner))
             case "version":
                 return self._frozen(blob or b"")
             case "file":
@@ -150,11 +154,6 @@ class CandidateMaker:
         if arm not in self._header.arms:
             raise UnfitCandidateError(f"arm: the log has no arm {arm!r}")
         return self._header.arms.index(arm)
-
-    def _learning(self, wanted: CandidateSpec) -> LearningCandidate:
-        return LearningCandidate(
-            fresh_learner(self._header, self._spec, wanted.method or "", wanted.config)
-        )
 
     def _frozen(self, blob: bytes) -> Made:
         try:
@@ -223,7 +222,3 @@ def log_spec(header: LogHeader) -> ExperimentSpec:
     return ExperimentSpec(
         "log", header.arms, header.context_kind, header.context_shape, table=header.table
     )
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

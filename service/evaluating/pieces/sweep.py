@@ -1,11 +1,11 @@
 """Which method would have earned most? Counterfactual replays of one log, each a piece of its own."""
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.evaluating.candidates import changes_text
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.pieces.evaluation import DatabasePlace
 from service.parallel.engine import Engine
@@ -78,12 +78,7 @@ def swept(
 
 def name_of(changes: Mapping[str, Any]) -> str:
     """The variant as on the command line."""
-    texts = (f"{key}={_plain(value)}" for key, value in changes.items())
-    return ",".join(texts) or AS_IT_IS
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return changes_text(changes) or AS_IT_IS
 
 
 def answer(variants: Sequence[Mapping[str, Any]]) -> str:
