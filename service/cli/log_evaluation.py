@@ -25,7 +25,7 @@ from service.evaluating.pieces.sweep import ReplayPiece, Sweep, replayed, swept
 from service.evaluating.presenting.figures import interval, number
 from service.evaluating.presenting.table_report import print_result
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import FORMATS, reading, write_log
 from service.formats.records import LoggedDecision
@@ -229,11 +229,11 @@ async def _evaluated(
             async def note(done: int, total: int) -> None:
                 show(done, total, "estimating" if done == total else None)
 
-            evaluation = ExperimentEvaluation(stores, experiment, request)
+            plan = await planned(stores, experiment, request)
             if engine is None:
-                return await evaluation.run(note)
+                return await evaluated_here(plan, stores.event_log, note)
             place = DatabasePlace(settings.storage_url, database.options)
-            return await evaluated_in_pieces(await evaluation.plan(), place, engine, note)
+            return await evaluated_in_pieces(plan, place, engine, note)
 
 
 async def _counterfactual(

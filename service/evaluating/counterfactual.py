@@ -18,7 +18,6 @@ from service.evaluating.evaluation import Curve
 from service.evaluating.experiment_log import (
     decisions_and_contexts_of,
     header_of,
-    is_imported,
     weight_bound,
 )
 from service.experiment_spec import ExperimentSpec
@@ -91,7 +90,7 @@ async def replay_with(
 ) -> dict[str, Any]:
     """Replay an experiment's log with the changes; `on_progress` gets the events done and all of them."""
     spec = ExperimentSpec.of(experiment)
-    bound = None if await is_imported(experiment, event_log) else weight_bound(spec)
+    bound = await weight_bound(experiment, event_log)
     replay = await asyncio.to_thread(CounterfactualReplay, spec, wanted, bound)
     batches = Batches(header_of(spec))
     async for page in decisions_and_contexts_of(experiment, event_log, experiment.head_offset):

@@ -28,8 +28,14 @@ def header_of(spec: ExperimentSpec) -> LogHeader:
     )
 
 
-def weight_bound(spec: ExperimentSpec) -> float | None:
-    """The largest weight that any policy can have on this log, K/ε; None without a bound."""
+async def weight_bound(experiment: Experiment, event_log: EventLog) -> float | None:
+    """The largest weight that any policy can have on this log, K/ε; None without a bound.
+
+    Imported rounds have none, because their propensities are arbitrary.
+    """
+    if await is_imported(experiment, event_log):
+        return None
+    spec = ExperimentSpec.of(experiment)
     epsilon = spec.bandit_config().epsilon
     return len(spec.arms) / epsilon if spec.arms and epsilon > 0 else None
 
@@ -39,12 +45,9 @@ async def is_imported(experiment: Experiment, event_log: EventLog) -> bool:
     if await event_log.has_history(experiment.experiment_id):
         return True
     first = await event_log.read(experiment.experiment_id, 0, 1)
-    return bool(first) and first[0].kind is EventKind.DECISION and is_foreign(first[0])
-
-
-def is_foreign(decision: StoredEvent) -> bool:
-    """Whether a decision was imported."""
-    return payload_of(decision).encoder_version == IMPORTED
+    if not first or first[0].kind is not EventKind.DECISION:
+        return False
+    return payload_of(first[0]).encoder_version == IMPORTED
 
 
 Page = list[tuple[int, LoggedDecision]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from service.errors import ServiceError, StorageUnavailable
 from service.evaluating.request import stored_request
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from service.records import Evaluation, uuid7
 from service.storage.evaluations import Evaluations
 
@@ -63,7 +63,8 @@ class EvaluationJobs:
         if request.file is not None:
             raise ValueError(LOST_FILE)  # the claim of the process that had it has expired
         experiment = await self._stores.experiments.get_by_id(job.experiment_id)
-        return await ExperimentEvaluation(self._stores, experiment, request).run(beat.progress)
+        plan = await planned(self._stores, experiment, request)
+        return await evaluated_here(plan, self._stores.event_log, beat.progress)
 
 
 @dataclass(frozen=True, slots=True)

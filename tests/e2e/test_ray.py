@@ -18,7 +18,7 @@ from service.evaluating.candidates import parsed
 from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
 from service.evaluating.plan import EvaluationPlan
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation, evaluated_here
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from service.parallel.opening import EngineOptions, opened_engine
 from service.storage.database import Database
 from service.storage.events.log import EventLog
@@ -173,7 +173,7 @@ async def evaluated(url: str, engine: Any = None, *note: Any) -> dict[str, Any]:
         experiment = await experiments.get("lab")
         request = EvaluationRequest(experiment="lab", candidates=tuple(map(parsed, CANDIDATES)))
         stores = EvaluationStores(experiments, EventLog(database), Snapshots(database))
-        made = await ExperimentEvaluation(stores, experiment, request).plan()
+        made = await planned(stores, experiment, request)
         plan = EvaluationPlan(made.experiment, made.request, made.blobs, made.bound, 100)
         if engine is None:
             return await evaluated_here(plan, EventLog(database))

@@ -14,7 +14,7 @@ from service.evaluating.file_log import FileOptions, evaluate_file
 from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
 from service.evaluating.plan import EvaluationPlan
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation, evaluated_here
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from service.experiment_spec import ExperimentSpec
 from service.formats.files import write_log
 from service.records import EventKind, Experiment
@@ -39,7 +39,7 @@ async def plan_of(database: Database, experiment: Experiment, **fields: Any) -> 
     wanted = tuple(map(parsed, fields.pop("candidates", CANDIDATES)))
     request = EvaluationRequest(experiment=experiment.name, candidates=wanted, **fields)
     stores = EvaluationStores(Experiments(database), EventLog(database), Snapshots(database))
-    return await ExperimentEvaluation(stores, experiment, request).plan()
+    return await planned(stores, experiment, request)
 
 
 @pytest.mark.parametrize("fields", [{"target": True, "seed": 5}])

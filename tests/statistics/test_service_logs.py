@@ -17,7 +17,7 @@ from model.simulate import LinearWorld, world_config
 from model.state.snapshot import to_bytes
 from service.evaluating.candidates import CandidateSpec
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from tests.support.api import Api, running_api
 from tests.support.builders import play
 from tests.support.ope import logged_rounds
@@ -100,7 +100,8 @@ async def estimates(service: Api, number: int, path: Path) -> dict[str, Any]:
     experiment = await services.experiments.get(f"run-{number}")
     wanted = CandidateSpec(kind="file", path=str(path))
     request = EvaluationRequest(experiment=experiment.name, candidates=(wanted,))
-    result = await ExperimentEvaluation(stores, experiment, request).run()
+    plan = await planned(stores, experiment, request)
+    result = await evaluated_here(plan, services.event_log)
     (found,) = result["candidates"]
     assert result["rounds"] == BATCH * BATCHES
     assert found["support"]["version_count"] >= BATCHES

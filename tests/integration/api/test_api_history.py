@@ -13,7 +13,7 @@ from service.errors import StorageUnavailable
 from service.evaluating.candidates import CandidateSpec
 from service.evaluating.experiment_log import is_imported
 from service.evaluating.request import EvaluationRequest
-from service.evaluating.running import EvaluationStores, ExperimentEvaluation
+from service.evaluating.running import EvaluationStores, evaluated_here, planned
 from service.evaluating.unfinished import ABANDONED, UnfinishedHistories
 from service.records import EventKind, utc_now
 from service.storage import tables
@@ -253,7 +253,7 @@ async def evaluated(api: Api) -> dict[str, Any]:
     stores = EvaluationStores(services.experiments, services.event_log, services.snapshots)
     experiment = await services.experiments.get("mice")
     request = EvaluationRequest(experiment="mice", candidates=(CandidateSpec(kind="uniform"),))
-    return await ExperimentEvaluation(stores, experiment, request).run()
+    return await evaluated_here(await planned(stores, experiment, request), services.event_log)
 
 
 async def test_offline_evaluation_says_that_it_cannot_know(mice: Api):
