@@ -19,7 +19,7 @@ from service.evaluating.candidates import CandidateSpec, changed_values, parsed
 from service.evaluating.counterfactual import Counterfactual, replay_with
 from service.evaluating.experiment_log import decisions_of, header_of
 from service.evaluating.file_log import FileOptions, evaluate_file
-from service.evaluating.importing import Imported, Importer
+from service.evaluating.importing import Imported, import_log
 from service.evaluating.pieces.evaluation import DatabasePlace, evaluated_in_pieces
 from service.evaluating.pieces.sweep import ReplayPiece, Sweep, replayed, swept
 from service.evaluating.presenting.figures import interval, number
@@ -283,9 +283,8 @@ async def _imported(
 ) -> Imported:
     spec.check_budget(settings.budget_limits)
     async with opened_database(settings) as database, writing(database) as event_log:
-        return await Importer(Experiments(database, settings.quotas), event_log, tenant_scope).run(
-            spec, decisions
-        )
+        experiments = Experiments(database, settings.quotas)
+        return await import_log(experiments, event_log, tenant_scope, spec, decisions)
 
 
 @asynccontextmanager

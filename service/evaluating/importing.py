@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from service.auth.tenants import UNNAMED, TenantScope
+from service.auth.tenants import TenantScope
 from service.codec.decisions import DecisionPayload
 from service.errors import ExperimentExists
 from service.evaluating.experiment_log import IMPORTED
@@ -39,36 +39,29 @@ class Imported:
     left_out: int
 
 
-class Importer:
-    """Writes decisions and their rewards to a new experiment's log.
+async def import_log(
+    experiments: Experiments,
+    event_log: EventLog,
+    tenant_scope: TenantScope,
+    spec: ExperimentSpec,
+    decisions: Iterable[LoggedDecision],
+) -> Imported:
+    """Write decisions and their rewards to the log of a new experiment, or of an identical one.
 
     An event key combines the experiment's id and the decision's id, so that an interrupted import can be
     run again without writing events twice.
     """
-
-    def __init__(
-        self, experiments: Experiments, event_log: EventLog, tenant_scope: TenantScope = UNNAMED
-    ) -> None:
-        self._experiments = experiments
-        self._event_log = event_log
-        self._tenant_scope = tenant_scope
-
-    async def run(self, spec: ExperimentSpec, decisions: Iterable[LoggedDecision]) -> Imported:
-        """Create the experiment, or continue with an identical one, and write the log."""
-        experiment = await self._experiment(spec)
-        count = rewards = left_out = 0
-        remaining = iter(decisions)
-        while some := list(islice(remaining, EVENTS // 2)):
-            await self._event_log.append([*_events(experiment, some)])
-            count += len(some)
-            rewards += sum(_is_rewarded(each) for each in some)
-            left_out += sum(each.reward is not None and not _is_rewarded(each) for each in some)
-        return Imported(count, rewards, left_out)
-
-    async def _experiment(self, spec: ExperimentSpec) -> Experiment:
-        spec.check()
-        name = self._tenant_scope.new_full_name(spec.name)
-        return await created_or_same(self._experiments, name, spec)
+    spec.check()
+    name = tenant_scope.new_full_name(spec.name)
+    experiment = await created_or_same(experiments, name, spec)
+    count = rewards = left_out = 0
+    remaining = iter(decisions)
+    while some := list(islice(remaining, EVENTS // 2)):
+        await event_log.append([*_events(experiment, some)])
+        count += len(some)
+        rewards += sum(_is_rewarded(each) for each in some)
+        left_out += sum(each.reward is not None and not _is_rewarded(each) for each in some)
+    return Imported(count, rewards, left_out)
 
 
 async def created_or_same(
