@@ -52,14 +52,6 @@ Word = Annotated[str, Query(max_length=64)]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A candidate that the form offers, in the words of the command line."""
-
-    value: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
 class Asked:
     """The form: offered candidates, written ones, and how to compare them."""
 
@@ -161,7 +153,7 @@ async def _of_file(form: FormData, experiment: Experiment, services: Services) -
 @router.get("/{evaluation_id}")
 async def evaluation_page(request: Request, experiment: ExperimentDep, job: JobDep) -> Response:
     """One evaluation: its progress, later its result."""
-    return page(request, "evaluation/page.html", **await _shown(experiment, job), tab="evaluate")
+    return page(request, "evaluation/page.html", **await _shown(experiment, job))
 
 
 @router.get("/{evaluation_id}/live")
@@ -216,7 +208,6 @@ async def _list(
         **{"file_refusal": None, "typed": FILE_FIELDS, **(of_file or {})},
         is_open=experiment.phase is Phase.CONTINUED,
         jobs=[(job, stored_request(job.request)) for job in found],
-        tab="evaluate",
     )
 
 
@@ -228,23 +219,21 @@ def _by_encoder(newest_first: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:
     return list(found.values())[:MOST_VERSIONS]
 
 
-def _choices(spec: ExperimentSpec, versions: Sequence[SnapshotRecord]) -> dict[str, list[Choice]]:
-    """The candidates that can be offered, by kind; the newest version serves."""
-    policies = [
-        Choice(
-            f"version:{each.version}",
-            f"version {each.version}, encoder {each.encoder_version}"
-            + ("" if place else ": it serves"),
-        )
+def _choices(spec: ExperimentSpec, versions: Sequence[SnapshotRecord]) -> dict[str, dict[str, str]]:
+    """The titles of candidates that can be offered, by kind and as on the command line.
+
+    The newest version serves.
+    """
+    policies = {
+        f"version:{each.version}": f"version {each.version}, encoder {each.encoder_version}"
+        + ("" if place else ": it serves")
         for place, each in enumerate(versions)
-    ]
-    systems = [Choice(f"system:{each}", each) for each in SYSTEMS]
-    arms = [Choice(f"arm:{each}", each) for each in spec.arms[:MOST_ARMS]]
+    }
     found = {
         "Stored policies": policies,
-        "Baselines": [Choice("uniform", "every arm alike")],
-        "Always the same arm": arms,
-        "A method that learns from the log": systems,
+        "Baselines": {"uniform": "every arm alike"},
+        "Always the same arm": {f"arm:{each}": each for each in spec.arms[:MOST_ARMS]},
+        "A method that learns from the log": {f"system:{each}": each for each in SYSTEMS},
     }
     return {title: some for title, some in found.items() if some}
 

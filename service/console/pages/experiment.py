@@ -53,7 +53,6 @@ async def experiment_page(
         "experiment.html",
         **await _live(services, facts, caller, mark),
         done=DONE.get(done),
-        tab="overview",
         signs=signs_table(last["signs"]) if last else None,
         diagnostics=diagnostics_table(last["diagnostics"], facts.spec.unit) if last else None,
         declaration=declaration_table(facts.spec),

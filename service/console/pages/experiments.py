@@ -1,7 +1,6 @@
 """The list of experiments."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -19,15 +18,6 @@ router = APIRouter(include_in_schema=False)
 
 Text = Annotated[str, Query(max_length=128)]
 Number = Annotated[int, Query(ge=1, le=1_000_000)]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An experiment in the list."""
-
-    name: str
-    facts: Facts
-    line: str
 
 
 @router.get("/console")
@@ -64,6 +54,6 @@ def _is_wanted(experiment: Experiment, text: str, status: str) -> bool:
     return is_found and status in ("", experiment.status.value)
 
 
-def _row(facts: Facts) -> Row:
-    low, high = facts.spec.unit
-    return Row(public_name(facts.experiment.name), facts, sparkline(facts.means, low, high))
+def _row(facts: Facts) -> dict[str, Any]:
+    line = sparkline(facts.means, *facts.spec.unit)
+    return {"name": public_name(facts.experiment.name), "facts": facts, "line": line}

@@ -138,7 +138,6 @@ async def _answer(
         422 if values["wrong"] else 200,
         name=public_name(experiment.name),
         experiment=experiment,
-        tab="history",
         refusal=_refusal(experiment),
         imports=[{**json.loads(each.payload), "at": each.created_at} for each in imports][::-1],
         head=experiment.head_offset,

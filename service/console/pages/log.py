@@ -61,7 +61,6 @@ async def log_page(
         before=before,
         arms=spec.arms[:200],
         unit=spec.unit,
-        tab="log",
     )
 
 
@@ -90,7 +89,6 @@ async def decision_page(
         arms=sorted(logged.probabilities, key=lambda each: -logged.probabilities[each])[:MOST_ARMS],
         pairs=[("logged", logged), *([("derived", derived)] if derived else [])],
         unit=ExperimentSpec.of(experiment).unit,
-        tab="log",
     )
 
 

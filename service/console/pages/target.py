@@ -108,7 +108,6 @@ def _page(
         total=len(rows),
         abstained=sum(each["abstained"] for each in rows),
         unit=served.spec.unit,
-        tab="target",
     )
 
 
