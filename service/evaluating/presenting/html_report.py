@@ -1,7 +1,6 @@
 """An evaluation as one self-contained HTML page, with the answer first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -34,20 +33,6 @@ NEXT = {
     Light.BAD: "keep the policy that wrote the log.",
     Light.UNKNOWN: "the log hardly holds rounds with the arms that the candidates choose: explore more.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """The details of a candidate."""
-
-    name: str
-    light: Light
-    comparison: str
-    warnings: Sequence[str]
-    plot: Plot
-    estimates: Table
-    beside: str
-    target: str
 
 
 def page(result: dict[str, Any], made_at: datetime) -> str:
@@ -144,7 +129,8 @@ def _table(candidates: Sequence[dict[str, Any]], logged: dict[str, Any]) -> Tabl
 
 def _section(
     candidate: dict[str, Any], place: int, logged: dict[str, Any], unit: RewardRange
-) -> Section:
+) -> dict[str, Any]:
+    """The details of a candidate."""
     light, text = against_log(candidate, logged)
     name = f"growth-{place}"
     title = f"{candidate['name']} as the log grew"
@@ -159,16 +145,16 @@ def _section(
         f"Bootstrap of the doubly robust value {interval(candidate['bootstrap'])}, confidence sequence"
         f" {interval(candidate['sequence'])}."
     )
-    return Section(
-        candidate["name"],
-        light,
-        text,
-        candidate["warnings"],
-        Plot(name, "As the log grew", meaning, drawing),
-        _estimates(candidate["estimates"]),
-        beside,
-        _target(candidate.get("target")),
-    )
+    return {
+        "name": candidate["name"],
+        "light": light,
+        "comparison": text,
+        "warnings": candidate["warnings"],
+        "plot": Plot(name, "As the log grew", meaning, drawing),
+        "estimates": _estimates(candidate["estimates"]),
+        "beside": beside,
+        "target": _target(candidate.get("target")),
+    }
 
 
 def _estimates(found: dict[str, Any]) -> Table:
