@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from fastapi import Request, Response
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from service.auth.access import CONSOLE
 from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.console.static_files import address_of
+from service.pages import rendering as pages
 from service.records import Experiment
 from service.reporting.figures import number, reward_text
 
@@ -56,14 +57,8 @@ def place_of(experiment: Experiment, done: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates; an undefined name is an error."""
-    found = Environment(
-        loader=ChoiceLoader([PackageLoader("service.console"), PackageLoader("service.pages")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The templates of the console, with its filters."""
+    found = pages.environment("service.console")
     found.globals |= {"static": address_of, "root": CONSOLE}
     found.filters |= {
         "number": number,

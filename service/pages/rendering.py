@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from service.pages.lights import Light
 
@@ -58,10 +58,10 @@ def rendered(template: str, **values: Any) -> str:
 
 
 @cache
-def environment() -> Environment:
-    """The templates; an undefined name is an error."""
+def environment(*packages: str) -> Environment:
+    """The templates of packages, and those that all pages share; an undefined name is an error."""
     return Environment(
-        loader=PackageLoader("service.pages"),
+        loader=ChoiceLoader([PackageLoader(each) for each in (*packages, "service.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
