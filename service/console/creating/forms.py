@@ -1,16 +1,21 @@
 """Forms and their files: spooled to disk while they arrive, so that memory is bounded."""
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
 from service.errors import InvalidRequest, UploadStalled, refuse
+from service.http.problems import refused_parameters
 from service.records import Actor
+
+Query = TypeVar("Query", bound=BaseModel)
 
 MOST_FILES = 2
 MOST_FIELDS = 2000
@@ -100,6 +105,14 @@ def range_of(form: FormData) -> list[float] | None:
     if low is None or high is None:
         refuse("Give both ends of the range, or none.", "#/reward_range")
     return [low, high]
+
+
+def query_of(kind: type[Query], given: Mapping[str, Any]) -> Query:
+    """The API's query that a form means, refused as the API refuses it."""
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise refused_parameters(error.errors()) from None
 
 
 def errors_by_field(error: InvalidRequest) -> dict[str, str]:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Form, Query, Request, Response
-from pydantic import ValidationError
 from starlette.datastructures import FormData
 from starlette.responses import RedirectResponse
 
@@ -20,13 +19,12 @@ from service.auth.access import CONSOLE
 from service.auth.tenants import public_name
 from service.codec.answers import FileEvaluationQuery
 from service.codec.bodies import decode
-from service.console.creating.forms import form_of, has_file, saved, text_of
+from service.console.creating.forms import form_of, has_file, query_of, saved, text_of
 from service.console.rendering import html, page
 from service.errors import InvalidRequest, UnknownEvaluation, refuse
 from service.evaluating.candidates import UnfitCandidateError, parsed
 from service.evaluating.request import EvaluationRequest, stored_request
 from service.experiment_spec import ExperimentSpec
-from service.http.problems import refused_parameters
 from service.records import (
     Evaluation,
     EvaluationStatus,
@@ -143,10 +141,7 @@ async def _of_file(form: FormData, experiment: Experiment, services: Services) -
             "confidence": text_of(form, "confidence"),
             "min_propensity": text_of(form, "min_propensity") or None,
         }
-        try:
-            asked = FileEvaluationQuery.model_validate(given)
-        except ValidationError as error:
-            raise refused_parameters(error.errors()) from None
+        asked = query_of(FileEvaluationQuery, given)
         return await begun(services, experiment, asked, path, spool)
 
 

@@ -1,17 +1,16 @@
 """The log of an experiment, page by page."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import ValidationError
 
 from service.auth.tenants import public_name
 from service.codec.log_answers import LogFilters, LogQuery
+from service.console.creating.forms import query_of
 from service.console.rendering import page
 from service.experiment_spec import ExperimentSpec
-from service.http.problems import refused_parameters
 from service.pages.lights import Light
 from service.routes import ExperimentDep, ServicesDep
 from service.routes.browsing.decision import decision_again
@@ -22,7 +21,6 @@ MOST_ARMS = 100  # of a decision
 
 router = APIRouter(prefix="/console/experiments/{name}", include_in_schema=False)
 
-Wanted = TypeVar("Wanted", bound=LogFilters)
 Text = Annotated[str, Query(max_length=128)]
 
 
@@ -48,7 +46,7 @@ async def log_page(
 ) -> Response:
     """Decisions with their rewards, the newest first."""
     given = filters.given()
-    found = await log_answer(services, experiment, _checked(LogQuery, before=before, **given))
+    found = await log_answer(services, experiment, query_of(LogQuery, {**given, "before": before}))
     spec = ExperimentSpec.of(experiment)
     return page(
         request,
@@ -69,7 +67,7 @@ async def export_page(
     experiment: ExperimentDep, services: ServicesDep, filters: Annotated[Filters, Depends()]
 ) -> Response:
     """What the filters leave of the log as a file, the same that the API gives."""
-    return exported(services, experiment, _checked(LogFilters, **filters.given()))
+    return exported(services, experiment, query_of(LogFilters, filters.given()))
 
 
 @router.get("/log/{decision_id}")
@@ -98,10 +96,3 @@ def _light(found: dict[str, Any]) -> Light:
     if found["is_equal"]:
         return Light.GOOD
     return Light.CAUTION if found["derived"].arm == found["logged"].arm else Light.BAD
-
-
-def _checked(kind: type[Wanted], **given: Any) -> Wanted:
-    try:
-        return kind(**given)
-    except ValidationError as error:
-        raise refused_parameters(error.errors()) from None
