@@ -5,7 +5,7 @@ continue what was interrupted, or change nothing.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import msgspec
 from starlette.datastructures import FormData
@@ -26,24 +26,32 @@ from service.routes.history import written
 from service.services import Services
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The experiment to create, its tables, and its caller."""
+async def created(
+    services: Services,
+    form: FormData,
+    typed: PairTyped,
+    found: Surveyed,
+    caller: Caller,
+    actor: Actor,
+) -> Experiment:
+    """Create the experiment and write both tables to its log; `TableError` names what does not fit."""
+    pair = found.pair
+    assert pair is not None  # noqa: S101 - the caller has asked
+    name, spec = await checked(services, caller, _declared(form, typed, pair))
+    columns = _columns(pair, found.roles)
+    with Spool(spec) as contexts:
+        history = await asyncio.to_thread(_read, pair, columns, spec, contexts)
+        with history:
+            made = await created_or_same(services.experiments, name, spec, actor)
+            await written(services, made, history, actor)
+        served = await services.policies.current(name)
+        request_id = f"target-{contexts.digest()}"
+        await services.uploading.store_spooled(served, request_id, contexts)
+    return made
 
-    caller: Caller
-    actor: Actor
-    declared: ExperimentBody
-    pair: TablePair
-    columns: HistoryColumns
 
-
-def wanted_of(
-    form: FormData, typed: PairTyped, found: Surveyed, caller: Caller, actor: Actor
-) -> Wanted:
-    """What the form means, with the survey of its files."""
-    assert found.pair is not None  # noqa: S101 - the caller has asked
-    pair, roles = found.pair, found.roles
-    declared = ExperimentBody(
+def _declared(form: FormData, typed: PairTyped, pair: TablePair) -> ExperimentBody:
+    return ExperimentBody(
         name=typed.texts["name"],
         arms=list(pair.rounds.arms),
         context=msgspec.convert(pair.context(), ContextBody),
@@ -52,27 +60,16 @@ def wanted_of(
         config={"exclusive_rewards": True} if typed.is_exclusive else {},
         reward_range=None if pair.reward_range is None else list(pair.reward_range),
     )
-    named = {roles["arm"], roles["reward"], roles["id"]}
-    ignore = tuple(each for each in pair.source_ignore if each not in named)
-    columns = HistoryColumns(roles["arm"], roles["reward"], id=roles["id"] or None, ignore=ignore)
-    return Wanted(caller, actor, declared, pair, columns)
 
 
-async def created(services: Services, wanted: Wanted) -> Experiment:
-    """Create the experiment and write both tables to its log; `TableError` names what does not fit."""
-    name, spec = await checked(services, wanted.caller, wanted.declared)
-    with Spool(spec) as contexts:
-        history = await asyncio.to_thread(_read, wanted, spec, contexts)
-        with history:
-            made = await created_or_same(services.experiments, name, spec, wanted.actor)
-            await written(services, made, history, wanted.actor)
-        served = await services.policies.current(name)
-        request_id = f"target-{contexts.digest()}"
-        await services.uploading.store_spooled(served, request_id, contexts)
-    return made
+def _columns(pair: TablePair, roles: Mapping[str, str]) -> HistoryColumns:
+    ignore = tuple(each for each in pair.source_ignore if each not in roles.values())
+    return HistoryColumns(roles["arm"], roles["reward"], id=roles["id"] or None, ignore=ignore)
 
 
-def _read(wanted: Wanted, spec: ExperimentSpec, contexts: Spool) -> HistorySpool:
-    for rows in wanted.pair.target_slots():
+def _read(
+    pair: TablePair, columns: HistoryColumns, spec: ExperimentSpec, contexts: Spool
+) -> HistorySpool:
+    for rows in pair.target_slots():
         contexts.add(rows)
-    return spooled(wanted.pair.source, wanted.columns, history_shape(spec))
+    return spooled(pair.source, columns, history_shape(spec))

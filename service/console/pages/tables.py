@@ -22,7 +22,7 @@ from service.console.creating.forms import (
     saved,
     text_of,
 )
-from service.console.creating.from_tables import created, wanted_of
+from service.console.creating.from_tables import created
 from service.console.creating.pair_form import AS_FOUND, FORCED, PairTyped, Surveyed, surveyed
 from service.console.rendering import html, is_htmx, page, place_of
 from service.errors import ExperimentExists, InvalidRequest, NotGranted, TooManyExperiments, refuse
@@ -62,7 +62,7 @@ async def _from_files(
         if text_of(form, "act") != "create" or found.pair is None:
             return _answer(request, typed, found, {})
         actor = actor_of(form, caller.key_id)
-        made = await created(services, wanted_of(form, typed, found, caller, actor))
+        made = await created(services, form, typed, found, caller, actor)
     except InvalidRequest as error:
         return _answer(request, typed, found, errors_by_field(error))
     except (ExperimentExists, NotGranted, TooManyExperiments) as error:
