@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
@@ -33,7 +34,7 @@ class StaticFile:
 
     @property
     def media_type(self) -> str:
-        return TYPES[self.name.rpartition(".")[2]]
+        return TYPES[_suffix(self.name)]
 
 
 @router.get("/console/static/{digest}/{name}")
@@ -53,23 +54,20 @@ async def static_file(digest: str, name: str, request: Request) -> Response:
 def static_files() -> dict[str, StaticFile]:
     """All files by name."""
     folder = files("service.console") / "static"
-    palette = (files("service.pages") / "templates" / "palette.css").read_bytes()
-    found = (
-        (each.name, each.read_bytes())
-        for each in folder.iterdir()
-        if each.name.rpartition(".")[2] in TYPES
-    )
-    return {
-        name: _static_file(name, palette + content)
-        if name == OWN_STYLE
-        else _static_file(name, content)
-        for name, content in found
-    }
+    found = (_static_file(each) for each in folder.iterdir() if _suffix(each.name) in TYPES)
+    return {each.name: each for each in found}
 
 
-def _static_file(name: str, content: bytes) -> StaticFile:
+def _static_file(file: Traversable) -> StaticFile:
+    content = file.read_bytes()
+    if file.name == OWN_STYLE:
+        content = (files("service.pages") / "templates" / "palette.css").read_bytes() + content
     digest = hashlib.sha256(content).hexdigest()[:12]
-    return StaticFile(name, content, gzip.compress(content, mtime=0), digest)
+    return StaticFile(file.name, content, gzip.compress(content, mtime=0), digest)
+
+
+def _suffix(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def address_of(name: str) -> str:
