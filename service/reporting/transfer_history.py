@@ -26,14 +26,8 @@ WORDS = {
     EventKind.TRAINING: "training_begun",
     EventKind.HISTORY: "history_imported",
 }
-GATE = frozenset(WORDS) - {
-    EventKind.PHASE,
-    EventKind.REFOLD,
-    EventKind.TRAINING,
-    EventKind.HISTORY,
-}
 SERVING = frozenset({EventKind.ACTIVATION, EventKind.PROMOTION, EventKind.RESTORE})
-GATE_COLUMNS = ("gate", "gate_episode", "gate_reward", "gate_reward_before")
+GATE = SERVING | {EventKind.REFUSAL, EventKind.CANDIDATE}
 
 
 def entry(event: StoredEvent) -> dict[str, Any]:
@@ -108,12 +102,6 @@ def as_csv(found: Sequence[dict[str, Any]]) -> str:
 def _row(version: dict[str, Any]) -> dict[str, Any]:
     gate = version["gate"] or {"what": "", "details": {}}
     verdict = gate["details"].get("verdict", {})
-    figures = (
-        gate["what"],
-        gate["details"].get("episode"),
-        verdict.get("reward"),
-        verdict.get("reward_before"),
-    )
     return {
         "encoder_version": version["encoder_version"],
         "offset": version["offset"],
@@ -123,7 +111,10 @@ def _row(version: dict[str, Any]) -> dict[str, Any]:
         "expected_lower": (version["expected"] or {}).get("lower"),
         **version["signs"],
         **version["diagnostics"],
-        **dict(zip(GATE_COLUMNS, figures, strict=True)),
+        "gate": gate["what"],
+        "gate_episode": gate["details"].get("episode"),
+        "gate_reward": verdict.get("reward"),
+        "gate_reward_before": verdict.get("reward_before"),
     }
 
 
