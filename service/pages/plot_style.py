@@ -144,16 +144,16 @@ def legend_above(axes: Axes, **options: Any) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, **options)
 
 
-def threshold(axes: Axes, value: float, text: str, colour: str) -> None:
-    """A dashed line across the plot, named beside it."""
-    axes.axhline(value, color=COLOURS[colour], linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+def threshold(axes: Axes, value: float, name: str) -> None:
+    """A dashed line across the plot in the colour of its name, which is beside it."""
+    axes.axhline(value, color=COLOURS[name], linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
     axes.annotate(
-        text,
+        name,
         (1.0, value),
         (3, 0),
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
         va="center",
         fontsize=8,
-        color=COLOURS[colour],
+        color=COLOURS[name],
     )

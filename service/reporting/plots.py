@@ -59,10 +59,9 @@ def expected_by_version(versions: Sequence[Mapping[str, Any]]) -> Draw:
         titles = {"reward": "expected reward", "lower": "lower bound"}
         _draw_by_version(axes, versions, "expected", titles)
         axes.set(ylim=(0.0, 1.05))
-        if limit.weak is not None:
-            threshold(axes, limit.weak, "caution", "caution")
-        if limit.untrusted is not None:
-            threshold(axes, limit.untrusted, "bad", "bad")
+        for value, name in ((limit.weak, "caution"), (limit.untrusted, "bad")):
+            if value is not None:
+                threshold(axes, value, name)
 
     return draw
 
