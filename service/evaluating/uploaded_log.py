@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -99,19 +98,12 @@ class UploadedLogs:
                 raise _StoppedError
             beat.note(done, 0)
 
-        work = partial(_evaluated, path, wanted, note)
+        how, options = _options(wanted)
+        work = partial(evaluate_file, path, wanted.candidates, options, how, on_progress=note)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         finally:
             is_over.set()  # a cancelled job leaves its thread behind
-
-
-def _evaluated(
-    path: Path, wanted: StoredRequest, note: Callable[[int, None], None]
-) -> dict[str, Any]:
-    """The result, as of `daband evaluate --log`."""
-    how, options = _options(wanted)
-    return evaluate_file(path, wanted.candidates, options, how, on_progress=note)
 
 
 def _options(wanted: StoredRequest) -> tuple[FileOptions, EvaluationOptions]:
