@@ -20,6 +20,7 @@ from service.services import Services
 POINTS, FEW_POINTS = 40, 16
 FEWEST_REWARDS = 5  # of a point: the mean of one or two says nothing
 MOST_ARMS = 20  # in the table of arms
+MOST_OUTCOMES = 12
 RECENT = 5  # points of the curve whose mean is the present reward
 MARKS: Mapping[str, Light] = {
     "encoder_activated": Light.GOOD,
@@ -167,12 +168,12 @@ def arm_rows(facts: Facts) -> list[dict[str, Any]]:
     ]
 
 
-def outcomes(facts: Facts, candidates: Sequence[int], most: int = 12) -> list[dict[str, Any]]:
+def outcomes(facts: Facts, candidates: Sequence[int]) -> list[dict[str, Any]]:
     """What became of trained encoders, and acts on encoders, the newest first.
 
     `candidates` are the episodes that may be promoted.
     """
-    newest = list(reversed(facts.transfer["gate"]))[:most]
+    newest = list(reversed(facts.transfer["gate"]))[:MOST_OUTCOMES]
     return [_outcome(facts.spec.unit, each, candidates) for each in newest]
 
 

@@ -77,9 +77,9 @@ def moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
-def ago(at: datetime, now: datetime | None = None) -> str:
+def ago(at: datetime) -> str:
     """How long ago a time was."""
-    seconds = max(0, int(((now or datetime.now(UTC)) - at).total_seconds()))
+    seconds = max(0, int((datetime.now(UTC) - at).total_seconds()))
     for size, unit in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             count = seconds // size

@@ -11,15 +11,15 @@ from service.evaluating.presenting.figures import in_unit, interval, number, ove
 TITLES = ("candidate", "value", "interval", "snips", "ips", "effective n", "max weight", "overlap")
 
 
-def shown(result: dict[str, Any]) -> Group:
-    """The table with its summary and notes."""
+def print_result(result: dict[str, Any]) -> None:
+    """Print the table of a result with its summary and notes."""
     result = in_unit(result)
     table = Table()
     for index, title in enumerate(TITLES):
         table.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
     for each in result["candidates"]:
         table.add_row(*_cells(each))
-    return Group(Text(_summary(result)), table, *map(Text, _notes(result)))
+    Console().print(Group(Text(_summary(result)), table, *map(Text, _notes(result))))
 
 
 def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
@@ -34,11 +34,6 @@ def _cells(candidate: dict[str, Any]) -> tuple[str, ...]:
         f"{support['max_weight']:.1f}",
         overlap_text(support["overlap"]),
     )
-
-
-def print_result(result: dict[str, Any]) -> None:
-    """Print a result."""
-    Console().print(shown(result))
 
 
 def _summary(result: dict[str, Any]) -> str:
