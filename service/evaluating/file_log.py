@@ -26,19 +26,11 @@ class FileOptions:
     domain: Domain = Domain.SOURCE
 
 
-@dataclass(frozen=True, slots=True)
-class LearningPiece:
-    """The whole file, for one candidate that learns."""
-
-    path: Path
-    candidate: CandidateSpec
-    options: EvaluationOptions
-    how: FileOptions
-
-
-def valued_alone(piece: LearningPiece) -> Valued:
-    """Evaluate one candidate."""
-    found = evaluate_file(piece.path, [piece.candidate], piece.options, piece.how)
+def valued_alone(
+    path: Path, candidate: CandidateSpec, options: EvaluationOptions, how: FileOptions
+) -> Valued:
+    """Evaluate one candidate on the whole file."""
+    found = evaluate_file(path, [candidate], options, how)
     return dict(found["candidates"][0])
 
 
@@ -60,8 +52,7 @@ def evaluate_file(
     if engine is not None:
         for each in candidates:
             if each.learns:
-                piece = LearningPiece(path, each, options, how)
-                learning[each.name] = engine.submit(valued_alone, piece)
+                learning[each.name] = engine.submit(valued_alone, path, each, options, how)
     with reading(path, how.format, how.skip_bad) as reader:
         batches = Batches(reader.header, how.domain)
         maker = CandidateMaker(reader.header, how.domain, None, batches.segments)

@@ -1,7 +1,7 @@
 """Engines: where independent pieces of heavy work run.
 
-A piece is one call of a pure function of a module. All that it needs is in its argument, so that it gives
-the same in any process, and may be done again if its process is lost. Results are taken in the order of
+A piece is one call of a pure function of a module. All that it needs is in its arguments, so that it
+gives the same in any process, and may be done again if its process is lost. Results are taken in the order of
 the pieces: an outcome does not depend on the engine, nor on how many workers it has.
 """
 
@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+Given = ParamSpec("Given")
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -29,9 +30,11 @@ class Engine:
     executor: Executor
     workers: int
 
-    def submit(self, work: Callable[[P], R], piece: P) -> Future[R]:
+    def submit(
+        self, work: Callable[Given, R], *given: Given.args, **named: Given.kwargs
+    ) -> Future[R]:
         """Begin one piece."""
-        return self.executor.submit(work, piece)
+        return self.executor.submit(work, *given, **named)
 
     def in_order(self, work: Callable[[P], R], pieces: Iterable[P]) -> Generator[R]:
         """The results in the order of the pieces; a few are begun ahead, so memory is bounded."""

@@ -62,22 +62,14 @@ async def _judged(piece: RangePiece) -> JudgedRange:
     return JudgedRange(found, batches.passed_count)
 
 
-@dataclass(frozen=True, slots=True)
-class LearningPiece:
-    """The whole log, for one candidate that learns."""
-
-    place: DatabasePlace
-    plan: EvaluationPlan
+def valued_alone(place: DatabasePlace, plan: EvaluationPlan) -> Valued:
+    """Evaluate the only candidate of a plan, which needs the whole log."""
+    return asyncio.run(_alone(place, plan))
 
 
-def valued_alone(piece: LearningPiece) -> Valued:
-    """Evaluate the only candidate of a plan."""
-    return asyncio.run(_alone(piece))
-
-
-async def _alone(piece: LearningPiece) -> Valued:
-    async with Database.opened(*piece.place) as database:
-        found = await evaluated_here(piece.plan, EventLog(database))
+async def _alone(place: DatabasePlace, plan: EvaluationPlan) -> Valued:
+    async with Database.opened(*place) as database:
+        found = await evaluated_here(plan, EventLog(database))
     (candidate,) = found["candidates"]
     return dict(candidate)
 
@@ -92,8 +84,7 @@ async def evaluated_in_pieces(
     total = plan.experiment.head_offset * (1 + len(plan.learning))
     # First what takes longest.
     learning = {
-        each.name: engine.submit(valued_alone, LearningPiece(place, plan.of((each,))))
-        for each in plan.learning
+        each.name: engine.submit(valued_alone, place, plan.of((each,))) for each in plan.learning
     }
     fixed = plan.of(plan.fixed)
     evaluation, unrewarded = await asyncio.to_thread(fixed.evaluation, fixed.batches()), 0
