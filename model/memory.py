@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.randomness import KeyedUniforms, NumberedDraws, context_keys
+from model.randomness import KeyedUniforms, context_keys, derived_seed, uniform
 from model.rounds import Booleans, Doubles, Floats, Integers, RoundBlock
 
 FIRST_ROWS = 64  # initial rows of a block, which doubles as it grows
@@ -203,7 +203,7 @@ class Reservoir:
         self.count = 0
         self.references: list[int] = []
         self.contexts = ContextRows(capacity, shape, device)
-        self._draws = NumberedDraws(seed, "reservoir", name)
+        self._seed, self._name = seed, name
 
     def add(self, references: Integers, contexts: Floats) -> None:
         """Offer contexts (n, *shape) to the sample, in order."""
@@ -225,7 +225,9 @@ class Reservoir:
         """The row of the next context; a row beyond the capacity means that it is dropped."""
         row = self.count
         self.count += 1
-        return row if row < self.capacity else self._draws.derived_seed(self.count) % self.count
+        if row < self.capacity:
+            return row
+        return derived_seed(self._seed, "reservoir", self._name, self.count) % self.count
 
     def sample(self) -> ContextSample:
         contexts = self.contexts.values[: len(self.references)].clone()
@@ -251,7 +253,7 @@ class HeldOutRounds:
     """
 
     def __init__(self, seed: int, share: float, *, by_context: bool) -> None:
-        self._numbered = NumberedDraws(seed, "holdout")
+        self._seed = seed
         self._keyed = KeyedUniforms(seed, "held-out contexts")
         self._share = share
         self._by_context = by_context
@@ -260,4 +262,6 @@ class HeldOutRounds:
         """Whether each of the rounds with these contexts, numbered from `first`, is held out, (n,)."""
         if self._by_context:
             return self._keyed.many(context_keys(contexts)) < self._share
-        return self._numbered.uniforms(first, len(contexts)) < self._share
+        numbers = range(first, first + len(contexts))
+        draws = [uniform(self._seed, "holdout", number) for number in numbers]
+        return np.array(draws, dtype=np.float64) < self._share

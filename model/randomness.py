@@ -29,36 +29,6 @@ def derived_seed(seed: int, *names: object) -> int:
     return _digest(seed, names) >> 1
 
 
-class NumberedDraws:
-    """`uniform` and `derived_seed` of (seed, *names, number), faster for many numbers."""
-
-    def __init__(self, seed: int, *names: object) -> None:
-        text = _SEPARATOR.join((str(seed), *map(str, names), ""))
-        self._prefix = blake2b(text.encode(), digest_size=8)
-
-    def uniform(self, number: int) -> float:
-        """`uniform(seed, *names, number)`."""
-        return (self._digest(number) >> 11) * _SCALE
-
-    def uniforms(self, first: int, count: int) -> Doubles:
-        """`uniform` of `count` consecutive numbers from `first`, (count,)."""
-        copied, digests = self._prefix.copy, []
-        for number in range(first, first + count):
-            hashed = copied()
-            hashed.update(b"%d" % number)
-            digests.append(hashed.digest())
-        return _unit_interval(np.frombuffer(b"".join(digests), dtype=">u8"))
-
-    def derived_seed(self, number: int) -> int:
-        """`derived_seed(seed, *names, number)`."""
-        return self._digest(number) >> 1
-
-    def _digest(self, number: int) -> int:
-        hashed = self._prefix.copy()
-        hashed.update(b"%d" % number)
-        return int.from_bytes(hashed.digest(), "big")
-
-
 def generator(seed: int, *names: object) -> np.random.Generator:
     """A fresh numpy generator named within the experiment."""
     return np.random.Generator(np.random.Philox(derived_seed(seed, *names)))
@@ -66,8 +36,7 @@ def generator(seed: int, *names: object) -> np.random.Generator:
 
 def draw_keys(decision_ids: Iterable[str]) -> Keys:
     """The 64-bit keys by which decisions' arms are drawn, (n,)."""
-    hashed = [blake2b(each.encode(), digest_size=8).digest() for each in decision_ids]
-    return np.frombuffer(b"".join(hashed), dtype=">u8").astype(np.uint64)
+    return np.array([bytes_key(each.encode()) for each in decision_ids], dtype=np.uint64)
 
 
 def bytes_key(content: bytes) -> int:
@@ -78,8 +47,7 @@ def bytes_key(content: bytes) -> int:
 def context_keys(contexts: Floats) -> Keys:
     """A 64-bit key of each context (n, *shape), (n,): equal contexts have equal keys."""
     unsigned = contexts + np.float32(0.0)  # -0.0 equals 0.0
-    hashed = [blake2b(each, digest_size=8).digest() for each in unsigned]
-    return np.frombuffer(b"".join(hashed), dtype=">u8").astype(np.uint64)
+    return np.array([bytes_key(each.tobytes()) for each in unsigned], dtype=np.uint64)
 
 
 class KeyedUniforms:

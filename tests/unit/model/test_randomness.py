@@ -4,7 +4,6 @@ from scipy import stats
 
 from model.randomness import (
     KeyedUniforms,
-    NumberedDraws,
     bytes_key,
     derived_seed,
     draw_keys,
@@ -17,12 +16,6 @@ def test_draws_are_pinned_for_all_time():
     # Logged decisions are redrawn from these: a new value means that old logs no longer replay.
     assert uniform(0, "draw", "decision-1") == 0.8585707937092063
     assert derived_seed(0, "draw", "decision-1") == 7918917850357704675
-
-
-@pytest.mark.parametrize("count", [0, 1, 30])
-def test_numbered_draws_together_are_the_draws_by_name(count):
-    together = NumberedDraws(4, "holdout").uniforms(95, count)
-    assert together.tolist() == [uniform(4, "holdout", 95 + place) for place in range(count)]
 
 
 def test_draw_depends_on_seed_and_on_each_name():
