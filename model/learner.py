@@ -7,7 +7,7 @@ update that falls due while another is pending stays due until `begin_update`.
 on. `conclude` makes its outcome part of the state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,8 +30,6 @@ from model.rounds import (
     RewardedRound,
     RoundBlock,
     checked_contexts,
-    checked_domain,
-    checked_reward,
     checked_rows,
 )
 from model.training.episode import EpisodeInputs, Trained, TrainingSet, train_episode
@@ -208,18 +206,22 @@ class Learner:
         elif not self.progress.due_updates:
             self.covered_episodes -= 1
 
-    def observe(self, round_: RewardedRound) -> None:
-        """Fold one reward under the current encoder; invalid input changes nothing."""
-        block = _block_of(self._checked(round_))
-        self._fold(block, self._encoded(block))
-
-    def observe_many(self, rounds: Iterable[RewardedRound]) -> None:
-        """`observe` each round in order."""
+    def observe(self, *rounds: RewardedRound) -> None:
+        """Fold rewards one by one under the current encoder; an invalid round changes nothing."""
         for round_ in rounds:
-            self.observe(round_)
+            context = checked_contexts(round_.context, self.config.context_shape)
+            block = RoundBlock(
+                references=np.array([round_.reference]),
+                is_target=np.array([Domain(round_.domain) is Domain.TARGET]),
+                contexts=context[None],
+                arms=np.array([round_.arm]),
+                rewards=np.array([round_.reward]),
+                propensities=np.array([round_.propensity]),
+            )
+            self.observe_block(block)
 
     def observe_block(self, block: RoundBlock, latents: Floats | None = None) -> None:
-        """`observe` each round of a block in order: the same bits at a fraction of the cost.
+        """Fold each round of a block in order, with the same bits however the rounds are cut into blocks.
 
         A block with an invalid round changes nothing. `latents` (n, d) are φ of the contexts, for a
         caller that already has them and needs no exact repetition.
@@ -236,20 +238,16 @@ class Learner:
 
     def observe_context(self, reference: int, domain: Domain, context: object) -> None:
         """Keep an unlabeled context of the configured shape."""
-        domain = checked_domain(domain)
         checked = checked_contexts(context, self.config.context_shape)
-        if checked.shape != self.config.context_shape:
-            raise ValueError(f"context: expected shape {self.config.context_shape}")
-        self.contexts[domain].add(np.array([reference]), checked[None])
+        self.observe_decided(np.array([reference]), domain, checked[None])
 
     def observe_decided(self, references: Integers, domain: Domain, contexts: Floats) -> None:
         """`observe_context` of each context (n, *shape) in order, with the same bits."""
         self._check_shape(contexts, len(references))
-        self.contexts[checked_domain(domain)].add(references, checked_rows(contexts))
+        self.contexts[domain].add(references, checked_rows(contexts))
 
     def observe_contexts(self, references: Sequence[int], domain: Domain, contexts: object) -> None:
         """Keep unlabeled contexts (n, *shape), in order."""
-        domain = checked_domain(domain)
         checked = checked_contexts(contexts, self.config.context_shape)
         self._check_shape(checked, len(references))
         self.contexts[domain].add(np.array(references, dtype=np.int64), checked)
@@ -459,68 +457,28 @@ class Learner:
             data, self.networks, self.moments, self._judging_theta, self.config, self.seed
         )
 
-    def _checked(self, round_: RewardedRound) -> RewardedRound:
-        config, domain = self.config, checked_domain(round_.domain)
-        if domain is Domain.TARGET and self.phase is Phase.ZERO_SHOT:
-            raise ValueError("reward: target rewards are refused in the zero-shot phase")
-        if not 0 <= round_.propensity <= 1:
-            raise ValueError("propensity: must lie in (0, 1], or be 0 if it is unknown")
-        context = checked_contexts(round_.context, config.context_shape)
-        if context.shape != config.context_shape:
-            raise ValueError(f"context: expected shape {config.context_shape}")
-        arm = 0 if config.is_joint else _checked_arm(round_.arm, config.arm_count)
-        reward = checked_reward(round_.reward)
-        return RewardedRound(
-            round_.reference, domain, context, arm, reward, float(round_.propensity)
-        )
-
     def _checked_block(self, block: RoundBlock) -> RoundBlock:
         config = self.config
         if self.phase is Phase.ZERO_SHOT and block.is_target.any():
             raise ValueError("reward: target rewards are refused in the zero-shot phase")
-        least, most = _extremes(block.propensities)
-        if not 0 <= least <= most <= 1:
+        if not _lie_between(0, 1, block.propensities):
             raise ValueError("propensity: must lie in (0, 1], or be 0 if it is unknown")
-        least, most = _extremes(block.rewards)
-        if not 0 <= least <= most <= 1:
+        if not _lie_between(0, 1, block.rewards):
             raise ValueError("reward: must lie in [0, 1]")
         self._check_shape(block.contexts, len(block))
         arms = np.zeros_like(block.arms) if config.is_joint else block.arms
-        least, most = _extremes(arms)
-        if not 0 <= least <= most < config.arm_count:
+        if not _lie_between(0, config.arm_count - 1, arms):
             raise ValueError(f"arm: not one of {config.arm_count} arms")
-        contexts = checked_rows(block.contexts)
-        if arms is block.arms and contexts is block.contexts:
-            return block
-        return replace(block, arms=arms, contexts=contexts)
+        return replace(block, arms=arms, contexts=checked_rows(block.contexts))
 
     def _check_shape(self, contexts: Floats, count: int) -> None:
         if contexts.shape != (count, *self.config.context_shape):
             raise ValueError(f"contexts: expected {count} of {self.config.context_shape}")
 
 
-def _block_of(round_: RewardedRound) -> RoundBlock:
-    return RoundBlock(
-        references=np.array([round_.reference]),
-        is_target=np.array([round_.domain is Domain.TARGET]),
-        contexts=round_.context[None],
-        arms=np.array([round_.arm]),
-        rewards=np.array([round_.reward]),
-        propensities=np.array([round_.propensity]),
-    )
-
-
-def _extremes(values: Doubles | Integers) -> tuple[float, float]:
-    """The minimum and maximum of the values; NaN if any value is NaN, so that no bound holds."""
-    return float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
-
-
-def _checked_arm(arm: object, arm_count: int) -> int:
-    if isinstance(arm, bool) or not isinstance(arm, int | np.integer):
-        raise ValueError("arm: must be an index")  # noqa: TRY004 - one error type for bad input
-    if not 0 <= arm < arm_count:
-        raise ValueError(f"arm: {arm} is not one of {arm_count} arms")
-    return int(arm)
+def _lie_between(low: float, high: float, values: Doubles | Integers) -> bool:
+    """Whether all values do; NaN lies between no bounds."""
+    return bool(((values >= low) & (values <= high)).all())
 
 
 def _doubles(latents: torch.Tensor) -> Doubles:

@@ -67,8 +67,6 @@ class RoundBlock:
 
     def part(self, start: int, end: int) -> "RoundBlock":
         """The rounds from `start` up to, not including, `end`."""
-        if start == 0 and end >= len(self):
-            return self
         columns = (getattr(self, name)[start:end] for name in self.__slots__)
         return RoundBlock(*columns)
 
@@ -143,20 +141,3 @@ def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:
             return np.asarray(contexts, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ValueError(f"context: not an array of numbers of shape {shape}") from error
-
-
-def checked_domain(domain: object) -> Domain:
-    """The domain, or the domain of this name; ValueError if unknown."""
-    try:
-        return Domain(domain)  # type: ignore[arg-type]
-    except ValueError:
-        raise ValueError(f"domain: must be one of {', '.join(Domain)}") from None
-
-
-def checked_reward(reward: float) -> float:
-    """The reward as a float in [0, 1]; ValueError otherwise (NaN included)."""
-    if isinstance(reward, bool) or not isinstance(reward, int | float | np.floating | np.integer):
-        raise ValueError("reward: not a number")  # noqa: TRY004 - one error type for bad input
-    if not 0.0 <= reward <= 1.0:
-        raise ValueError("reward: must lie in [0, 1]")
-    return float(reward)

@@ -56,7 +56,7 @@ def _made(values: dict[str, Any]) -> bytes:
     learner = Learner(small_config(**values), seed=2)
     rounds = make_rounds(learner.config, 68)
     teach(learner, rounds[:63])
-    learner.observe_many(rounds[63:])  # so that an update is pending
+    learner.observe(*rounds[63:])  # so that an update is pending
     learner.advance(123)
     return to_bytes(learner, version=9)
 

@@ -40,7 +40,7 @@ def opened(kind: str) -> Learner:
 @given(st.lists(st.integers(1, len(MIXED) - 1), max_size=6, unique=True))
 def test_blocks_fold_to_the_bytes_of_single_rounds(kind: str, cuts: list[int]):
     single, blocks = opened(kind), opened(kind)
-    single.observe_many(MIXED)
+    single.observe(*MIXED)
     for start, end in itertools.pairwise([0, *sorted(cuts), len(MIXED)]):
         blocks.observe_block(block(MIXED[start:end]))
     assert to_bytes(blocks, 1) == to_bytes(single, 1)

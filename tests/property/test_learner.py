@@ -21,10 +21,10 @@ ROUNDS = make_rounds(CONFIG, 24)
 @given(st.lists(st.integers(0, len(ROUNDS)), max_size=5))
 def test_stream_cut_anywhere_folds_to_the_same_state(cuts):
     whole, parts = Learner(CONFIG, seed=1), Learner(CONFIG, seed=1)
-    whole.observe_many(ROUNDS)
+    whole.observe(*ROUNDS)
     edges = [0, *sorted(cuts), len(ROUNDS)]
     for start, end in itertools.pairwise(edges):
-        parts.observe_many(ROUNDS[start:end])
+        parts.observe(*ROUNDS[start:end])
     assert state_hash(parts) == state_hash(whole)
 
 
@@ -61,7 +61,7 @@ def test_any_good_round_leaves_finite_statistics(context, arm, reward, propensit
 
 
 PLAIN = small_config(encoder="identity")
-NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.text(max_size=3))
+NUMBERS = st.floats() | st.integers()
 
 
 @repeatable(60)

@@ -17,7 +17,7 @@ LENGTH = small_config().episode_length
 def fed(episodes: float, **changes: object) -> Learner:
     """A learner that has folded so many episodes while its first update was pending."""
     learner = Learner(small_config(rebuild_window=500, **changes), seed=2)
-    learner.observe_many(make_rounds(learner.config, int(episodes * LENGTH)))
+    learner.observe(*make_rounds(learner.config, int(episodes * LENGTH)))
     return learner
 
 
@@ -39,7 +39,7 @@ def test_fewer_larger_updates_make_as_many_steps():
 
 def test_only_rewards_that_are_kept_are_made_up_for():
     learner = Learner(small_config(), seed=2)  # keeps 48 rounds: 3 episodes
-    learner.observe_many(make_rounds(learner.config, 10 * LENGTH))
+    learner.observe(*make_rounds(learner.config, 10 * LENGTH))
     assert train_all_due(learner) == 4  # the one that was pending, then 3
     assert learner.covered_episodes == 10
 
@@ -100,7 +100,7 @@ def test_a_request_counts_before_the_first_episode_is_full():
     learner.request_update()
     back = restore(to_bytes(learner, 1))
     assert train_all_due(back) == 2
-    back.observe_many(make_rounds(back.config, LENGTH // 2, seed=1))
+    back.observe(*make_rounds(back.config, LENGTH // 2, seed=1))
     assert back.pending is not None  # the episode is full, as ever
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_trained_without_a_reward():
 def test_target_contexts_that_come_last_change_the_policy():
     learner = Learner(small_config(divergence_weight=1.0), seed=2)
     rounds = make_rounds(learner.config, LENGTH)
-    learner.observe_many(rounds)
+    learner.observe(*rounds)
     assert train_all_due(learner) == 1
     seen, before = learner.context_counts, learner.policy()
     contexts = np.stack([round_.context + 1 for round_ in rounds])
@@ -141,7 +141,7 @@ def test_rounds_with_a_target_context_each_cause_no_update_of_their_own(ahead):
 def test_the_training_set_says_how_many_contexts_had_come():
     learner = Learner(small_config(), seed=2)  # keeps 24 of each domain
     teach(learner, make_rounds(learner.config, 2 * LENGTH - 1))
-    learner.observe_many(make_rounds(learner.config, 1, seed=1))
+    learner.observe(*make_rounds(learner.config, 1, seed=1))
     assert learner.pending is not None
     assert learner.pending.data.contexts == ContextCounts(2 * LENGTH - 1, 2 * LENGTH - 1)
     back = restore(to_bytes(learner, 1)).pending

@@ -60,7 +60,7 @@ def test_selecting_many_equals_selecting_one_by_one(changes, domain):
 
 def test_scores_are_those_of_the_formula_in_double_precision():
     learner = Learner(small_config(encoder="identity", alpha=0.7), seed=3)
-    learner.observe_many(make_rounds(learner.config, 15))
+    learner.observe(*make_rounds(learner.config, 15))
     contexts = np.random.default_rng(8).standard_normal((20, 4))
     z = unit(contexts)
     inverse = np.linalg.inv(learner.statistics.A)
@@ -74,7 +74,7 @@ def test_scores_are_those_of_the_formula_in_double_precision():
 
 def test_single_precision_chooses_the_arms_of_double_precision():
     learner = Learner(small_config(encoder="identity"), seed=3)
-    learner.observe_many(make_rounds(learner.config, 15))
+    learner.observe(*make_rounds(learner.config, 15))
     contexts = np.random.default_rng(8).standard_normal((100_000, 4))
     z, factors = unit(contexts), learner.statistics.factors()
     ucb = z @ factors.theta.T
@@ -92,7 +92,7 @@ def test_alpha_zero_is_greedy():
 
 def test_untried_arm_has_the_widest_bonus():
     learner = Learner(small_config(encoder="identity"), seed=3)
-    learner.observe_many([r for r in make_rounds(learner.config, 15) if r.arm != 2])
+    learner.observe(*[r for r in make_rounds(learner.config, 15) if r.arm != 2])
     scores = learner.policy().score_many(np.ones((1, 4)), Domain.SOURCE)
     assert scores.bonus[0].argmax() == 2
     assert scores.bonus[0, 2] == pytest.approx(learner.config.alpha, rel=1e-5)

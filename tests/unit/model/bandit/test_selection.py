@@ -42,7 +42,7 @@ def test_drawn_arms_have_the_stated_probabilities(ucb, eligible):
 def test_frozen_policy_draws_with_its_logged_probabilities():
     config = small_config(encoder="identity", epsilon=0.3)
     learner = Learner(config, seed=4)
-    learner.observe_many(make_rounds(config, 15))
+    learner.observe(*make_rounds(config, 15))
     contexts = np.repeat(make_rounds(config, 1, seed=9)[0].context[None], DRAWS, axis=0)
     selection = learner.policy().select_many(contexts, Domain.SOURCE, IDS)
     assert (selection.probabilities == selection.probabilities[0]).all()

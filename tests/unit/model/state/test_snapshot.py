@@ -41,7 +41,7 @@ def with_pending(**changes: Any) -> Learner:
     learner = Learner(small_config(**changes), seed=2)
     rounds = make_rounds(learner.config, 68)
     teach(learner, rounds[:63])
-    learner.observe_many(rounds[63:])
+    learner.observe(*rounds[63:])
     learner.advance(123)
     assert learner.pending is not None
     return learner
@@ -56,7 +56,7 @@ def content():
 def tiny():
     """A snapshot of a few thousand bytes."""
     learner = Learner(small_config(arm_count=1, context_shape=(2,), encoder="identity"), seed=0)
-    learner.observe_many(make_rounds(learner.config, 3))
+    learner.observe(*make_rounds(learner.config, 3))
     return to_bytes(learner, version=1)
 
 
@@ -141,7 +141,7 @@ def test_continued_phase_survives_a_restore(taught):
     again = restore(to_bytes(taught, 0))
     assert again.phase is Phase.CONTINUED
     for learner in (taught, again):
-        learner.observe_many(make_rounds(learner.config, 8, seed=1, domain=Domain.TARGET))
+        learner.observe(*make_rounds(learner.config, 8, seed=1, domain=Domain.TARGET))
     assert state_hash(taught) == state_hash(again)
 
 
@@ -203,7 +203,7 @@ def test_restored_policy_draws_as_before_and_knows_its_version(taught):
 def test_state_hash_depends_on_the_fold_and_not_on_the_version(taught):
     before = state_hash(taught)
     assert state_hash(restore(to_bytes(taught, 55))) == before
-    taught.observe_many(make_rounds(taught.config, 1, seed=3))
+    taught.observe(*make_rounds(taught.config, 1, seed=3))
     assert state_hash(taught) != before
 
 

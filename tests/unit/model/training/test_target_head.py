@@ -183,9 +183,9 @@ def test_rewards_that_came_during_training_count():
     at_once = with_update_due()
     at_once.conclude(outcome)
     later = make_rounds(learner.config, 9, seed=1)
-    learner.observe_many(later)
+    learner.observe(*later)
     learner.conclude(outcome)
-    at_once.observe_many(later)
+    at_once.observe(*later)
     found, expected = (each.statistics.factors().target_theta for each in (learner, at_once))
     np.testing.assert_allclose(found, expected, atol=1e-6)  # rounds are encoded one by one there
     assert outcome.networks.distilled is not None
