@@ -129,8 +129,7 @@ class Learner:
         self.uploaded_count = 0  # contexts that came in bulk, without a decision
         self.networks = Networks.initial(config, seed, self.device)
         self.moments: Moments = {}
-        self._confidence: Confidence | None = None
-        self._to_calibrate: tuple[HeldOut, Agreement] | None = None
+        self.confidence: Confidence | None = None  # of target decisions
         self.statistics = empty_statistics(self.networks, config)
         # A and b of the held-out rounds alone, so that θ without them can judge by them.
         self.held_out: LinUCB | None = None
@@ -153,13 +152,7 @@ class Learner:
 
     def refreeze(self) -> None:
         """Fold and serve with the present encoder."""
-        self._lazily_frozen: FrozenEncoder | None = None
-
-    @property
-    def _frozen(self) -> FrozenEncoder:
-        if self._lazily_frozen is None:
-            self._lazily_frozen = FrozenEncoder.of(self.networks.served, self.device)
-        return self._lazily_frozen
+        self._frozen = FrozenEncoder.of(self.networks.served, self.device)
 
     @property
     def rounds_to_update(self) -> int:
@@ -300,8 +293,7 @@ class Learner:
             encoded = EncodedRounds.under(networks, self.window.batch())
         if self.config.statistics is StatisticsRule.REBUILD:
             self._rebuild(encoded)
-        self.confidence = None
-        self._to_calibrate = self._calibration(encoded)
+        self.confidence = self._calibrated(encoded)
 
     def rebuild(self) -> None:
         """A and b from the remembered rounds under the current encoder."""
@@ -318,17 +310,6 @@ class Learner:
         if self.held_out is None:
             return self.statistics.factors().theta
         return self.statistics.without(self.held_out).factors().theta
-
-    @property
-    def confidence(self) -> Confidence | None:
-        """The confidence model of target decisions, fitted when the encoder was activated."""
-        if self._to_calibrate is not None:
-            self.confidence = Confidence.fitted(*self._to_calibrate, self.config)
-        return self._confidence
-
-    @confidence.setter
-    def confidence(self, found: Confidence | None) -> None:
-        self._confidence, self._to_calibrate = found, None
 
     @property
     def can_be_judged(self) -> bool:
@@ -382,14 +363,15 @@ class Learner:
         factors = self.statistics.factors()
         return Policy(self.config, self.seed, encoder, factors, names, self.confidence)
 
-    def _calibration(self, encoded: EncodedRounds) -> tuple[HeldOut, Agreement] | None:
-        """The inputs of `Confidence.fitted`; None before there are enough target contexts."""
+    def _calibrated(self, encoded: EncodedRounds) -> Confidence | None:
+        """The confidence under the present encoder; None before there are enough target contexts."""
         contexts = self.contexts[Domain.TARGET].last(MOST_LATENTS)
         if len(contexts) < LEAST_ROUNDS:
             return None
         is_judge = encoded.rounds.is_held_out & ~encoded.rounds.is_target
         chosen = np.flatnonzero(is_judge)[-2 * MOST_LATENTS :]
-        return self._held_out_rounds(encoded, chosen), self._agreement(encoded, chosen, contexts)
+        held_out = self._held_out_rounds(encoded, chosen)
+        return Confidence.fitted(held_out, self._agreement(encoded, chosen, contexts), self.config)
 
     def _agreement(self, encoded: EncodedRounds, held_out: Integers, target: Tensor) -> Agreement:
         if self.config.is_joint:  # a single context has no best arm

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from model.bandit.confidence import HeldOut
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
 from model.rounds import Domain, RewardedRound, RoundBlock
 from model.simulate import ClusterWorld, World
+from model.training.rebuild import EncodedRounds
 from service.records import Experiment, Phase, Status, utc_now
 
 SMALL: dict[str, Any] = {
@@ -69,6 +71,13 @@ def teach(learner: Learner, rounds: Iterable[RewardedRound]) -> list[Outcome]:
         if outcome := learner.train():
             outcomes.append(outcome)
     return outcomes
+
+
+def calibrated_on(learner: Learner) -> HeldOut:
+    """What the learner's confidence would be calibrated on now."""
+    encoded = EncodedRounds.under(learner.networks, learner.window.batch())
+    is_judge = encoded.rounds.is_held_out & ~encoded.rounds.is_target
+    return learner._held_out_rounds(encoded, np.flatnonzero(is_judge))
 
 
 def play_episode(learner: Learner, world: World, number: int) -> float:

@@ -13,7 +13,7 @@ from model.memory import RoundBatch
 from model.rounds import Domain, Doubles, RewardedRound, RoundBlock
 from model.training.rebuild import encode_rounds
 from model.transfer.verdict import Word
-from tests.support.builders import make_rounds, small_config, teach
+from tests.support.builders import calibrated_on, make_rounds, small_config, teach
 
 Judged = tuple[Tensor, Doubles]
 
@@ -57,9 +57,7 @@ def test_no_held_out_reward_shapes_encoder_judging_theta_or_calibration(variant:
     for name, value in one.networks.state_dict().items():
         np.testing.assert_array_equal(value, other.networks.state_dict()[name], err_msg=name)
     np.testing.assert_allclose(one._judging_theta, other._judging_theta, atol=1e-12)
-    assert one._to_calibrate is not None
-    assert other._to_calibrate is not None
-    (held_out, _), (others, _) = one._to_calibrate, other._to_calibrate
+    held_out, others = calibrated_on(one), calibrated_on(other)
     np.testing.assert_allclose(held_out.predicted, others.predicted, atol=1e-12)
     served = [each.statistics.factors().theta for each in (one, other)]
     assert np.abs(served[0] - served[1]).max() > 0.01  # the served θ learns from all rounds

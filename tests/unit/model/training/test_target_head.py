@@ -15,7 +15,7 @@ from model.state.latent_map import latent_map
 from model.state.snapshot import state_hash
 from model.training.networks import Networks
 from model.training.target_head import Distilled, HeadOutput
-from tests.support.builders import make_rounds, small_config
+from tests.support.builders import calibrated_on, make_rounds, small_config
 
 ARMS, SIZE, RIDGE = 3, 4, 0.5
 DISTILLED: dict[str, Any] = {"distil_head": True, "exclusive_rewards": True}
@@ -217,8 +217,7 @@ def best_arms(learner: Learner, contexts: Tensor, domain: Domain, factors: Facto
 
 
 def test_the_target_is_trusted_by_its_theta(judged: Learner):
-    assert judged._to_calibrate is not None
-    held_out, _ = judged._to_calibrate
+    held_out = calibrated_on(judged)
     rounds = judged.window.batch()
     chosen = torch.from_numpy(np.flatnonzero(rounds.is_held_out))
     latents = judged.networks.encode(rounds.contexts[chosen], Domain.SOURCE).double().numpy()
