@@ -110,12 +110,6 @@ class Training:
         self.config = config
         self.optimiser = Optimiser(networks, config.learning_rate)
         self.totals: dict[str, Tensor] = {}
-        slow = {"teacher_weight": networks.teacher, "average_weight": networks.average}
-        self._following = {
-            weight: copy.following(networks.encoder, networks.head)
-            for weight, copy in slow.items()
-            if copy is not None
-        }
 
     def of(self, networks: Networks) -> Self:
         """The same training of other networks, from the start."""
@@ -123,10 +117,13 @@ class Training:
 
     def step(self, batch: Batch) -> None:
         """One gradient step of tensor operations with fixed shapes, so that a GPU can record it."""
-        terms = loss_terms(self.networks, batch, self.config)
+        networks = self.networks
+        terms = loss_terms(networks, batch, self.config)
         self.optimiser.minimise(torch.stack(list(terms.values())).sum())
-        for weight, following in self._following.items():
-            following.move(batch[weight])
+        slow = {"teacher_weight": networks.teacher, "average_weight": networks.average}
+        for weight, copy in slow.items():
+            if copy is not None:
+                copy.follow(networks.encoder, networks.head, batch[weight])
         for name, value in terms.items():
             if name not in self.totals:
                 self.totals[name] = torch.zeros_like(value)

@@ -1,7 +1,6 @@
 """The trained networks: encoder, reward head, discriminator and optional slow copies."""
 
 import copy
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -68,26 +67,14 @@ class SlowCopy(nn.Module):
         self.train()
         return self.head.logits(self.encoder(contexts, domain))
 
-    def following(self, encoder: Encoder, head: Head) -> "Following":
-        """The update of this copy from the trained networks, valid while their tensors stay in place."""
-        mine = [*self.encoder.state_dict().values(), *self.head.state_dict().values()]
-        theirs = [*encoder.state_dict().values(), *head.state_dict().values()]
-        return Following(mine, theirs)
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """The tensors of a slow copy, batch statistics included, and of the networks that it follows."""
-
-    slow: list[Tensor]
-    fast: list[Tensor]
-
     @torch.no_grad()
-    def move(self, weight: Tensor) -> None:
-        """slow ← slow + weight·(fast − slow)."""
-        moves = torch._foreach_sub(self.fast, self.slow)
+    def follow(self, encoder: Encoder, head: Head, weight: Tensor) -> None:
+        """slow ← slow + weight·(fast − slow) of all tensors, batch statistics included."""
+        slow = [*self.encoder.state_dict().values(), *self.head.state_dict().values()]
+        fast = [*encoder.state_dict().values(), *head.state_dict().values()]
+        moves = torch._foreach_sub(fast, slow)
         torch._foreach_mul_(moves, weight)
-        torch._foreach_add_(self.slow, moves)
+        torch._foreach_add_(slow, moves)
 
 
 class Networks(nn.Module):

@@ -86,7 +86,7 @@ def test_teacher_moves_by_its_decay():
     before = teacher.head.linear.weight.clone()
     with torch.no_grad():
         students.head.linear.weight.add_(1.0)
-    teacher.following(students.encoder, students.head).move(torch.tensor(0.1))
+    teacher.follow(students.encoder, students.head, torch.tensor(0.1))
     torch.testing.assert_close(teacher.head.linear.weight, before + 0.1)
 
 
