@@ -3,6 +3,7 @@
 import base64
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -92,4 +93,4 @@ def _source_test(choose: Choose, task: TransferTask) -> float | None:
 def transfer_signs(learner: Learner) -> dict[str, float] | None:
     """The label-free report of how well the source may carry over."""
     report = learner.transfer()
-    return report.as_dict() if report else None
+    return asdict(report) if report else None

@@ -1,7 +1,6 @@
 """What is left if the policy abstains below a confidence: how much it decides, and what that earns."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from model.rounds import Doubles
 
@@ -18,9 +17,6 @@ class Abstention:
     confidence_floor: float
     decided_share: float
     expected_reward: float | None  # None: nothing is decided
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def abstentions(confidence: Doubles) -> tuple[Abstention, ...]:

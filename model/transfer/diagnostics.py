@@ -10,7 +10,7 @@ and C are unknown, and the probes see a part of all hypotheses. Each is a diagno
 Everything is estimated without target rewards. Latents are (n, d) of norm 1, from evaluation mode.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +45,6 @@ class TransferReport:
     target_density: float
     source_rank: float
     target_rank: float
-
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 def transfer_report(

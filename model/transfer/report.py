@@ -1,7 +1,7 @@
 """The judgement of one encoder's transfer: diagnostics, label-free signs and a verdict."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -54,9 +54,9 @@ class Judgement:
             "encoder_version": self.encoder_version,
             "expected": self.expected,
             "conditions": list(self.conditions),
-            "abstention": [each.as_dict() for each in self.abstention],
-            "diagnostics": self.report.as_dict(),
-            "signs": self.signs.as_dict(),
+            "abstention": [asdict(each) for each in self.abstention],
+            "diagnostics": asdict(self.report),
+            "signs": asdict(self.signs),
             "verdict": self.verdict.as_dict(),
         }
 

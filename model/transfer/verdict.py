@@ -6,7 +6,7 @@ same. So that alone gives `weak`. A target with the source's contexts but other 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -69,9 +69,6 @@ class Signs:
     unpaid_arms: int
     held_out_rounds: int
     target_contexts: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Metrics of transfer to the target, estimated without target rewards."""
 
+from dataclasses import asdict
+
 from model import Judgement, Word
 from service.metrics.registered import Registered
 
@@ -51,7 +53,7 @@ class TransferMetrics(Registered):
 
     def set_transfer(self, experiment: str, found: Judgement) -> None:
         """The transfer of an encoder was judged."""
-        figures = found.report.as_dict() | found.signs.as_dict()
+        figures = asdict(found.report) | asdict(found.signs)
         for figure, value in found.expected.items():
             self._set(self.expected, experiment, value, figure)
         self._set(self.domain_accuracy, experiment, figures["domain_accuracy"])

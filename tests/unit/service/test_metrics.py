@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -231,7 +232,7 @@ def test_all_figures_of_a_judgement_are_shown():
         for sample in family.samples
     }
     not_signs = {"held_out_rounds", "target_contexts", "domain_accuracy", "expected_reward"}
-    figures = JUDGED.signs.as_dict() | JUDGED.report.as_dict()
+    figures = asdict(JUDGED.signs) | asdict(JUDGED.report)
     assert shown - {None} == set(figures) - not_signs
 
 

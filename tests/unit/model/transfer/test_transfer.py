@@ -1,4 +1,5 @@
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_report_holds_each_term_and_each_validator():
 
 
 def test_report_is_a_flat_mapping_of_plain_numbers():
-    values = report(latents(40), latents(40, seed=1), np.ones(40)).as_dict()
+    values = asdict(report(latents(40), latents(40, seed=1), np.ones(40)))
     assert values["divergence"] >= 0
     assert all(type(value) is float for value in values.values())
 
