@@ -7,7 +7,7 @@ from torch.nn import functional
 from model.config import BanditConfig
 from model.encoders.arrays import Array, array_on, arrays_on
 from model.encoders.base import TINY, Encoder, Frozen, domain_row
-from model.encoders.vectors import CLIP, Projection, SlotKinds, Standardise, inverse_spread
+from model.encoders.vectors import CLIP, Projection, Standardise, are_binary, inverse_spread
 from model.rounds import Domain
 
 
@@ -22,7 +22,7 @@ class MeasuredScale(Standardise):
 
     def __init__(self, config: BanditConfig, size: int) -> None:
         super().__init__(size)
-        self._slots = SlotKinds(config.slot_kinds)
+        self._slot_kinds = config.slot_kinds
         self.register_buffer("fitted_counts", torch.zeros(2))
 
     def refit(self, source: Tensor, target: Tensor) -> bool:
@@ -31,7 +31,7 @@ class MeasuredScale(Standardise):
         # Rarely: what is learned on top needs coordinates that stay.
         if counts.sum() < 2 or bool((counts < (2 * self.fitted_counts).clamp_min(1)).all()):
             return False
-        is_binary = self._slots.are_binary(torch.cat([source, target]))
+        is_binary = are_binary(torch.cat([source, target]), self._slot_kinds)
         center = (source if len(source) else target).double().mean(dim=0)
         squares = torch.stack([_squares(each) for each in (source, target) if len(each)]).sum(dim=0)
         scale = inverse_spread((squares / (len(source) + len(target) - 1)).sqrt())

@@ -147,7 +147,7 @@ class MLP(ScaledEncoder):
         sizes = (int(np.prod(config.context_shape)), *config.hidden_sizes, config.latent_size)
         self.latent_size = config.latent_size
         self._downweights = config.downweight_unseen
-        self._slots = SlotKinds(config.slot_kinds)
+        self._slot_kinds = config.slot_kinds
         self.standardise = Standardise(sizes[0])
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
 
@@ -167,7 +167,7 @@ class MLP(ScaledEncoder):
         if len(both) > 1:
             self.standardise.fit(both, *Domain)
             if self._downweights:
-                is_binary = self._slots.are_binary(both)
+                is_binary = are_binary(both, self._slot_kinds)
                 weights = variation_weights(rewarded.flatten(1), both, is_binary)
                 self.standardise.weight_features(weights)
 
@@ -238,7 +238,7 @@ class Ensemble(ScaledEncoder):
         self._downweights = config.downweight_unseen
         self._aligns_binary = config.align_binary
         self._weighs_evenly = config.align_binary or not config.is_aligned
-        self._slots = SlotKinds(config.slot_kinds)
+        self._slot_kinds = config.slot_kinds
         # Even members see both domains on one scale, odd ones each domain on its own.
         self.common, self.own = Standardise(sizes[0]), Standardise(sizes[0])
         self.layers = nn.ModuleList(MemberLinear(self.members, a, b) for a, b in pairwise(sizes))
@@ -261,7 +261,8 @@ class Ensemble(ScaledEncoder):
     def recalibrate(self, source: Tensor, target: Tensor) -> None:
         """Set the members' weights by the fraction of used features that are measured."""
         if len(target) and not self._weighs_evenly:
-            is_measured = ~self._slots.are_binary(torch.cat([source, target]).flatten(1))
+            both = torch.cat([source, target]).flatten(1)
+            is_measured = ~are_binary(both, self._slot_kinds)
             measured = measured_fraction(is_measured, self.common.scale[0] != 0)
             self.weights.copy_(member_weights(self.members, float(measured)))
 
@@ -270,7 +271,7 @@ class Ensemble(ScaledEncoder):
         both = torch.cat([source, target])
         if len(both) < 2:
             return
-        weights, is_binary = torch.ones_like(both[0]), self._slots.are_binary(both)
+        weights, is_binary = torch.ones_like(both[0]), are_binary(both, self._slot_kinds)
         if self._downweights:
             weights = variation_weights(rewarded.flatten(1), both, is_binary)
         self.common.fit(both, *Domain)
@@ -327,24 +328,14 @@ class Ensemble(ScaledEncoder):
         return forward
 
 
-class SlotKinds:
-    """Which features are binary: those that the configuration tells, or those that look so."""
+def are_binary(contexts: Tensor, slot_kinds: str = "") -> Tensor:
+    """The binary features (*shape,) of contexts (n, *shape), n > 0.
 
-    def __init__(self, slot_kinds: str) -> None:
-        self._told = torch.tensor([kind == "b" for kind in slot_kinds]) if slot_kinds else None
-
-    def are_binary(self, contexts: Tensor) -> Tensor:
-        """The binary features (*shape,) of contexts (n, *shape), n > 0."""
-        if self._told is None:
-            return look_binary(contexts)
-        return self._told.to(contexts.device).view(contexts.shape[1:])
-
-
-UNTOLD = SlotKinds("")
-
-
-def look_binary(contexts: Tensor) -> Tensor:
-    """The features (size,) that have at most two values in contexts (n, size), n > 0."""
+    `slot_kinds` tells them; without it, features with at most two values look binary.
+    """
+    if slot_kinds:
+        told = torch.tensor([kind == "b" for kind in slot_kinds], device=contexts.device)
+        return told.view(contexts.shape[1:])
     is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
     return is_end.all(dim=0)
 

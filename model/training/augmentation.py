@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from model.encoders.vectors import UNTOLD, SlotKinds
+from model.encoders.vectors import are_binary
 
 # Vectors.
 _NOISE = 0.1  # of a feature's spread
@@ -28,11 +28,11 @@ _BYTE_SPREAD = math.sqrt((2**16 - 1) / 12)  # of the numbers from −127.5 to 12
 
 
 def augmented(
-    contexts: Tensor, generator: Generator, dropout: float, slots: SlotKinds = UNTOLD
+    contexts: Tensor, generator: Generator, dropout: float, slot_kinds: str = ""
 ) -> Tensor:
-    """Each context changed at random, (n, *shape); `dropout` and `slots` are those of vectors."""
+    """Each context changed at random, (n, *shape); `dropout` and `slot_kinds` are those of vectors."""
     if contexts.ndim != 4:
-        return augmented_vectors(contexts, generator, dropout, slots=slots)
+        return augmented_vectors(contexts, generator, dropout, slot_kinds=slot_kinds)
     parts = contexts.split(_IMAGES_AT_ONCE) if contexts.device.type == "cpu" else [contexts]
     return torch.cat([augmented_images(part, generator) for part in parts])
 
@@ -42,13 +42,13 @@ def augmented_vectors(
     generator: Generator,
     dropout: float,
     noise: float = _NOISE,
-    slots: SlotKinds = UNTOLD,
+    slot_kinds: str = "",
 ) -> Tensor:
     """Gaussian noise relative to each feature's spread, and a fraction of the features replaced by their mean."""
     center = contexts.mean(dim=0)
     spread = contexts.std(dim=0, unbiased=False)
     jitter = torch.randn(contexts.shape, generator=generator, device=contexts.device)
-    chance = torch.where(slots.are_binary(contexts), min(dropout, _BINARY_DROPOUT), dropout)
+    chance = torch.where(are_binary(contexts, slot_kinds), min(dropout, _BINARY_DROPOUT), dropout)
     is_kept = torch.rand(contexts.shape, generator=generator, device=contexts.device) >= chance
     return torch.where(is_kept, contexts + noise * spread * jitter, center)
 

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from model.config import BanditConfig, Objective
 from model.encoders.ensemble import alignment_factors
-from model.encoders.vectors import SlotKinds
 from model.memory import ContextSample, RoundBatch
 from model.randomness import derived_seed, generator
 from model.rounds import Domain, Doubles
@@ -244,7 +243,6 @@ class _Sampler:
         self._rng = generator(seed, "batches", data.episode)
         self._augmentation = torch.Generator(self.device)
         self._augmentation.manual_seed(derived_seed(seed, "views", data.episode))
-        self._slots = SlotKinds(self.config.slot_kinds)
         self._constants = self._weights(networks, data.episode)
         if self.config.objective is Objective.PAPER:
             self._constants["theta"] = torch.from_numpy(inputs.theta).float().to(self.device)
@@ -302,8 +300,8 @@ class _Sampler:
     def _augmented(self, contexts: Tensor) -> Tensor:
         """A random augmentation of contexts (steps, batch, *shape)."""
         flat = contexts.flatten(0, 1)
-        dropout = self.config.view_dropout
-        return augmented(flat, self._augmentation, dropout, self._slots).view_as(contexts)
+        dropout, slot_kinds = self.config.view_dropout, self.config.slot_kinds
+        return augmented(flat, self._augmentation, dropout, slot_kinds).view_as(contexts)
 
     def _weights(self, networks: Networks, episode: int) -> dict[str, Tensor]:
         config = self.config

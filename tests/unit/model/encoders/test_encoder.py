@@ -15,7 +15,7 @@ from model.encoders.vectors import (
     ProjectedMLP,
     Projection,
     Standardise,
-    look_binary,
+    are_binary,
     variation_weights,
 )
 from model.learner import Learner
@@ -248,7 +248,7 @@ def test_a_yes_or_no_counts_by_the_share_of_its_variance_that_rewards_have_seen(
     contexts[:10, 1], rewarded[:50, 1] = 1.0, 1.0
     contexts[:50, 2] = 1.0
     contexts[:, 3], rewarded[:, 3] = torch.randn(100), 0.01 * torch.randn(100)  # a measurement
-    shares = variation_weights(rewarded, contexts, look_binary(contexts))
+    shares = variation_weights(rewarded, contexts, are_binary(contexts))
     torch.testing.assert_close(shares, torch.tensor([0.36, 1.0, 0.0, 1.0]))
 
 
