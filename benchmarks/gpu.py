@@ -175,20 +175,18 @@ def _stages(bench: Bench, policy: Policy, contexts: Floats) -> dict[str, float]:
     """Seconds of each part, measured separately."""
     host = torch.from_numpy(contexts)
     held: Any = host.to(bench.device) if bench.is_cuda else contexts
-    encode = policy._forward[Domain.SOURCE]
+    encode, score = policy._forward[Domain.SOURCE], policy._linear_scores[Domain.SOURCE]
     with torch.inference_mode():
         found = {
             "copy to the device": bench.seconds(lambda: host.to(bench.device)),
             "encoder alone": bench.busy_seconds(lambda: encode(held)),
-            "encoder and UCB on the device": bench.busy_seconds(
-                lambda: policy._arithmetic(held, Domain.SOURCE)
-            ),
+            "encoder and UCB on the device": bench.busy_seconds(lambda: score(encode(held))),
         }
         if bench.is_cuda:
             found |= {
                 "encoder as one CUDA graph": bench.busy_seconds(_graph(lambda: encode(held))),
                 "encoder and UCB as one CUDA graph": bench.busy_seconds(
-                    _graph(lambda: policy._arithmetic(held, Domain.SOURCE))
+                    _graph(lambda: score(encode(held)))
                 ),
             }
         scores = torch.zeros((3, len(contexts), policy.config.arm_count), device=bench.device)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -62,7 +61,6 @@ class Policy:
         self._encoder = encoder
         self._forward = encoder.forwards
         self._linear_scores = linear_scores(factors, config.alpha, self.device)
-        self._size = encoder.latent_size
         self._on_cpu = self.device.type == "cpu"
         self._shape = config.context_shape
         self._is_joint = config.is_joint
@@ -137,34 +135,22 @@ class Policy:
         return array
 
     def _scored(self, contexts: Floats, domain: Domain) -> Scores:
+        shape = (len(contexts), contexts.shape[1] if self._is_joint else self.config.arm_count)
         if not len(contexts):
-            return self._empty(contexts)
+            empty = np.zeros(shape, dtype=np.float32)
+            return Scores(empty, empty, empty)
+        rows = contexts.reshape(-1, *self._shape)
         if self._on_cpu:
-            return Scores(*self._arithmetic(contexts, domain))
-        with torch.inference_mode():
-            return Scores(*self._arithmetic(self._moved(contexts), domain).cpu().numpy())
-
-    def _empty(self, contexts: Floats) -> Scores:
-        arm_count = contexts.shape[1] if self._is_joint else self.config.arm_count
-        empty = np.zeros((0, arm_count), dtype=np.float32)
-        return Scores(empty, empty, empty)
+            scores = self._linear_scores[domain](self._forward[domain](rows))
+        else:
+            with torch.inference_mode():
+                latents = self._forward[domain](self._moved(rows))
+                scores = self._linear_scores[domain](latents).cpu().numpy()
+        return Scores(*(each.reshape(shape) for each in scores))
 
     def _moved(self, contexts: Floats) -> torch.Tensor:
         writable = np.require(contexts, requirements=["C", "W"])  # torch warns about others
         return torch.from_numpy(writable).to(self.device)
-
-    def _arithmetic(self, contexts: Any, domain: Domain) -> Any:
-        """Scores, each (n, K), for numpy arrays and torch tensors alike."""
-        rows = contexts.reshape(-1, *self._shape) if self._is_joint else contexts
-        latents = self._forward[domain](rows)  # (n or n·K, d)
-        scores = self._linear_scores[domain](latents)
-        if self._is_joint:
-            leading = contexts.shape[:2]
-            if self._on_cpu:
-                scores = tuple(each.reshape(leading) for each in scores)
-            else:
-                scores = scores.reshape(3, *leading)
-        return scores
 
 
 def _check_eligible(eligible: Booleans, shape: tuple[int, int]) -> None:
