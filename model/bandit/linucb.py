@@ -118,25 +118,21 @@ class LinUCB:
     def factors(self) -> Factors:
         """θ and L⁻¹ of every model; only those that changed since the last call are factored."""
         stale = np.flatnonzero(self.counts != self._factored_counts)
-        if len(stale) == len(self.counts):
-            self._factors = self._factored(None)
-        elif stale.size:
-            theta = self._factors.theta.copy()
-            inverse_root = self._factors.inverse_root.copy(order="K")
-            found = self._factored(stale)
+        if stale.size:
+            before, found = self._factors, self._factored(stale)
+            theta, inverse_root = before.theta.copy(), before.inverse_root.copy()
             theta[stale], inverse_root[stale] = found.theta, found.inverse_root
-            own = self._factors.own_target_theta
-            if own is not None:
-                own = own.copy()
+            own = None
+            if self.target_shift is not None:
+                own = before.target_theta.copy()
                 own[stale] = found.target_theta
             self._factors = Factors(theta, inverse_root, own)
         self._factored_counts = self.counts.copy()
         return self._factors
 
-    def _factored(self, models: Integers | None) -> Factors:
-        """θ and L⁻¹ of some models; None means all."""
-        chosen = slice(None) if models is None else models
-        A, b = _regularised(self._gram[chosen].copy(), self.ridge), self._b[chosen]
+    def _factored(self, models: Integers) -> Factors:
+        """θ and L⁻¹ of some models."""
+        A, b = _regularised(self._gram[models], self.ridge), self._b[models]
         try:
             L = np.linalg.cholesky(A)
         except np.linalg.LinAlgError as error:
@@ -147,7 +143,7 @@ class LinUCB:
         theta = _solved(A, inverse_root, b)
         if self.target_shift is None:
             return Factors(theta, inverse_root)
-        shifted = b + self.target_shift[chosen]
+        shifted = b + self.target_shift[models]
         return Factors(theta, inverse_root, _solved(A, inverse_root, shifted))
 
     def condition_numbers(self) -> Doubles:
