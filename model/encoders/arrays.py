@@ -19,23 +19,19 @@ TINY = 1e-12  # keeps the norm of a zero vector from dividing by zero
 
 
 class Arrays:
-    """Operations on arrays of one kind."""
+    """The operations on numpy arrays."""
 
     def copied(self, values: Array) -> Array:
         """The values in memory of their own."""
-        raise NotImplementedError
-
-    def clip(self, values: Array, bound: float) -> Array:
-        """Values limited to ±bound."""
-        raise NotImplementedError
+        return values.copy()
 
     def relu(self, values: Array) -> Array:
         """max(values, 0), in place."""
-        raise NotImplementedError
+        return np.maximum(values, 0, out=values)
 
     def norms(self, vectors: Array) -> Array:
         """Euclidean norms over the last axis."""
-        raise NotImplementedError
+        return np.sqrt(np.vecdot(vectors, vectors))
 
     def unit(self, vectors: Array) -> Array:
         """Vectors scaled to norm 1; zero vectors stay zero."""
@@ -43,34 +39,16 @@ class Arrays:
 
     def after_one(self, vectors: Array) -> Array:
         """Vectors (n, d) with a leading 1, (n, d + 1)."""
-        raise NotImplementedError
-
-
-class _Numpy(Arrays):
-    def copied(self, values: Array) -> Array:
-        return values.copy()
-
-    def clip(self, values: Array, bound: float) -> Array:
-        return np.minimum(np.maximum(values, -bound), bound)
-
-    def relu(self, values: Array) -> Array:
-        return np.maximum(values, 0, out=values)
-
-    def norms(self, vectors: Array) -> Array:
-        return np.sqrt(np.vecdot(vectors, vectors))
-
-    def after_one(self, vectors: Array) -> Array:
         joined = np.ones((len(vectors), vectors.shape[1] + 1), dtype=vectors.dtype)
         joined[:, 1:] = vectors
         return joined
 
 
-class _Torch(Arrays):
+class _Tensors(Arrays):
+    """The same operations on torch tensors."""
+
     def copied(self, values: Array) -> Array:
         return values.clone()
-
-    def clip(self, values: Array, bound: float) -> Array:
-        return values.clip(-bound, bound)
 
     def relu(self, values: Array) -> Array:
         return torch.relu_(values)
@@ -84,7 +62,7 @@ class _Torch(Arrays):
 
 def arrays_on(device: torch.device) -> Arrays:
     """The operations for arrays on this device."""
-    return _Numpy() if device.type == "cpu" else _Torch()
+    return Arrays() if device.type == "cpu" else _Tensors()
 
 
 def array_on(device: torch.device, values: Tensor | NDArray[Any]) -> Array:

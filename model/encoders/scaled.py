@@ -42,11 +42,11 @@ class MeasuredScale(Standardise):
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         """The forward function of one domain on one device."""
-        row, arrays = domain_row(domain), arrays_on(device)
+        row = domain_row(domain)
         center, scale = array_on(device, self.center[row]), array_on(device, self.scale[row])
 
         def forward(contexts: Array) -> Array:
-            return arrays.clip((contexts.reshape(len(contexts), -1) - center) * scale, CLIP)
+            return ((contexts.reshape(len(contexts), -1) - center) * scale).clip(-CLIP, CLIP)
 
         return forward
 

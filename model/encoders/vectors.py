@@ -34,7 +34,7 @@ class Identity(Encoder):
 
     def frozen(self, domain: Domain, device: torch.device) -> Frozen:
         arrays = arrays_on(device)
-        return lambda contexts: arrays.unit(arrays.clip(contexts.reshape(len(contexts), -1), HUGE))
+        return lambda contexts: arrays.unit(contexts.reshape(len(contexts), -1).clip(-HUGE, HUGE))
 
 
 class Projection(Encoder):
@@ -77,7 +77,7 @@ class Projection(Encoder):
 
         def forward(contexts: Array) -> Array:
             centered = contexts.reshape(len(contexts), -1) - center
-            return arrays.unit(arrays.clip(centered, HUGE) @ components)
+            return arrays.unit(centered.clip(-HUGE, HUGE) @ components)
 
         return forward
 
@@ -185,7 +185,7 @@ class MLP(ScaledEncoder):
         arrays = arrays_on(device)
 
         def forward(contexts: Array) -> Array:
-            hidden = arrays.clip((contexts.reshape(len(contexts), -1) - center) * scale, CLIP)
+            hidden = ((contexts.reshape(len(contexts), -1) - center) * scale).clip(-CLIP, CLIP)
             for weight, bias in layers[:-1]:
                 hidden = hidden @ weight
                 hidden += bias
@@ -315,7 +315,7 @@ class Ensemble(ScaledEncoder):
 
         def forward(contexts: Array) -> Array:
             count = len(contexts)
-            scaled = arrays.clip((contexts.reshape(count, -1) - center) * scale, CLIP)
+            scaled = ((contexts.reshape(count, -1) - center) * scale).clip(-CLIP, CLIP)
             hidden = scaled @ first_weight  # (kinds, n, members · size)
             hidden += first_bias
             hidden = hidden.reshape(kinds, count, each, -1).swapaxes(1, 2)

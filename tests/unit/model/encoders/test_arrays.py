@@ -8,19 +8,15 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")  # naming a device needs n
 VALUES = np.array([[3.0, -4.0], [0.0, 0.0], [1e-3, 20.0]], dtype=np.float32)
 
 
-@pytest.mark.parametrize(
-    ("operation", "arguments"),
-    [("clip", (2.0,)), ("relu", ()), ("norms", ()), ("unit", ()), ("after_one", ())],
-)
-def test_numpy_and_torch_agree(operation, arguments):
-    ours = getattr(arrays_on(CPU), operation)(VALUES.copy(), *arguments)
-    theirs = getattr(arrays_on(CUDA), operation)(torch.from_numpy(VALUES.copy()), *arguments)
+@pytest.mark.parametrize("operation", ["copied", "relu", "norms", "unit", "after_one"])
+def test_numpy_and_torch_agree(operation):
+    ours = getattr(arrays_on(CPU), operation)(VALUES.copy())
+    theirs = getattr(arrays_on(CUDA), operation)(torch.from_numpy(VALUES.copy()))
     np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-6)
 
 
 def test_values_by_hand():
     arrays = arrays_on(CPU)
-    np.testing.assert_allclose(arrays.clip(VALUES, 2.0)[0], [2.0, -2.0])
     np.testing.assert_allclose(arrays.relu(VALUES.copy())[0], [3.0, 0.0])
     np.testing.assert_allclose(arrays.norms(VALUES)[:2], [5.0, 0.0])
     np.testing.assert_allclose(arrays.unit(VALUES)[:2], [[0.6, -0.8], [0.0, 0.0]])
@@ -30,7 +26,6 @@ def test_only_relu_works_in_place():
     values = VALUES.copy()
     for operation in (arrays_on(CPU).norms, arrays_on(CPU).unit):
         operation(values)
-    arrays_on(CPU).clip(values, 1.0)
     np.testing.assert_array_equal(values, VALUES)
 
 
