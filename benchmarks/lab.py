@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,9 +12,17 @@ from model.bandit.policy import Policy
 from model.config import BanditConfig
 from model.learner import Learner
 from model.rounds import Domain, Doubles, Floats, RewardedRound
-from model.simulate import Draw, World
+from model.simulate import Draw
 from model.transfer.gate import Verdict
 from service import THREAD_VARIABLES
+
+
+class World(Protocol):
+    """Draws the rounds of both domains and pays for choices."""
+
+    def draw(self, domain: Domain, count: int, *names: object) -> Draw: ...
+
+    def reward(self, expected: float, seed: int, *names: object) -> float: ...
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ import torch
 
 from model.config import BanditConfig
 from model.learner import Learner, TrainingJob
-from model.simulate import ClusterWorld, world_config
+from model.simulate import ClusterWorld
 from service.ops.process_tuning import freeze_gc
 from tests.support.builders import make_rounds, play, play_episode, small_config, teach
+from tests.support.worlds import world_config
 
 pytest_plugins = ["pytester", "tests.support.fixtures", "tests.support.measuring"]
 

@@ -9,8 +9,9 @@ import pytest
 from benchmarks.lab import play, use_one_thread
 from benchmarks.worlds import target_accuracies, target_accuracy
 from model.config import ContextKind, system_config
-from model.simulate import ClusterWorld, LinearWorld
+from model.simulate import ClusterWorld
 from service import DEFAULT_METHOD
+from tests.support.worlds import LinearWorld
 
 SEEDS = range(5)
 METHODS = [DEFAULT_METHOD, "nlinucb"]

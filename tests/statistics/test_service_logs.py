@@ -13,7 +13,6 @@ from model.config import system_config
 from model.learner import Learner
 from model.ope.candidates import FrozenCandidate
 from model.rounds import Domain
-from model.simulate import LinearWorld, world_config
 from model.state.snapshot import to_bytes
 from service.evaluating.candidates import CandidateSpec
 from service.evaluating.request import EvaluationRequest
@@ -23,6 +22,7 @@ from tests.support.builders import play
 from tests.support.ope import logged_rounds
 from tests.support.storage import migrated, sqlite_url
 from tests.support.waiting import eventually
+from tests.support.worlds import LinearWorld, world_config
 
 WORLD = LinearWorld(seed=11, arm_count=4, size=6)
 SPEC: dict[str, Any] = {

@@ -9,9 +9,10 @@ from model.bandit.confidence import HeldOut
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
 from model.rounds import Domain, RewardedRound, RoundBlock
-from model.simulate import ClusterWorld, World
+from model.simulate import ClusterWorld
 from model.training.rebuild import EncodedRounds
 from service.records import Experiment, Phase, Status, utc_now
+from tests.support.worlds import World
 
 SMALL: dict[str, Any] = {
     "arm_count": 3,

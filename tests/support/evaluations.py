@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from model.learner import Learner
-from model.simulate import LinearWorld
 from service.codec.decisions import DecisionOrigin, Side, chosen_arms, decision_event
 from service.experiment_spec import ExperimentSpec
 from service.learning.fold import Folder
 from service.records import Domain, EventKind, Experiment, NewEvent, uuid7
 from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
+from tests.support.worlds import LinearWorld
 
 WORLD = LinearWorld(seed=5, arm_count=3, size=4)
 TOGETHER = 25  # rounds between two policies

@@ -8,9 +8,10 @@ from model.bandit.linucb import LinUCB
 from model.config import BanditConfig
 from model.learner import Learner, Outcome
 from model.rounds import Domain, Phase, RewardedRound
-from model.simulate import ClusterWorld, world_config
+from model.simulate import ClusterWorld
 from model.state.snapshot import state_hash, to_bytes
 from tests.support.builders import accuracy, make_rounds, play, play_episode, small_config, teach
+from tests.support.worlds import world_config
 
 GOOD = RewardedRound(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)
 

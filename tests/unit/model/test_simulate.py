@@ -3,8 +3,9 @@ import pytest
 
 from model.config import ContextKind
 from model.rounds import Domain
-from model.simulate import ClusterWorld, Draw, LinearWorld, world_config
+from model.simulate import ClusterWorld, Draw
 from tests.support.builders import small_config
+from tests.support.worlds import LinearWorld, world_config
 
 WORLDS = [
     ClusterWorld(seed=0),

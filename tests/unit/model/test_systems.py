@@ -7,8 +7,9 @@ from model.encoders.scaled import Scaled, ScaledProjection
 from model.encoders.vectors import MLP, Ensemble, Identity, ProjectedMLP, Projection
 from model.learner import Learner
 from model.rounds import Domain
-from model.simulate import ClusterWorld, LinearWorld
+from model.simulate import ClusterWorld
 from tests.support.builders import SMALL, make_rounds, play, teach
+from tests.support.worlds import LinearWorld
 
 # What the methods meant under each recipe, as a digest of all their configurations.
 RECIPES = {
