@@ -16,10 +16,11 @@ from model.config import BanditConfig
 from model.learner import Outcome, TrainingJob
 from model.memory import COLUMNS, ContextSample, RoundBatch
 from model.state.restore import load_state, taken_confidence, taken_moments
+from model.state.snapshot import columns_of, confidence_arrays, network_arrays
 from model.state.tensor_bytes import Arrays
 from model.training.episode import TrainingSet
 from model.training.networks import Networks
-from model.training.optimiser import Moments, Recordings
+from model.training.optimiser import Recordings
 from model.transfer.abstention import Abstention
 from model.transfer.diagnostics import TransferReport
 from model.transfer.gate import Verdict
@@ -43,7 +44,7 @@ def training_message(job: TrainingJob) -> Message:
         "seen": job.data.seen,
         **_config_and_seed(job.config, job.seed),
     }
-    arrays = _network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
+    arrays = network_arrays(job.networks, job.moments) | _round_arrays(job.data.rounds)
     for name, sample in (("source", job.data.source), ("target", job.data.target)):
         arrays[f"{name}.contexts"] = _array(sample.contexts)
         arrays[f"{name}.references"] = sample.references
@@ -55,16 +56,14 @@ def judging_message(job: JudgingJob) -> Message:
     names = asdict(job.version)
     header = {"kind": "judging", "version": names, **_config_and_seed(job.config, job.seed)}
     header["unpaid_arms"] = job.unpaid_arms
-    arrays = _network_arrays(job.networks, {}) | _round_arrays(job.held_out)
+    arrays = network_arrays(job.networks, {}) | _round_arrays(job.held_out)
     arrays |= {"source": _array(job.source), "target": _array(job.target)}
     arrays["theta"] = job.factors.theta
     arrays["judging_theta"] = job.judging_theta
     arrays["inverse_root"] = job.factors.inverse_root
     if job.factors.own_target_theta is not None:
         arrays["target_theta"] = job.factors.own_target_theta
-    if job.confidence is not None:
-        arrays |= {f"confidence.{name}": each for name, each in job.confidence.arrays().items()}
-    return Message(header, arrays)
+    return Message(header, arrays | confidence_arrays(job.confidence))
 
 
 def answered(
@@ -79,7 +78,7 @@ def answered(
         "losses": outcome.losses,
         "verdict": outcome.verdict.as_dict(),
     }
-    return Message(header, _network_arrays(outcome.networks, outcome.moments))
+    return Message(header, network_arrays(outcome.networks, outcome.moments))
 
 
 def outcome_of(answer: Message, job: TrainingJob) -> Outcome:
@@ -154,15 +153,8 @@ def _networks(
     return config, networks.to(device)
 
 
-def _network_arrays(networks: Networks, moments: Moments) -> Arrays:
-    tensors = {f"networks.{name}": value for name, value in networks.state_dict().items()}
-    tensors |= {f"moments.{name}": value for name, value in moments.items()}
-    return {name: _array(value) for name, value in tensors.items()}
-
-
 def _round_arrays(rounds: RoundBatch) -> Arrays:
-    columns: Arrays = {f"rounds.{name}": getattr(rounds, name) for name in COLUMNS}
-    return {"rounds.contexts": _array(rounds.contexts), **columns}
+    return {"rounds.contexts": _array(rounds.contexts), **columns_of("rounds", rounds)}
 
 
 def _rounds(arrays: Arrays, device: torch.device) -> RoundBatch:

@@ -48,7 +48,7 @@ def restore(
         learner.held_out = _taken_sums(learner.config, encoder, arrays, "held_out")
     learner.confidence = taken_confidence(arrays)
     learner.refreeze()
-    _load_memory(learner, header, _Loader(learner, arrays, contexts))
+    _load_memory(learner, header, arrays, contexts)
     if arrays:
         raise SnapshotError(f"unknown content: {sorted(arrays)[0]}")
     return learner
@@ -238,17 +238,6 @@ class _Loader:
             raise SnapshotError(f"too many contexts: {prefix}")
         return ContextSample(self._contexts(prefix, references), references)
 
-    def theta(self, like: NDArray[Any]) -> NDArray[Any]:
-        """θ when the pending update began."""
-        return _taken(self._arrays, "pending.theta", like)
-
-    def seen(self, most: int) -> int:
-        """The number of rounds when the pending update began; more than `most` is an error."""
-        seen = int(_taken(self._arrays, "pending.seen", np.zeros((), dtype=np.int64)))
-        if not 0 <= seen <= most:
-            raise SnapshotError("out of range: pending.seen")
-        return seen
-
     def _contexts(self, prefix: str, references: Integers) -> torch.Tensor:
         name = f"{prefix}.contexts"
         if name not in self._arrays and self._lookup:
@@ -261,7 +250,10 @@ class _Loader:
         return torch.from_numpy(contexts.copy()).to(self._device)
 
 
-def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
+def _load_memory(
+    learner: Learner, header: Header, arrays: Arrays, lookup: ContextLookup | None
+) -> None:
+    loader = _Loader(learner, arrays, lookup)
     rounds = loader.rounds("window")
     if len(rounds) != min(header.counts["window"], learner.config.rebuild_window):
         raise SnapshotError("window: its length does not match its count")
@@ -271,7 +263,9 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
     if header.pending_episode:
         seen = header.counts["window"]
         if learner.networks.distilled is not None:
-            seen = loader.seen(seen)
+            seen = int(_taken(arrays, "pending.seen", np.zeros((), dtype=np.int64)))
+            if not 0 <= seen <= header.counts["window"]:
+                raise SnapshotError("out of range: pending.seen")
         source, target = (loader.sample(f"pending.{domain}") for domain in Domain)
         data = TrainingSet(
             header.pending_episode,
@@ -281,7 +275,7 @@ def _load_memory(learner: Learner, header: Header, loader: _Loader) -> None:
             target,
             ContextCounts(len(source.references), len(target.references)),  # or more
         )
-        theta = loader.theta(learner.statistics.b)
+        theta = _taken(arrays, "pending.theta", learner.statistics.b)
         learner.pending = TrainingJob(
             data, learner.networks, learner.moments, theta, learner.config, learner.seed
         )

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from model.bandit.confidence import Confidence
 from model.bandit.linucb import LinUCB
 from model.learner import Learner
 from model.memory import COLUMNS, RoundBatch
 from model.rounds import Domain, Phase
 from model.state.tensor_bytes import Arrays, Pieces, SnapshotError, joined, pieces_of, read
+from model.training.networks import Networks
+from model.training.optimiser import Moments
 
 MAGIC = b"DABAND\x00\x01"
 SCHEMA_VERSION = 1
@@ -82,8 +85,8 @@ def state_hash(learner: Learner) -> str:
 
 
 def _sealed(learner: Learner, version: int, *, with_contexts: bool) -> Pieces:
-    arrays = _network_arrays(learner) | _memory_arrays(learner)
-    arrays |= _confidence_arrays(learner)
+    arrays = network_arrays(learner.networks, learner.moments) | _memory_arrays(learner)
+    arrays |= confidence_arrays(learner.confidence)
     if with_contexts:
         arrays |= _context_arrays(learner)
     text = json.dumps(asdict(_header(learner, version)), sort_keys=True, separators=(",", ":"))
@@ -96,11 +99,6 @@ def _digest(pieces: Pieces) -> bytes:
     for piece in pieces:
         digest.update(piece.data)
     return digest.digest()
-
-
-def read_header(content: bytes) -> Header:
-    """The header of an intact snapshot."""
-    return opened(content)[0]
 
 
 def _header(learner: Learner, version: int) -> Header:
@@ -146,14 +144,15 @@ def opened(content: bytes) -> tuple[Header, Arrays]:
     return header, arrays
 
 
-def _network_arrays(learner: Learner) -> Arrays:
-    tensors = {f"networks.{k}": v for k, v in learner.networks.state_dict().items()}
-    tensors |= {f"moments.{k}": v for k, v in learner.moments.items()}
+def network_arrays(networks: Networks, moments: Moments) -> Arrays:
+    """Networks and their optimiser's moments."""
+    tensors = {f"networks.{k}": v for k, v in networks.state_dict().items()}
+    tensors |= {f"moments.{k}": v for k, v in moments.items()}
     return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
-def _confidence_arrays(learner: Learner) -> Arrays:
-    found = learner.confidence
+def confidence_arrays(found: Confidence | None) -> Arrays:
+    """The confidence model, if there is one."""
     return {} if found is None else {f"confidence.{k}": v for k, v in found.arrays().items()}
 
 
@@ -161,7 +160,7 @@ def _memory_arrays(learner: Learner) -> Arrays:
     statistics = learner.statistics
     arrays: Arrays = {
         **_sums("statistics", statistics),
-        **_columns("window", learner.window.batch()),
+        **columns_of("window", learner.window.batch()),
     }
     if learner.held_out is not None:
         arrays |= _sums("held_out", learner.held_out)
@@ -171,7 +170,7 @@ def _memory_arrays(learner: Learner) -> Arrays:
         arrays[f"contexts.{domain}.references"] = np.array(reservoir.references, dtype=np.int64)
     if learner.pending:
         data = learner.pending.data
-        arrays |= _columns("pending.rounds", data.rounds)
+        arrays |= columns_of("pending.rounds", data.rounds)
         arrays["pending.source.references"] = data.source.references
         arrays["pending.target.references"] = data.target.references
         arrays["pending.theta"] = learner.pending.theta
@@ -184,7 +183,8 @@ def _sums(prefix: str, sums: LinUCB) -> Arrays:
     return {f"{prefix}.{name}": getattr(sums, name) for name in ("gram", "b", "counts")}
 
 
-def _columns(prefix: str, rounds: RoundBatch) -> Arrays:
+def columns_of(prefix: str, rounds: RoundBatch) -> Arrays:
+    """Rounds without their contexts."""
     return {f"{prefix}.{name}": getattr(rounds, name) for name in COLUMNS}
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from model.config import RECIPE, SYSTEMS
-from model.state.snapshot import read_header
+from model.state.snapshot import opened
 from service.experiment_spec import ExperimentSpec
 from tests.support.api import CONTEXT, OTHER_CONTEXT, TAUGHT, Api, running_api
 from tests.support.waiting import eventually
@@ -105,7 +105,7 @@ async def newest_config(api: Api, name: str) -> dict[str, Any]:
     experiment = await api.services.experiments.get(name)
     stored = await api.services.snapshots.latest(experiment.experiment_id)
     assert stored is not None
-    return read_header(stored.blob).config
+    return opened(stored.blob)[0].config
 
 
 async def resolved(api: Api, name: str) -> dict[str, Any]:

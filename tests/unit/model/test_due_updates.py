@@ -7,7 +7,7 @@ from benchmarks.catching_up import train_all_due, train_larger
 from model.learner import Learner
 from model.rounds import Domain
 from model.state.restore import restore
-from model.state.snapshot import COVERED, read_header, state_hash, to_bytes
+from model.state.snapshot import COVERED, opened, state_hash, to_bytes
 from model.training.schedule import ContextCounts
 from tests.support.builders import make_rounds, small_config, teach
 
@@ -50,13 +50,13 @@ def test_slow_rewards_leave_nothing_due_and_write_no_new_field():
         learner.observe(round_)
         learner.train()
         assert learner.progress.due_updates == 0
-    assert COVERED not in read_header(to_bytes(learner, 1)).counts
+    assert COVERED not in opened(to_bytes(learner, 1))[0].counts
 
 
 def test_an_update_that_is_due_while_one_is_pending_writes_no_new_field():
     """What earlier builds wrote of such a learner must come out of a replay again."""
     learner = fed(4)
-    assert COVERED not in read_header(to_bytes(learner, 1)).counts
+    assert COVERED not in opened(to_bytes(learner, 1))[0].counts
 
 
 def test_what_is_due_is_kept_in_a_snapshot():

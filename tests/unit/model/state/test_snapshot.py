@@ -17,7 +17,7 @@ from model.state.restore import ContextLookup, restore, restore_policy
 from model.state.snapshot import (
     MAGIC,
     SCHEMA_VERSION,
-    read_header,
+    opened,
     state_hash,
     to_bytes,
 )
@@ -89,7 +89,7 @@ def lookup_in(rounds: list[RewardedRound]) -> ContextLookup:
 
 
 def test_header_says_what_the_snapshot_is(content):
-    header = read_header(content)
+    header = opened(content)[0]
     assert header.schema_version == SCHEMA_VERSION
     assert (header.version, header.offset, header.episode) == (9, 123, 4)
     assert header.config_digest == small_config(**EVERYTHING).digest()
@@ -228,7 +228,7 @@ def test_every_truncation_is_refused(tiny):
             restore(tiny[:length])
 
 
-@pytest.mark.parametrize("reader", [restore, restore_policy, read_header])
+@pytest.mark.parametrize("reader", [restore, restore_policy, opened])
 def test_flipped_truncated_or_extended_content_is_refused_by_every_reader(tiny, reader):
     flipped = bytearray(tiny)
     flipped[-1] ^= 1
@@ -377,4 +377,4 @@ def test_memory_beyond_the_configured_bounds_is_refused(content):
 
 def test_snapshot_error_is_a_value_error():
     assert issubclass(SnapshotError, ValueError)
-    assert dataclasses.is_dataclass(read_header(to_bytes(Learner(small_config(), 0), 0)))
+    assert dataclasses.is_dataclass(opened(to_bytes(Learner(small_config(), 0), 0))[0])
