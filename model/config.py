@@ -66,8 +66,6 @@ def _field(
         "bounds": bounds,
         "above": above,
     }
-    if default is dataclasses.MISSING:
-        return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
