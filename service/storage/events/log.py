@@ -1,17 +1,19 @@
 """The event log: append-only, gap-free, totally ordered within an experiment."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from service.errors import DamagedArchive, ServiceError, UnknownExperiment
 from service.ops import tracing
+from service.ops.failpoints import Failpoint, reach
 from service.records import Appended, EventKind, NewEvent, StoredEvent, part_key
 from service.storage.archive.archive import Archive
 from service.storage.archive.segment_file import Archived
 from service.storage.database import Database
-from service.storage.events import backend
+from service.storage.events import postgres, sqlite
 from service.storage.events.append_plan import (
     JUST_MADE,
     ROUNDS,
@@ -121,7 +123,7 @@ class EventLog:
         self._group.submit_later(call, len(new_events), on_lost)
 
     async def _write(self, calls: Sequence[AppendCall]) -> list[Outcome]:
-        outcomes = await backend.write(self._database, calls)
+        outcomes = await write(self._database, calls)
         if have_written(outcomes):
             self._database.note_write()
         return outcomes
@@ -232,7 +234,7 @@ class EventLog:
     async def find_decisions(self, decision_ids: Iterable[str]) -> dict[str, StoredEvent]:
         """The decisions that have these ids, without their contexts."""
         wanted = list(decision_ids)
-        stored = await backend.find_decisions(self._database, wanted)
+        stored = await self._stored_decisions(wanted)
         found = {each.event_key: each for each in stored}
         archived = await self._archive.decisions([key for key in wanted if key not in found])
         return found | {key: replace(each.event, context=None) for key, each in archived.items()}
@@ -251,6 +253,29 @@ class EventLog:
         archived = await self._archive.pairs(experiment_id, decided.values())
         return rewards | {reward.event_key: reward for reward in archived}
 
+    async def _stored_decisions(self, decision_ids: Sequence[str]) -> list[StoredEvent]:
+        if self._database.dialect == "sqlite":
+            find = partial(sqlite.events_of_keys, DECISION, decision_ids)
+            return await self._database.read_in_thread(find)
+        return await fetch_by_keys(self._database, DECISION, decision_ids)
+
     async def find_decision(self, decision_id: str) -> StoredEvent | None:
         """The decision that has this id, without its context."""
         return (await self.find_decisions([decision_id])).get(decision_id)
+
+
+async def write(database: Database, calls: Sequence[AppendCall]) -> list[Outcome]:
+    """For each call what the log holds now, or why it was refused.
+
+    All calls are written in one transaction, each call all or nothing. The experiments' rows are
+    locked first, in the order of their ids, and stay locked until the commit. So offsets are
+    consecutive and become visible in order, and what is known about earlier events holds until
+    the new ones are written.
+    """
+    if database.dialect == "sqlite":
+        outcomes = await database.write_in_thread(partial(sqlite.append, calls))
+    else:
+        append = partial(postgres.append, calls, database.options)
+        outcomes = await database.write_by_driver(append)
+    reach(Failpoint.AFTER_COMMIT)
+    return outcomes

@@ -6,9 +6,8 @@ from msgspec import structs
 from service.errors import ExperimentPaused, ServiceError
 from service.records import Experiment, NewEvent, Status, uuid7
 from service.storage.database import Database
-from service.storage.events import backend
 from service.storage.events.append_plan import AppendCall
-from service.storage.events.log import EventLog
+from service.storage.events.log import EventLog, write
 from service.storage.experiments import Experiments
 from tests.support.processes.faulty_proxy import Fault, FaultyProxy
 from tests.support.storage import PATIENT_COMMIT, decision, opened_log, reward
@@ -46,7 +45,7 @@ async def test_beside_them_a_paused_experiment_takes_none(
     await experiments.set_status(experiment.name, Status.PAUSED)
     answered, waiting = new_decision(experiment), new_decision(experiment)
     calls = [AppendCall((answered,), is_answered=True), AppendCall((waiting,))]
-    written, refused = await backend.write(database, calls)
+    written, refused = await write(database, calls)
     assert isinstance(written, list)
     assert isinstance(refused, ExperimentPaused)
     assert await keys(EventLog(database), experiment) == [answered.event_key]
@@ -60,10 +59,10 @@ async def test_sent_again_they_are_written_once(
         AppendCall((new_decision(experiment), new_decision(experiment)), is_answered=True)
         for _ in range(3)
     ]
-    await backend.write(database, calls[:2])
+    await write(database, calls[:2])
     if is_paused:
         await experiments.set_status(experiment.name, Status.PAUSED)
-    outcomes = await backend.write(database, [call.repeated() for call in calls])
+    outcomes = await write(database, [call.repeated() for call in calls])
     answers = [outcome for outcome in outcomes if isinstance(outcome, list)]
     created = [[each.created for each in answer] for answer in answers]
     assert created == [[False, False], [False, False], [True, True]]

@@ -10,9 +10,8 @@ from msgspec import structs
 from service.errors import ExperimentPaused, InvalidRequest, UnknownExperiment
 from service.records import Domain, Experiment, NewEvent, Status, StoredEvent, uuid7
 from service.storage.database import Database
-from service.storage.events import backend
 from service.storage.events.append_plan import AppendCall
-from service.storage.events.log import EventLog
+from service.storage.events.log import EventLog, write
 from service.storage.events.postgres import MAX_BYTES, fit_one_statement
 from service.storage.experiments import Experiments
 from tests.support.storage import append_decision, decision, opened_log, outcome, reward
@@ -58,7 +57,7 @@ async def test_each_call_of_a_statement_has_its_own_answer(
         AppendCall(tuple(events[2:5])),
         AppendCall(tuple(events[5:])),
     ]
-    answers = await backend.write(database, calls)
+    answers = await write(database, calls)
     read = await log_of(event_log, experiment)
     assert [each.event_key for each in read] == [each.event_key for each in events]
     for answer, expected in zip(answers, (read[:2], read[2:5], read[5:]), strict=True):
@@ -88,7 +87,7 @@ async def test_a_statement_writes_to_several_experiments(
         [new_decision(experiment), new_decision(experiment)],
         [new_decision(other)],
     ]
-    answers = await backend.write(database, [AppendCall(tuple(each)) for each in asked])
+    answers = await write(database, [AppendCall(tuple(each)) for each in asked])
     read = {each.experiment_id: await log_of(event_log, each) for each in (experiment, other)}
     assert [each.offset for each in read[experiment.experiment_id]] == [1, 2, 3]
     assert [each.offset for each in read[other.experiment_id]] == [1, 2, 3, 4]
@@ -104,7 +103,7 @@ async def test_a_paused_experiment_leaves_the_others_theirs(
     other = await experiments.create("other", "{}")
     await experiments.set_status(other.name, Status.PAUSED)
     calls = [AppendCall((new_decision(each),)) for each in (experiment, other, experiment)]
-    first, refused, last = await backend.write(database, calls)
+    first, refused, last = await write(database, calls)
     assert isinstance(refused, ExperimentPaused)
     assert isinstance(first, list)
     assert isinstance(last, list)
@@ -217,11 +216,11 @@ async def test_they_need_no_other_statement(
     monkeypatch.setattr("service.storage.events.postgres.transaction", transaction)
     async with opened_log(postgres_url) as log:
         calls = [AppendCall(tuple(new_decision(each) for _ in range(count))) for each in made]
-        await backend.write(log._database, calls)
+        await write(log._database, calls)
         for each in made:
             assert await log.last_offset(each.experiment_id) == count
         with pytest.raises(AssertionError):
-            await backend.write(log._database, [AppendCall((decision(made[0]),))])
+            await write(log._database, [AppendCall((decision(made[0]),))])
 
 
 async def test_much_of_them_is_sent_in_parts(event_log: EventLog, experiment: Experiment):
