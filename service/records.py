@@ -78,15 +78,24 @@ def check_identifier(value: str, pointer: str) -> str:
 def uuid7(milliseconds: int | None = None) -> str:
     """A UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, version, variant and 74 random bits."""
     moment = time.time_ns() // 1_000_000 if milliseconds is None else milliseconds
-    clock = f"{moment & (1 << 48) - 1:012x}"
-    drawn = os.urandom(10).hex()
-    variant = "89ab"[int(drawn[4], 16) % 4]
-    return f"{clock[:8]}-{clock[8:]}-7{drawn[1:4]}-{variant}{drawn[5:8]}-{drawn[8:]}"
+    return _uuid7(_clock(moment), os.urandom(10).hex())
 
 
 def uuid7s(count: int) -> list[str]:
     """Ids that rise, so that an index grows at its end."""
-    return sorted(uuid7() for _ in range(count))
+    clock = _clock(time.time_ns() // 1_000_000)
+    drawn = os.urandom(10 * count).hex()
+    return sorted([_uuid7(clock, drawn[at : at + 20]) for at in range(0, len(drawn), 20)])
+
+
+def _clock(milliseconds: int) -> str:
+    digits = f"{milliseconds & (1 << 48) - 1:012x}"
+    return f"{digits[:8]}-{digits[8:]}"
+
+
+def _uuid7(clock: str, drawn: str) -> str:
+    variant = "89ab"[int(drawn[4], 16) % 4]
+    return f"{clock}-7{drawn[1:4]}-{variant}{drawn[5:8]}-{drawn[8:]}"
 
 
 @dataclass(frozen=True, slots=True)
