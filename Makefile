@@ -41,11 +41,14 @@ serve: $(RUNTIME)  ## start the service on 127.0.0.1:8000 with SQLite in ./data
 # Tests start many processes: without bytecode each compiles torch again, for seconds.
 test test-all: export PYTHONDONTWRITEBYTECODE :=
 
-test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
+PARALLEL = --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-test-all: $(STAMP)  ## the same and all that needs real time or minutes; prints what it measured
-	$(BIN)/python -m pytest --measure -m 'not study' $(ARGS)
+test: $(STAMP)  ## run the test suite; nothing in it depends on how fast the machine is
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+test-all: $(STAMP)  ## the same and all that takes minutes, then what measures times, alone; prints what it measured
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not study and not quiet' $(ARGS)
+	$(BIN)/python -m pytest --measure -m 'quiet and not study' $(ARGS)
 
 check: $(STAMP)  ## lint, types, import contracts
 	$(BIN)/ruff check .

@@ -32,6 +32,14 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(rank, 1) - 1]
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that measure, which `make test-all` runs alone."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "measured" in item.fixturenames:
+            item.add_marker(pytest.mark.quiet)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(OPTION, action="store_true", help="hold measured times to their limits")
 

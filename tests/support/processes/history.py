@@ -2,16 +2,17 @@
 
 import asyncio
 import itertools
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-import httpx
 import numpy as np
 
+from loadtest.http_client import DISCONNECTED, TIMEOUT, Answer, HttpClient
 from service.learning.replay import replay
 from service.records import EventKind, Experiment, StoredEvent
 from service.storage.candidates import Candidates
@@ -68,29 +69,48 @@ class History:
         assert self.rewarded.setdefault(decision_id, body["offset"]) == body["offset"]
 
 
+class _Reply(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    content: bytes
+
+    def json(self) -> dict[str, Any]:
+        return dict(json.loads(self.content))
+
+
 class Clients:
-    """Plays rounds against any of the servers; each call is retried until it is answered."""
+    """Plays rounds against any of the servers; each call is retried until it is answered.
+
+    The load tests' client is used: httpx would cost more than what the servers do.
+    """
 
     def __init__(self, urls: Sequence[str], history: History, prefix: str = "r") -> None:
         self.history = history
         self._prefix = prefix
-        self._urls = itertools.cycle(urls)
+        self._servers = [
+            HttpClient(url, timeout_seconds=PATIENCE_SECONDS, max_connections=CLIENTS)
+            for url in urls
+        ]
+        self._turns = itertools.cycle(self._servers)
         self._numbers = itertools.count()
         self._random = random.Random(7)
-        self._http = client_of("")
         self._deadline = time.monotonic() + 10 * PATIENCE_SECONDS
 
     async def __aenter__(self) -> "Clients":
+        for server in self._servers:
+            await server.open(0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+        for server in self._servers:
+            await server.close()
 
     async def create_experiment(self, **changes: Any) -> None:
         """Create the experiment, unless an earlier attempt has done so."""
         config = EXPERIMENT["config"] | changes
         answer = await self._sent("/experiments", {**EXPERIMENT, "config": config})
-        assert answer.status_code in (201, 409), answer.text
+        assert answer.status in (201, 409), answer
 
     async def play(self, rounds: int, clients: int = 4) -> None:
         """Play `rounds` rounds with concurrent clients."""
@@ -139,33 +159,45 @@ class Clients:
         received = {"decision_id": decision_id, "reward": reward}
         for _ in range(self._times()):
             answer = await self._sent("/reward", received)
-            assert answer.status_code in (200, 201), answer.text
+            assert answer.status in (200, 201), answer
             self.history.note_reward(decision_id, answer.json())
 
     async def _decide(self, request_id: str, body: dict[str, Any]) -> dict[str, Any]:
         for _ in range(self._times()):
             answer = await self._sent("/select", body)
-            assert answer.status_code == 200, answer.text
+            assert answer.status == 200, answer
             self.history.note_decision(request_id, answer.json())
         return self.history.decided[request_id]
 
     def _times(self) -> int:
         return 2 if self._random.random() < DUPLICATE_SHARE else 1
 
-    async def _sent(self, path: str, body: dict[str, Any]) -> httpx.Response:
+    async def _sent(self, path: str, body: dict[str, Any]) -> _Reply:
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         while time.monotonic() < self._deadline:
             self.history.attempts[path] += 1
-            try:
-                answer = await self._http.post(next(self._urls) + path, json=body)
-            except httpx.TransportError:
-                answer = None
-            if answer is not None:
-                self.history.statuses[answer.status_code] += 1
-                if answer.status_code < 500:
-                    return answer
-                assert answer.status_code == 503, answer.text
+            answer = await _answered(next(self._turns), request)
+            if answer.outcome not in (TIMEOUT, DISCONNECTED):
+                reply = _Reply(int(answer.outcome), answer.body)
+                self.history.statuses[reply.status] += 1
+                if reply.status < 500:
+                    return reply
+                assert reply.status == 503, reply
             await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("nobody answers")
+
+
+async def _answered(server: HttpClient, request: bytes) -> Answer:
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def take(found: Answer) -> None:
+        if not answer.done():  # whoever waits may have been cancelled
+            answer.set_result(found)
+
+    server.send(request, take, lambda: None)
+    return await answer
 
 
 def _round(request_id: str) -> dict[str, Any]:

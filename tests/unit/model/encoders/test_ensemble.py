@@ -74,9 +74,9 @@ def test_few_target_contexts_give_no_scale_of_their_own():
 
 
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("measured", [0.0, 1.0])
-def test_members_that_are_all_aligned_weigh_the_same(members, measured):
-    assert member_weights(members, measured).tolist() == [1.0] * members
+@pytest.mark.parametrize("measured_fraction", [0.0, 1.0])
+def test_members_that_are_all_aligned_weigh_the_same(members, measured_fraction):
+    assert member_weights(members, measured_fraction).tolist() == [1.0] * members
 
 
 def test_the_aligned_half_weighs_as_far_as_features_are_measured():
@@ -110,14 +110,14 @@ def test_binary_features_are_aligned_where_that_is_asked_for():
     assert torch.equal(encoder.weights, torch.ones(4))
 
 
-@pytest.mark.parametrize("measured", [1, 2, 4])
-def test_a_scale_of_its_own_counts_as_far_as_features_are_measured(measured: int):
+@pytest.mark.parametrize("measured_count", [1, 2, 4])
+def test_a_scale_of_its_own_counts_as_far_as_features_are_measured(measured_count: int):
     encoder, source, target = ensemble(), torch.randn(100, 5), 3 + 2 * torch.randn(100, 5)
     for contexts in (source, target):
-        contexts[:, measured:4] = (contexts[:, measured:4] > 1).float()
+        contexts[:, measured_count:4] = (contexts[:, measured_count:4] > 1).float()
         contexts[:, 4] = 0.0  # left out
     encoder.prepare(source, target, source)
-    share = measured / 4
+    share = measured_count / 4
     for row, contexts in enumerate((source, target)):
         common = torch.cat([source, target])
         center = share * contexts.mean(dim=0) + (1 - share) * common.mean(dim=0)
