@@ -1,7 +1,5 @@
 """Fixtures: one thread, deterministic torch, small configurations and learners."""
 
-import logging
-
 import pytest
 import torch
 
@@ -18,13 +16,6 @@ pytest_plugins = ["pytester", "tests.support.fixtures", "tests.support.measuring
 def pytest_collection_finish() -> None:
     """What was imported stays: to look through it for garbage again and again is a tenth of the time."""
     freeze_gc()
-
-
-def pytest_runtest_logfinish() -> None:
-    """What a test or a library wrote log lines to is closed after it."""
-    root = logging.getLogger()
-    for handler in [each for each in root.handlers if type(each) is logging.StreamHandler]:
-        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -31,7 +31,11 @@ from tests.support.storage import PATIENT, opened_log, sqlite_url
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 # Ray leaves its processes and sockets to the system when a cluster ends.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.usefixtures("keeps_logging"),
+]
 
 ROUNDS = 300
 CANDIDATES = ("uniform", "arm:low", "arm:high", "system:linucb", "system:linucb,alpha=0.3")
