@@ -39,6 +39,7 @@ class EvaluationOptions:
     confidence: float = 0.95
     max_weight: float | None = None
     seed: int = 0
+    switch: float | None = None
 
 
 class ValueEstimator:
@@ -50,8 +51,8 @@ class ValueEstimator:
         self._weighted = np.zeros(3)  # Σy, Σwy, Σy² of y = wr
         self._robust = np.zeros(3)  # the same of y = q̂_π + w(r − q̂)
         self._direct = np.zeros(2)
-        self._switched = np.zeros((2, len(SWITCHES)))
-        self._cut = np.zeros(len(SWITCHES))
+        self._switched = np.zeros((2, len(self._switches)))
+        self._cut = np.zeros(len(self._switches))
         self._matched = np.zeros(3)
         self._max_weight = 0.0
         self._overlap: float | None = 0.0
@@ -60,6 +61,11 @@ class ValueEstimator:
         self._blocks = Blocks()
         self.sequence = ValueSequence(self.options.confidence, self.options.max_weight)
         self._draws = KeyedUniforms(self.options.seed, "replay")
+
+    @property
+    def _switches(self) -> Doubles:
+        given = self.options.switch
+        return SWITCHES if given is None else np.array([given])
 
     def add(
         self,
@@ -90,7 +96,7 @@ class ValueEstimator:
         return self.sequence.extend(weights, rewards)
 
     def _add_switched(self, weights: Doubles, direct: Doubles, correction: Doubles) -> None:
-        for index, switch in enumerate(SWITCHES):
+        for index, switch in enumerate(self._switches):
             is_kept = weights <= switch
             values = direct + is_kept * correction
             self._switched[:, index] += values.sum(), (values**2).sum()
@@ -155,7 +161,7 @@ class ValueEstimator:
             headline="dr",
             sequence=self.sequence.interval if is_stated else None,
             sequence_bound=self.options.max_weight,
-            switch=float(SWITCHES[index]),
+            switch=float(self._switches[index]),
             warnings=warnings_of(support, self.moments),
         )
 

@@ -45,9 +45,8 @@ def weights_of(log: Log) -> np.ndarray:
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 @pytest.mark.parametrize("reference", BY_NAME)
-def test_points_equal_obp(reference: Log, batch: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("model.ope.estimates.SWITCHES", np.array([SWITCH]))
-    found = estimated_by(reference["log"], batch).valuation().estimates
+def test_points_equal_obp(reference: Log, batch: int):
+    found = estimated_by(reference["log"], batch, switch=SWITCH).valuation().estimates
     for name, value in reference["expected"]["points"].items():
         ours = found[name].value
         if np.isnan(value):  # 0/0 of a log that never chose what the policy would
