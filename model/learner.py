@@ -30,6 +30,7 @@ from model.rounds import (
     RewardedRound,
     RoundBlock,
     checked_contexts,
+    checked_domain,
     checked_rows,
 )
 from model.training.episode import EpisodeInputs, Trained, TrainingSet, train_episode
@@ -205,7 +206,7 @@ class Learner:
             context = checked_contexts(round_.context, self.config.context_shape)
             block = RoundBlock(
                 references=np.array([round_.reference]),
-                is_target=np.array([Domain(round_.domain) is Domain.TARGET]),
+                is_target=np.array([checked_domain(round_.domain) is Domain.TARGET]),
                 contexts=context[None],
                 arms=np.array([round_.arm]),
                 rewards=np.array([round_.reward]),
@@ -237,13 +238,13 @@ class Learner:
     def observe_decided(self, references: Integers, domain: Domain, contexts: Floats) -> None:
         """`observe_context` of each context (n, *shape) in order, with the same bits."""
         self._check_shape(contexts, len(references))
-        self.contexts[domain].add(references, checked_rows(contexts))
+        self.contexts[checked_domain(domain)].add(references, checked_rows(contexts))
 
     def observe_contexts(self, references: Sequence[int], domain: Domain, contexts: object) -> None:
         """Keep unlabeled contexts (n, *shape), in order."""
         checked = checked_contexts(contexts, self.config.context_shape)
         self._check_shape(checked, len(references))
-        self.contexts[domain].add(np.array(references, dtype=np.int64), checked)
+        self.contexts[checked_domain(domain)].add(np.array(references, dtype=np.int64), checked)
         self.uploaded_count += len(references)
 
     def advance(self, offset: int) -> None:
@@ -446,21 +447,21 @@ class Learner:
         if not _lie_between(0, 1, block.propensities):
             raise ValueError("propensity: must lie in (0, 1], or be 0 if it is unknown")
         if not _lie_between(0, 1, block.rewards):
-            raise ValueError("reward: must lie in [0, 1]")
+            raise ValueError("reward: must be a number in [0, 1]")
         self._check_shape(block.contexts, len(block))
         arms = np.zeros_like(block.arms) if config.is_joint else block.arms
-        if not _lie_between(0, config.arm_count - 1, arms):
+        if arms.dtype.kind not in "iu" or not _lie_between(0, config.arm_count - 1, arms):
             raise ValueError(f"arm: not one of {config.arm_count} arms")
         return replace(block, arms=arms, contexts=checked_rows(block.contexts))
 
     def _check_shape(self, contexts: Floats, count: int) -> None:
         if contexts.shape != (count, *self.config.context_shape):
-            raise ValueError(f"contexts: expected {count} of {self.config.context_shape}")
+            raise ValueError(f"context: expected {count} of {self.config.context_shape}")
 
 
 def _lie_between(low: float, high: float, values: Doubles | Integers) -> bool:
-    """Whether all values do; NaN lies between no bounds."""
-    return bool(((values >= low) & (values <= high)).all())
+    """Whether all values are numbers that do; NaN lies between no bounds."""
+    return values.dtype.kind in "iuf" and bool(((values >= low) & (values <= high)).all())
 
 
 def _doubles(latents: torch.Tensor) -> Doubles:

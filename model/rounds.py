@@ -141,3 +141,11 @@ def _as_float32(contexts: object, shape: tuple[int, ...]) -> Floats:
             return np.asarray(contexts, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ValueError(f"context: not an array of numbers of shape {shape}") from error
+
+
+def checked_domain(domain: object) -> Domain:
+    """The domain, or the domain of this name; ValueError if unknown."""
+    try:
+        return Domain(domain)  # type: ignore[arg-type]
+    except ValueError:
+        raise ValueError(f"domain: must be one of {', '.join(Domain)}") from None
