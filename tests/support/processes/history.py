@@ -92,7 +92,7 @@ class Clients:
             HttpClient(url, timeout_seconds=PATIENCE_SECONDS, max_connections=CLIENTS)
             for url in urls
         ]
-        self._turns = itertools.cycle(self._servers)
+        self._next_server = itertools.cycle(self._servers)
         self._numbers = itertools.count()
         self._random = random.Random(7)
         self._deadline = time.monotonic() + 10 * PATIENCE_SECONDS
@@ -178,7 +178,7 @@ class Clients:
         request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         while time.monotonic() < self._deadline:
             self.history.attempts[path] += 1
-            answer = await _answered(next(self._turns), request)
+            answer = await _answered(next(self._next_server), request)
             if answer.outcome not in (TIMEOUT, DISCONNECTED):
                 reply = _Reply(int(answer.outcome), answer.body)
                 self.history.statuses[reply.status] += 1
@@ -193,7 +193,7 @@ async def _answered(server: HttpClient, request: bytes) -> Answer:
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def take(found: Answer) -> None:
-        if not answer.done():  # whoever waits may have been cancelled
+        if not answer.done():  # the caller may have been cancelled
             answer.set_result(found)
 
     server.send(request, take, lambda: None)
