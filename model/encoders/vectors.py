@@ -331,11 +331,11 @@ class Ensemble(ScaledEncoder):
 def are_binary(contexts: Tensor, slot_kinds: str = "") -> Tensor:
     """The binary features (*shape,) of contexts (n, *shape), n > 0.
 
-    `slot_kinds` tells them; without it, features with at most two values look binary.
+    `slot_kinds` declares them. Without it, features with at most two values look binary.
     """
     if slot_kinds:
-        told = torch.tensor([kind == "b" for kind in slot_kinds], device=contexts.device)
-        return told.view(contexts.shape[1:])
+        declared = torch.tensor([kind == "b" for kind in slot_kinds], device=contexts.device)
+        return declared.view(contexts.shape[1:])
     is_end = (contexts == contexts.amin(dim=0)) | (contexts == contexts.amax(dim=0))
     return is_end.all(dim=0)
 

@@ -166,7 +166,7 @@ class EventLog:
         pairs = await self._archive.pairs(experiment_id, apart)
         decisions |= {event.event_key: event for event in pairs}
         missing = {event.event_key for event in page if event.kind is REWARD} - decisions.keys()
-        # A second look-up by key, not a join: the planner cannot turn it into a scan of the table.
+        # A second look-up by key, not a join, for which the planner may scan the whole table.
         found = await fetch_by_keys(
             self._database,
             DECISION,
