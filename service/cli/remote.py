@@ -154,12 +154,15 @@ def _status_command(status: Literal["active", "paused", "archived"]) -> Callable
     return set_status
 
 
-pause = "Take no more decisions; rewards are still taken."
-archive = "Take nothing new; the experiment can be read and exported."
-resume = "Take decisions and rewards again, after a pause or out of the archive."
-experiment_app.command("pause", help=pause)(_status_command("paused"))
-experiment_app.command("archive", help=archive)(_status_command("archived"))
-experiment_app.command("resume", help=resume)(_status_command("active"))
+experiment_app.command("pause", help="Take no more decisions; rewards are still taken.")(
+    _status_command("paused")
+)
+experiment_app.command(
+    "archive", help="Take nothing new; the experiment can be read and exported."
+)(_status_command("archived"))
+experiment_app.command(
+    "resume", help="Take decisions and rewards again, after a pause or out of the archive."
+)(_status_command("active"))
 
 
 @experiment_app.command("delete")
