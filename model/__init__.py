@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from model.bandit.selection import entropy as entropy
     from model.budget import GROWS_WITH as GROWS_WITH, Budget as Budget, estimated as estimated
     from model.config import (
+        MAX_ARMS as MAX_ARMS,
         RECIPE as RECIPE,
         SYSTEMS as SYSTEMS,
         BanditConfig as BanditConfig,
@@ -85,7 +86,7 @@ _PUBLIC = {
     "model.bandit.policy": "Policy",
     "model.bandit.selection": "entropy",
     "model.budget": "Budget GROWS_WITH estimated",
-    "model.config": "BanditConfig CarriedOver ContextKind GateRule RECIPE Recipe SYSTEMS StoredConfig carried_over",
+    "model.config": "BanditConfig CarriedOver ContextKind GateRule MAX_ARMS RECIPE Recipe SYSTEMS StoredConfig carried_over",
     "model.learner": "Learner Outcome TrainingJob",
     "model.randomness": "draw_keys",
     "model.rounds": "Booleans Domain Doubles Floats Integers Keys Phase RoundBlock Scores Selection TargetSelection UNKNOWN_PROPENSITY checked_contexts",

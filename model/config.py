@@ -56,15 +56,15 @@ def _field(
     symbol: str = "",
     unit: str = "",
     bounds: tuple[float, float] = (-math.inf, math.inf),
-    above: float = -math.inf,
+    max_items: int | None = None,
 ) -> Any:
-    """A validated field: `bounds` are inclusive, `above` is an exclusive lower bound."""
+    """A validated field: `bounds` are inclusive, and hold for each item of a list."""
     metadata = {
         "meaning": meaning,
         "symbol": symbol,
         "unit": unit,
         "bounds": bounds,
-        "above": above,
+        "max_items": max_items,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -72,15 +72,19 @@ def _field(
 REQUIRED = dataclasses.MISSING
 _LARGE = 10**300  # larger integers do not fit a finite float
 ENSEMBLE = "committee"  # the stored name of the ensemble encoder
-INF = math.inf
+MAX_ARMS = 10_000
+MANY = (1 << 31) - 1  # the largest of numbers that have no narrower bound
+STRONG = 1e6  # beyond it a weight or factor overflows, or training diverges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditConfig:
     """The configuration of one bandit. A bad value raises a ValueError that names the field."""
 
-    arm_count: int = _field(REQUIRED, "number of arms", symbol="K", bounds=(1, 100_000))
-    context_shape: tuple[int, ...] = _field(REQUIRED, "shape of one context: (d,) or (C, H, W)")
+    arm_count: int = _field(REQUIRED, "number of arms", symbol="K", bounds=(1, MAX_ARMS))
+    context_shape: tuple[int, ...] = _field(
+        REQUIRED, "shape of one context: (d,) or (C, H, W)", bounds=(1, MANY)
+    )
     context_kind: ContextKind = _field(
         ContextKind.SHARED, "one shared context, or one for each arm"
     )
@@ -90,15 +94,17 @@ class BanditConfig:
     )
     exclusive_rewards: bool = _field(False, "exactly one arm pays 1 in a round, all others 0")
 
-    ridge: float = _field(1.0, "A starts as ridge · I", symbol="γ", above=0.0)
-    alpha: float = _field(0.05, "factor on the confidence width", symbol="α", bounds=(0, INF))
+    ridge: float = _field(1.0, "A starts as ridge · I", symbol="γ", bounds=(1e-6, STRONG))
+    alpha: float = _field(0.05, "factor on the confidence width", symbol="α", bounds=(0, STRONG))
     epsilon: float = _field(0.05, "share of uniform exploration", symbol="ε", bounds=(0, 1))
 
     encoder: str = _field("auto", "kind of φ; auto = conv for images, mlp for vectors", symbol="φ")
     latent_size: int = _field(
-        64, "dimension of φ(x) where it is learned", symbol="d", bounds=(1, 65_536)
+        64, "dimension of φ(x) where it is learned", symbol="d", bounds=(1, 4096)
     )
-    hidden_sizes: tuple[int, ...] = _field((128, 128), "widths of the mlp's hidden layers")
+    hidden_sizes: tuple[int, ...] = _field(
+        (128, 128), "widths of the mlp's hidden layers", bounds=(1, 8192), max_items=16
+    )
     tower_count: int = _field(
         1,
         "maximum of members of an ensemble (encoder committee), equal parts of φ(x)",
@@ -114,36 +120,36 @@ class BanditConfig:
     domain_batch_norm: bool = _field(
         True, "each domain's images are normalised by batch statistics of their own"
     )
-    component_count: int = _field(64, "PCA components", bounds=(1, 65_536))
+    component_count: int = _field(64, "PCA components", bounds=(1, 4096))
 
     episode_length: int = _field(
         64,
         "source rewards between two encoder updates",
         symbol="H",
         unit="rewards",
-        bounds=(1, INF),
+        bounds=(1, MANY),
     )
     steps_per_episode: int = _field(
-        64, "gradient steps of one encoder update", unit="steps", bounds=(0, INF)
+        64, "gradient steps of one encoder update", unit="steps", bounds=(0, 100_000)
     )
     batch_size: int = _field(
-        64, "rounds and target contexts in one step", unit="contexts", bounds=(2, INF)
+        64, "rounds and target contexts in one step", unit="contexts", bounds=(2, 65_536)
     )
-    learning_rate: float = _field(1e-3, "Adam's step size", above=0.0)
+    learning_rate: float = _field(1e-3, "Adam's step size", bounds=(1e-9, 1))
 
     objective: Objective = _field(Objective.HEAD, "what the encoder learns rewards through")
-    regression_weight: float = _field(0.0, "weight of R, the regression error", bounds=(0, INF))
-    prediction_weight: float = _field(0.0, "weight of P, the predicted reward", bounds=(0, INF))
+    regression_weight: float = _field(0.0, "weight of R, the regression error", bounds=(0, STRONG))
+    prediction_weight: float = _field(0.0, "weight of P, the predicted reward", bounds=(0, STRONG))
     divergence_weight: float = _field(
-        0.0, "weight of D, the divergence of the domains", symbol="λ", bounds=(0, INF)
+        0.0, "weight of D, the divergence of the domains", symbol="λ", bounds=(0, STRONG)
     )
     divergence_ramp: int = _field(
-        40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, INF)
+        40, "episodes over which λ rises from 0; 0 = at once", unit="episodes", bounds=(0, MANY)
     )
     consistency_weight: float = _field(
         0.0,
         "weight of the mean teacher's consistency on augmented target contexts",
-        bounds=(0, INF),
+        bounds=(0, STRONG),
     )
     view_rounds: bool = _field(False, "learn from random augmentation of contexts (views)")
     view_dropout: float = _field(
@@ -168,10 +174,10 @@ class BanditConfig:
         StatisticsRule.REBUILD, "what happens to A and b under a new φ"
     )
     rebuild_window: int = _field(
-        20_000, "newest rounds kept for training and rebuilding", unit="rounds", bounds=(1, INF)
+        20_000, "newest rounds kept for training and rebuilding", unit="rounds", bounds=(1, MANY)
     )
     reservoir_size: int = _field(
-        4096, "unlabeled contexts kept of each domain", unit="contexts", bounds=(1, INF)
+        4096, "unlabeled contexts kept of each domain", unit="contexts", bounds=(1, MANY)
     )
     holdout_share: float = _field(
         0.125, "share of rounds that only judge encoders", bounds=(0, 0.9)
@@ -188,19 +194,17 @@ class BanditConfig:
     gate_margin: float = _field(
         0.05, "held-out reward a new φ may lose, beside sampling error", bounds=(0, 1)
     )
-    gate_rank: float = _field(1.1, "least effective rank of the latents", bounds=(1, INF))
+    gate_rank: float = _field(1.1, "least effective rank of the latents", bounds=(1, MANY))
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             object.__setattr__(self, name, _converted(name, getattr(self, name), kind))
         for field in dataclasses.fields(self):
             _check_bounds(field.name, getattr(self, field.name), field.metadata)
-        if not self.context_shape or any(size < 1 for size in self.context_shape):
-            raise ValueError("context_shape: needs at least one dimension, each at least 1")
+        if not self.context_shape:
+            raise ValueError("context_shape: needs at least one dimension")
         if self.slot_kinds and not self._is_kind_of_each_slot():
             raise ValueError("slot_kinds: needs one letter, m or b, for each number of a context")
-        if any(size < 1 for size in self.hidden_sizes):
-            raise ValueError("hidden_sizes: each must be at least 1")
 
     def _is_kind_of_each_slot(self) -> bool:
         return len(self.slot_kinds) == math.prod(self.context_shape) and set(self.slot_kinds) <= {
@@ -279,15 +283,19 @@ def _is_integer(value: Any) -> bool:
 
 
 def _check_bounds(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    if isinstance(value, tuple):
+        most = metadata["max_items"]
+        if most is not None and len(value) > most:
+            raise ValueError(f"{name}: must be a list of at most {most} numbers")
+        for item in value:
+            _check_bounds(name, item, metadata)
     if not isinstance(value, int | float):
         return
     if isinstance(value, int) and abs(value) >= _LARGE:
         value = math.inf
     low, high = metadata["bounds"]
-    above = metadata["above"]
-    if not math.isfinite(value) or not low <= value <= high or not value > above:
-        rule = f"greater than {above:g}" if above > -math.inf else f"between {low:g} and {high:g}"
-        raise ValueError(f"{name}: must be a finite number {rule}")
+    if not low <= value <= high:
+        raise ValueError(f"{name}: must be between {low:.10g} and {high:.10g}")
 
 
 Values = Mapping[str, Any]

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Raw
 from numpy.lib import format as npy
 
-from model import Domain, Floats, checked_contexts
+from model import MAX_ARMS, Domain, Floats, checked_contexts
 from service.codec.bodies import (
     ABSENT,
     IMAGES,
@@ -26,7 +26,7 @@ from service.codec.bodies import (
 from service.codec.decisions import Side, context_bytes
 from service.columns.schema import TableError
 from service.errors import refuse, refuse_numbers
-from service.experiment_spec import MAX_ARMS, ExperimentSpec
+from service.experiment_spec import ExperimentSpec
 from service.images.decoding import decoded_image
 from service.images.schema import ImageError, ImageSchema
 from service.records import CONTEXT_TYPE, check_identifier

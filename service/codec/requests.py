@@ -4,13 +4,12 @@
 """
 
 import dataclasses
-import math
 from enum import StrEnum
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model import SYSTEMS, BanditConfig
+from model import MAX_ARMS, SYSTEMS, BanditConfig
 from service import DEFAULT_METHOD
 from service.columns.resolving import MAX_SAMPLE
 from service.columns.schema import MAX_COLUMNS
@@ -51,12 +50,14 @@ def _field_schema(kind: Any, says: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"description": f"{says['meaning']}{unit}"}
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return found | {"type": "string", "enum": list(kind)}
-    if kind not in JSON_TYPES:
-        return found | {"type": "array", "items": {"type": "integer"}}
+    if kind in (str, bool):
+        return found | {"type": JSON_TYPES[kind]}
     low, high = says["bounds"]
-    limits = {"minimum": low, "maximum": high, "exclusiveMinimum": says["above"]}
-    finite = {name: limit for name, limit in limits.items() if math.isfinite(limit)}
-    return found | {"type": JSON_TYPES[kind]} | finite
+    limits = {"minimum": low, "maximum": high}
+    if kind not in JSON_TYPES:
+        most = {} if says["max_items"] is None else {"maxItems": says["max_items"]}
+        return found | {"type": "array", "items": {"type": "integer"} | limits} | most
+    return found | {"type": JSON_TYPES[kind]} | limits
 
 
 def example(**fields: Any) -> ConfigDict:
@@ -143,7 +144,7 @@ class ExperimentRequest(Request):
     )
 
     name: Name = Field(examples=["doses"])
-    arms: Annotated[list[Identifier], Field(max_length=10_000)] = Field(
+    arms: Annotated[list[Identifier], Field(max_length=MAX_ARMS)] = Field(
         default=[], examples=[["low", "mid", "high"]]
     )
     context: ContextRequest

@@ -1,13 +1,15 @@
 """Small inputs for tests: configurations, rounds, and learners that have seen something."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from model.bandit.confidence import HeldOut
 from model.config import BanditConfig
-from model.learner import Learner, Outcome
+from model.learner import Learner, Outcome, TrainingJob
 from model.rounds import Domain, RewardedRound, RoundBlock
 from model.simulate import ClusterWorld
 from model.training.rebuild import EncodedRounds
@@ -30,6 +32,32 @@ SMALL: dict[str, Any] = {
 
 def small_config(**changes: Any) -> BanditConfig:
     return BanditConfig.from_mapping({**SMALL, **changes})
+
+
+def beyond_bounds(config: BanditConfig, **values: Any) -> BanditConfig:
+    """The configuration with values that it refuses, which make training diverge."""
+    found = config.changed()
+    for name, value in values.items():
+        object.__setattr__(found, name, value)
+    return found
+
+
+def poisoned(job: TrainingJob, contexts: float = 0.0, rewards: float = 0.0) -> TrainingJob:
+    """The job with its first rounds for training replaced by huge values."""
+    rounds = job.data.rounds
+    rows = np.flatnonzero(~rounds.is_held_out)[:32]
+    changed_contexts, changed_rewards = rounds.contexts.clone(), rounds.rewards.copy()
+    source = job.data.source.contexts.clone()
+    if contexts:
+        changed_contexts[torch.from_numpy(rows)], source[:32] = contexts, contexts
+    if rewards:
+        changed_rewards[rows] = rewards
+    data = dataclasses.replace(
+        job.data,
+        rounds=dataclasses.replace(rounds, contexts=changed_contexts, rewards=changed_rewards),
+        source=dataclasses.replace(job.data.source, contexts=source),
+    )
+    return dataclasses.replace(job, data=data)
 
 
 def make_rounds(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from model import MAX_ARMS
 from model.ope import EvaluationOptions
 from service.evaluating import uploaded_log
 from service.evaluating.candidates import parsed
@@ -17,7 +18,6 @@ from service.evaluating.file_log import FileOptions, evaluate_file
 from service.evaluating.jobs import LOST_FILE, EvaluationJobs
 from service.evaluating.request import LogFile, StoredRequest
 from service.evaluating.running import EvaluationStores
-from service.experiment_spec import MAX_ARMS
 from tests.support.api import Api
 from tests.support.evaluations import played
 from tests.support.waiting import eventually

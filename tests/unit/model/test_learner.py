@@ -10,7 +10,15 @@ from model.learner import Learner, Outcome
 from model.rounds import Domain, Phase, RewardedRound
 from model.simulate import ClusterWorld
 from model.state.snapshot import state_hash, to_bytes
-from tests.support.builders import accuracy, make_rounds, play, play_episode, small_config, teach
+from tests.support.builders import (
+    accuracy,
+    beyond_bounds,
+    make_rounds,
+    play,
+    play_episode,
+    small_config,
+    teach,
+)
 from tests.support.worlds import world_config
 
 GOOD = RewardedRound(0, Domain.SOURCE, np.ones(4, dtype=np.float32), 1, 0.5, 0.5)
@@ -249,7 +257,7 @@ def test_diverging_training_leaves_the_last_good_encoder_and_says_why(world):
     play(learner, world, 8)
     play_episode(learner, world, 8)
     assert learner.pending
-    job = dataclasses.replace(learner.pending, config=config.changed(learning_rate=1e3))
+    job = dataclasses.replace(learner.pending, config=beyond_bounds(config, learning_rate=1e3))
     outcome = job.run()
     assert not outcome.verdict.is_accepted
     assert outcome.verdict.reasons
@@ -258,7 +266,7 @@ def test_diverging_training_leaves_the_last_good_encoder_and_says_why(world):
 
 
 def test_diverging_training_of_the_first_episode_is_refused_too(world):
-    config = world_config(world, latent_size=8, learning_rate=1e30)
+    config = beyond_bounds(world_config(world, latent_size=8), learning_rate=1e30)
     learner = Learner(config, seed=4)
     play_episode(learner, world, 0)
     outcome = learner.train()

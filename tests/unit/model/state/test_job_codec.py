@@ -1,4 +1,3 @@
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -18,7 +17,7 @@ from model.state.jobs import (
 )
 from model.state.snapshot import state_hash
 from service.learning.jobs.pipe import receive, send
-from tests.support.builders import make_rounds, small_config, teach
+from tests.support.builders import make_rounds, poisoned, small_config, teach
 
 KINDS: dict[str, dict[str, Any]] = {
     "all loss terms": {"divergence_weight": 1.0, "regression_weight": 0.1},
@@ -77,7 +76,7 @@ def test_all_that_is_said_of_an_update_comes_back(good_job: TrainingJob):
 
 
 def test_an_update_that_diverged_comes_back_as_it_is(good_job: TrainingJob):
-    broken = replace(good_job, config=good_job.config.changed(learning_rate=1e30))
+    broken = poisoned(good_job, contexts=1e38, rewards=1e38)
     found = run_elsewhere(broken)
     assert found.verdict == broken.run().verdict
     assert "not finite" in found.verdict.reasons[0]

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from model.config import BanditConfig
-from model.learner import TrainingJob
 from model.memory import RoundBatch
 from model.rounds import UNKNOWN_PROPENSITY, Domain, Doubles
 from model.transfer.diagnostics import effective_rank
 from model.transfer.gate import Verdict, held_out_rewards, is_finite, judge, refused
-from tests.support.builders import small_config
+from tests.support.builders import beyond_bounds, poisoned, small_config
 
 COUNT = 63
 CONFIG = small_config(gate_margin=0.05, gate_rank=1.5)
@@ -41,24 +40,6 @@ def verdict_of(
     rounds, good = held_out(count)
     rank = effective_rank(latents)
     return judge(rounds, (latents[:count], theta), (good, GOOD_THETA), rank, config)
-
-
-def poisoned(job: TrainingJob, contexts: float = 0.0, rewards: float = 0.0) -> TrainingJob:
-    """The job with its first rounds for training replaced by huge values."""
-    rounds = job.data.rounds
-    rows = np.flatnonzero(~rounds.is_held_out)[:32]
-    changed_contexts, changed_rewards = rounds.contexts.clone(), rounds.rewards.copy()
-    source = job.data.source.contexts.clone()
-    if contexts:
-        changed_contexts[torch.from_numpy(rows)], source[:32] = contexts, contexts
-    if rewards:
-        changed_rewards[rows] = rewards
-    data = dataclasses.replace(
-        job.data,
-        rounds=dataclasses.replace(rounds, contexts=changed_contexts, rewards=changed_rewards),
-        source=dataclasses.replace(job.data.source, contexts=source),
-    )
-    return dataclasses.replace(job, data=data)
 
 
 def test_equally_good_encoder_is_accepted():
@@ -152,7 +133,7 @@ def test_good_update_of_a_good_encoder_is_accepted(good_job):
 
 
 def test_diverging_training_is_refused(good_job):
-    job = dataclasses.replace(good_job, config=good_job.config.changed(learning_rate=1e3))
+    job = dataclasses.replace(good_job, config=beyond_bounds(good_job.config, learning_rate=1e3))
     verdict = job.run().verdict
     assert not verdict.is_accepted
     assert verdict.reasons
@@ -160,7 +141,8 @@ def test_diverging_training_is_refused(good_job):
 
 @pytest.mark.parametrize("learning_rate", [1e20, 1e38])
 def test_training_that_leaves_float32_is_refused_as_diverged(good_job, learning_rate):
-    job = dataclasses.replace(good_job, config=good_job.config.changed(learning_rate=learning_rate))
+    config = beyond_bounds(good_job.config, learning_rate=learning_rate)
+    job = dataclasses.replace(good_job, config=config)
     assert not job.run().verdict.is_accepted
 
 
