@@ -40,12 +40,13 @@ class Supervisor:
         self._tasks.append(task)
 
     def start_restarting(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a task that is restarted after a pause when it dies."""
+        """Run a task that is restarted when it dies, after a pause that grows while it dies soon."""
         self.start(name, self._repeated(name, make))
 
     async def _repeated(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        pause = self._pause_seconds
+        loop, pause = asyncio.get_running_loop(), self._pause_seconds
         while True:
+            began = loop.time()
             try:
                 await make()
             except Exception:
@@ -54,6 +55,8 @@ class Supervisor:
                     extra={"action": "task_restarted", "task": name},
                 )
             self._on_restart(name)
+            if loop.time() - began > LONGEST_PAUSE_SECONDS:
+                pause = self._pause_seconds
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
