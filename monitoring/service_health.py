@@ -128,8 +128,12 @@ SERVICE_HEALTH = Board(
                     "sum by (operation) (rate(daband_bus_failures_total[$__rate_interval]))",
                     "{{operation}}",
                 ),
+                Query(
+                    "sum by (reason) (rate(daband_bus_refused_total[$__rate_interval]))",
+                    "refused: {{reason}}",
+                ),
             ),
-            "Redis; nothing is lost.",
+            "Redis; nothing is lost. What is refused was not written by the service, or by another build (format).",
         ),
         Panel(
             "Deaths and replacements",

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.auth.key_ring import KeyRing
 from service.auth.sessions import Sessions
 from service.bus.bus import InProcessBus, RedisBus, RedisOptions, SnapshotBus
+from service.bus.refusals import Refusal
 from service.console.pages.system import SystemFacts
 from service.console.problem_pages import ProblemPages
 from service.console.routing import console_routes, open_console
@@ -263,7 +264,7 @@ async def running_services(
             PolicyOptions(settings.poll_seconds, settings.policy_memory_bytes),
             metrics,
         )
-        supervisor.start("policies", policies.run())
+        supervisor.start_restarting("policies", policies.run)
         if settings.trainer_inside:
             # Serving never depends on training: a trainer that dies is restarted.
             inside = _supervise(stack, metrics, readiness)
@@ -354,19 +355,19 @@ async def _running_stores(
     readiness: Readiness,
 ) -> tuple[TrainerStores, Supervisor]:
     """The stores, with the bus and the log running; the log writes accepted events before it closes."""
-    stores = _open_stores(stack, database, settings, metrics)
+    stores = await _open_stores(stack, database, settings, metrics)
     supervisor = _supervise(stack, metrics, readiness)
     metrics.count_start()
-    supervisor.start("bus", stores.bus.run())
+    supervisor.start_restarting("bus", stores.bus.run)
     supervisor.start("event-log", stores.event_log.run(), may_end=True)
     stack.push_async_callback(stores.event_log.close)
     return stores, supervisor
 
 
-def _open_stores(
+async def _open_stores(
     stack: AsyncExitStack, database: Database, settings: Settings, metrics: Metrics
 ) -> TrainerStores:
-    bus = _bus(settings, metrics)
+    bus = await _bus(database, settings, metrics)
     stack.push_async_callback(bus.close)
     commit = CommitOptions(
         max_waiting=settings.max_waiting,
@@ -388,11 +389,17 @@ def _open_stores(
     )
 
 
-def _bus(settings: Settings, metrics: Metrics) -> SnapshotBus:
+async def _bus(database: Database, settings: Settings, metrics: Metrics) -> SnapshotBus:
+    metrics.expect_bus_refusals(Refusal)
     if settings.bus_url is None:
-        return InProcessBus()
-    options = RedisOptions(timeout_seconds=settings.redis_timeout_seconds)
-    return RedisBus(settings.bus_url, options, metrics.count_bus_failure)
+        return InProcessBus(on_refusal=metrics.count_bus_refusal)
+    return RedisBus(
+        settings.bus_url,
+        await Snapshots(database).signing_key(),
+        RedisOptions(timeout_seconds=settings.redis_timeout_seconds),
+        metrics.count_bus_failure,
+        metrics.count_bus_refusal,
+    )
 
 
 def _supervise(stack: AsyncExitStack, metrics: Metrics, readiness: Readiness) -> Supervisor:

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -28,7 +27,7 @@ from model import (
     estimated,
 )
 from service import DEFAULT_METHOD
-from service.auth.tenants import public_name
+from service.auth.tenants import EXPERIMENT, public_name
 from service.columns.rows import RowPlan
 from service.columns.schema import TableSchema
 from service.errors import MAX_QUOTED_NAME, InvalidRequest, refuse
@@ -36,7 +35,6 @@ from service.images.schema import ImageSchema
 from service.limits import MEBIBYTE, BudgetLimits
 from service.records import UNIT, Experiment, RewardRange, check_identifier
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_DIMENSIONS = 4
 MAX_CONTEXT_SIZE = 1 << 20
 MAX_SEED = (1 << 63) - 1
@@ -60,7 +58,7 @@ CONFIG_FIELDS = frozenset(each.name for each in dataclasses.fields(BanditConfig)
 
 def is_name(text: str) -> bool:
     """Whether this is a valid experiment name, usable in URLs, labels and file names."""
-    return NAME.fullmatch(text) is not None
+    return EXPERIMENT.fullmatch(text) is not None
 
 
 class Durability(StrEnum):

@@ -12,11 +12,18 @@ from service.errors import NotGranted, UnknownExperiment
 
 SEPARATOR = "/"  # not allowed in the names of tenants and experiments
 TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+EXPERIMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+FULL_NAME = re.compile(f"(?:{TENANT.pattern}{SEPARATOR})?{EXPERIMENT.pattern}")
 
 
 def is_tenant(text: str) -> bool:
     """Whether this is a valid tenant name; the empty text is the unnamed tenant."""
     return not text or TENANT.fullmatch(text) is not None
+
+
+def is_full_name(text: str) -> bool:
+    """Whether an experiment of some tenant can have this full name."""
+    return FULL_NAME.fullmatch(text) is not None
 
 
 def public_name(full_name: str) -> str:

@@ -1,7 +1,8 @@
 """The snapshot bus: a cache of the newest snapshots, and notifications about new snapshots and rewards.
 
 The bus may lose or delay anything, and it never raises errors to callers. Listeners also poll the
-database.
+database. Whoever can write to Redis may send anything: what is no name of an experiment or not signed with
+the database's key is dropped, and the database has the last word on the rest.
 """
 
 import asyncio
@@ -16,8 +17,17 @@ from typing import Any, Protocol, TypeVar
 from redis.asyncio.client import Pipeline, PubSub
 from redis.exceptions import RedisError
 
-from service.bus.messages import CachedSnapshot, Listener, Listeners, Topic, decode, encode
+from service.bus.messages import (
+    CachedSnapshot,
+    Listener,
+    Listeners,
+    Topic,
+    decode,
+    encode,
+    name_in,
+)
 from service.bus.redis_client import close, redis_client
+from service.bus.refusals import Refusal, Refusals
 from service.records import Experiment
 
 T = TypeVar("T")
@@ -37,7 +47,10 @@ class SnapshotBus(Protocol):
         """Offer a saved snapshot to all processes and notify listeners."""
 
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
-        """The last published snapshot, verified; None if there is any doubt."""
+        """The last published snapshot, signed; None if there is any doubt."""
+
+    def refuse(self, experiment: Experiment, version: int) -> None:
+        """The database does not have the cached snapshot: count it, and log it."""
 
     async def forget(self, experiment: Experiment) -> None:
         """Drop the snapshot of a deleted experiment."""
@@ -58,8 +71,13 @@ class SnapshotBus(Protocol):
 class InProcessBus:
     """The bus of a single process."""
 
-    def __init__(self, memory_bytes: int = KEPT_BYTES) -> None:
+    def __init__(
+        self,
+        memory_bytes: int = KEPT_BYTES,
+        on_refusal: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._memory_bytes = memory_bytes
+        self._refusals = Refusals(on_refusal)
         self._latest: dict[str, CachedSnapshot] = {}  # the most recently published last
         self._listeners = Listeners()
 
@@ -74,6 +92,9 @@ class InProcessBus:
     async def latest(self, experiment: Experiment) -> CachedSnapshot | None:
         """The last published snapshot, if it is still kept."""
         return self._latest.get(experiment.experiment_id)
+
+    def refuse(self, experiment: Experiment, version: int) -> None:
+        self._refusals.note(Refusal.VERSION, version=version, **experiment.log_context())
 
     async def forget(self, experiment: Experiment) -> None:
         self._latest.pop(experiment.experiment_id, None)
@@ -104,28 +125,34 @@ class RedisOptions:
 
 
 class RedisBus:
-    """The bus of many processes, over Redis.
+    """The bus of many processes, over Redis; `signing_key` is the database's, and the same for all.
 
     `on_failure` is called with the operation of every failure: publish, latest, forget, wake or subscribe.
-    Listeners in the same process are notified even while Redis is unavailable.
+    `on_refusal` is called with the reason of every refusal (`Refusal`). Listeners in the same process are
+    notified even while Redis is unavailable.
     """
 
     def __init__(
         self,
         url: str,
+        signing_key: bytes,
         options: RedisOptions | None = None,
         on_failure: Callable[[str], None] = lambda operation: None,
+        on_refusal: Callable[[str], None] = lambda reason: None,
     ) -> None:
+        self._signing_key = signing_key
         self._options = options or RedisOptions()
         self._on_failure = on_failure
         self._redis = redis_client(url, self._options.timeout_seconds)
+        self._refusals = Refusals(on_refusal)
         self._listeners = Listeners()
         self._resume_at = 0.0
-        self._wakes = Listener()
+        self._wakes = Listener(WAKE_SECONDS)
 
     async def publish(self, experiment: Experiment, version: int, offset: int, blob: bytes) -> None:
         """Replace the value with one SET, then notify listeners in all processes."""
-        value = encode(experiment.experiment_id, CachedSnapshot(version, offset, blob))
+        facts = self._signing_key, experiment.experiment_id, CachedSnapshot(version, offset, blob)
+        value = await asyncio.to_thread(encode, *facts)  # megabytes: not on the event loop
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(self._key(experiment), value, ex=KEPT_SECONDS)
         await self._announce("publish", experiment, pipeline, len(value))
@@ -141,10 +168,16 @@ class RedisBus:
         value = await self._guarded("latest", lambda: self._redis.get(self._key(experiment)))
         if not isinstance(value, bytes):
             return None
-        snapshot = decode(experiment.experiment_id, value)
-        if snapshot is None:
-            self._report("latest", "broken snapshot")
-        return snapshot
+        facts = self._signing_key, experiment.experiment_id, value
+        found = await asyncio.to_thread(decode, *facts)
+        if isinstance(found, Refusal):
+            size = {"size_bytes": len(value), **experiment.log_context()}
+            self._refusals.note(found, **size)
+            return None
+        return found
+
+    def refuse(self, experiment: Experiment, version: int) -> None:
+        self._refusals.note(Refusal.VERSION, version=version, **experiment.log_context())
 
     def wake(self, experiment: str) -> None:
         """Notify trainers in this process at once and those in others soon."""
@@ -179,7 +212,7 @@ class RedisBus:
         try:
             async with asyncio.timeout(self._options.timeout_seconds + size_bytes / BYTES_A_SECOND):
                 return await command()
-        except BUS_ERRORS as error:
+        except Exception as error:  # noqa: BLE001 - whatever comes, callers go on without it
             self._resume_at = time.monotonic() + self._options.pause_seconds
             self._report(operation, type(error).__name__)
             return None
@@ -194,7 +227,6 @@ class RedisBus:
             names = await self._wakes.wait(self._options.heartbeat_seconds)
             if names:
                 await self._guarded("wake", partial(self._send, names))
-                await asyncio.sleep(WAKE_SECONDS)
 
     async def _send(self, names: set[str]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
@@ -218,8 +250,15 @@ class RedisBus:
         while True:
             message = await self._next(subscription)
             if message["type"] == "message":
-                name = message["data"].decode()
-                self._listeners.notify(topics[message["channel"]], [name])
+                self._hear(topics[message["channel"]], message["data"])
+            await asyncio.sleep(0)  # requests have their turn, however many messages wait
+
+    def _hear(self, topic: Topic, message: bytes) -> None:
+        name = name_in(message)
+        if name is None:
+            self._refusals.note(Refusal.MESSAGE, size_bytes=len(message))
+        else:
+            self._listeners.notify(topic, [name])
 
     async def _next(self, subscription: PubSub) -> Any:
         heartbeat = self._options.heartbeat_seconds

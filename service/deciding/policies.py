@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
 from model import Learner, Policy, SnapshotError, estimated, restore_policy
 from service.bus.bus import SnapshotBus
@@ -13,7 +14,7 @@ from service.deciding.scorer import Placement
 from service.errors import StorageUnavailable
 from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
-from service.records import Experiment, StoredSnapshot, utc_now
+from service.records import Experiment, StoredSnapshot
 from service.storage.experiments import Experiments
 from service.storage.snapshots import Snapshots
 
@@ -58,8 +59,9 @@ class Published:
 class Policies:
     """A lookup of policies in memory, with a background task that follows the trainers.
 
-    A message of the bus brings a new policy at once. If it is lost, a poll of the database finds the
-    policy within `poll_seconds`. Only used experiments are in memory.
+    A message of the bus brings a new policy at once, if it is the database's of that version. If it is not,
+    the database's newest is taken; if the message is lost, a poll finds it within `poll_seconds`. While the
+    database is away, the last good policy serves. Only used experiments are in memory.
     """
 
     def __init__(
@@ -104,13 +106,30 @@ class Policies:
         loop = asyncio.get_running_loop()
         next_poll = loop.time() + self._options.poll_seconds
         while True:
-            for name in await listener.wait(max(0.0, next_poll - loop.time())):
-                if name in self._served:
-                    await self._take_from_bus(name)
-            if loop.time() >= next_poll:
+            announced = await listener.wait(max(0.0, next_poll - loop.time()))
+            is_poll = loop.time() >= next_poll
+            if is_poll:
                 next_poll = loop.time() + self._options.poll_seconds
                 self._note_use(loop.time())
+            await self.look(announced, is_poll=is_poll)
+
+    async def look(self, announced: Iterable[str] = (), *, is_poll: bool = False) -> None:
+        """Look for new policies of the announced experiments, or of all; only of those in memory."""
+        try:
+            wanted = {}
+            for name in announced:
+                served = self._served.get(name)
+                if served is not None and not await self._take_from_bus(served):
+                    wanted[served.experiment.experiment_id] = name
+            if is_poll:
                 await self._poll()
+            elif wanted:
+                await self._look_up(wanted)
+        except StorageUnavailable:
+            log.warning(
+                "policies not polled: storage is unavailable",
+                extra={"action": "policy_poll_failed"},
+            )
 
     async def _loaded(self, name: str) -> Served:
         """Load a policy once, however many requests need it: after a restart all of them do."""
@@ -157,16 +176,21 @@ class Policies:
             total -= self._bytes[name]
             self.forget(name)
 
-    async def _take_from_bus(self, name: str) -> None:
-        served = self._served[name]
-        cached = await self._bus.latest(served.experiment)
-        if cached is None:
-            await self._look_up({served.experiment.experiment_id: name})
-            return
-        if cached.version <= served.version:
-            return
-        if (policy := await self._restored(name, cached.blob)) is not None:
-            self._swap(served.experiment, Published(policy, utc_now()))
+    async def _take_from_bus(self, served: Served) -> bool:
+        """Whether the bus had what the database vouches for; a newer version then serves."""
+        experiment = served.experiment
+        cached = await self._bus.latest(experiment)
+        if cached is None or cached.version <= served.version:
+            return cached is not None
+        record = await self._snapshots.find(experiment.experiment_id, cached.version)
+        published = None
+        if record is not None:
+            published = await self._published(experiment, StoredSnapshot(record, cached.blob))
+        if published is None:
+            self._bus.refuse(experiment, cached.version)
+            return False
+        self._swap(experiment, published)
+        return True
 
     async def _poll(self) -> None:
         await self._look_up(
@@ -175,17 +199,10 @@ class Policies:
 
     async def _look_up(self, ids: Mapping[str, str]) -> None:
         """Refresh experiments from the database; `ids` maps their ids to names."""
-        try:
-            found = await self._experiments.get_many(list(ids))
-            for experiment in found:
-                if experiment.name in self._served:
-                    await self._refresh(experiment)
-        except StorageUnavailable:
-            log.warning(
-                "policies not polled: storage is unavailable",
-                extra={"action": "policy_poll_failed"},
-            )
-            return
+        found = await self._experiments.get_many(list(ids))
+        for experiment in found:
+            if experiment.name in self._served:
+                await self._refresh(experiment)
         for gone in ids.keys() - {each.experiment_id for each in found}:
             self.forget(ids[gone])
 
@@ -207,8 +224,8 @@ class Policies:
 
     def _swap(self, experiment: Experiment, published: Published) -> None:
         before = self._served.get(experiment.name)
-        if before is None:
-            return  # dropped meanwhile
+        if before is None or before.experiment.experiment_id != experiment.experiment_id:
+            return  # dropped meanwhile, or created again
         served = Served(experiment, before.spec, published.policy)
         if served.version > before.version:
             self._served[experiment.name] = served
@@ -219,24 +236,32 @@ class Policies:
 
     async def _newest_stored(self, experiment: Experiment) -> Published | None:
         """The policy of the newest intact snapshot."""
+        return await self._snapshots.newest_usable(
+            experiment.experiment_id, partial(self._published, experiment)
+        )
 
-        async def published(stored: StoredSnapshot) -> Published | None:
-            if not await asyncio.to_thread(lambda: stored.is_intact):
-                return None
-            policy = await self._restored(experiment.name, stored.blob)
-            return None if policy is None else Published(policy, stored.record.created_at)
-
-        return await self._snapshots.newest_usable(experiment.experiment_id, published)
-
-    async def _restored(self, name: str, blob: bytes) -> Policy | None:
-        try:
-            return await asyncio.to_thread(
-                self._placement.placed, lambda device: restore_policy(blob, device)
-            )
-        except SnapshotError as error:
-            details = {"action": "snapshot_rejected", "experiment": name, "reason": str(error)}
-            log.exception("a snapshot was rejected", extra=details)
+    async def _published(self, experiment: Experiment, stored: StoredSnapshot) -> Published | None:
+        """The policy of a snapshot, if bytes and policy are those that its record names."""
+        if not await asyncio.to_thread(lambda: stored.is_intact):
             return None
+        try:
+            policy = await asyncio.to_thread(
+                self._placement.placed, lambda device: restored(stored, device)
+            )
+        except Exception as error:  # whatever the bytes cause, the others go on
+            reason = str(error) if isinstance(error, SnapshotError) else type(error).__name__
+            details = {"action": "snapshot_rejected", "experiment": experiment.name}
+            log.exception("a snapshot was rejected", extra={**details, "reason": reason})
+            return None
+        return Published(policy, stored.record.created_at)
+
+
+def restored(stored: StoredSnapshot, device: str) -> Policy:
+    """The policy of a snapshot; raises `SnapshotError` also if it is that of another version."""
+    policy = restore_policy(stored.blob, device)
+    if policy.version.version != stored.record.version:
+        raise SnapshotError(f"the policy says that it is version {policy.version.version}")
+    return policy
 
 
 def initial_policy(spec: ExperimentSpec, device: str) -> Policy:

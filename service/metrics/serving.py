@@ -92,6 +92,11 @@ class EventMetrics(Registered):
         self.bus_failures = self._counter(
             "daband_bus_failures_total", "Failed operations of the snapshot bus", "operation"
         )
+        self.bus_refusals = self._counter(
+            "daband_bus_refused_total",
+            "Messages and snapshots of Redis that were refused; `reason`: message, format, signature, version",
+            "reason",
+        )
         for kind in STORAGE_ERRORS:
             self.storage_errors.labels(kind)
         for operation in BUS_OPERATIONS:
@@ -144,6 +149,14 @@ class EventMetrics(Registered):
 
     def count_bus_failure(self, operation: str) -> None:
         self.bus_failures.labels(operation).inc()
+
+    def expect_bus_refusals(self, reasons: Iterable[str]) -> None:
+        """Create these counters at zero, because a rate misses a first increment."""
+        for reason in reasons:
+            self.bus_refusals.labels(reason)
+
+    def count_bus_refusal(self, reason: str) -> None:
+        self.bus_refusals.labels(reason).inc()
 
     def _counted(self, experiment: str) -> str:
         """The label of an experiment, whose counters all begin at zero: a rate misses a first increment."""

@@ -20,6 +20,7 @@ from service.storage.tables import (
     candidates,
     columns_without,
     experiments,
+    snapshot_keys,
     snapshots,
 )
 
@@ -60,6 +61,18 @@ class Snapshots:
             return _to_record(saved)
 
         return await self._database.write(insert, self._timeout_seconds)
+
+    async def signing_key(self) -> bytes:
+        """The key that signs snapshots outside the database; the same for all processes."""
+        secret: bytes = await self._database.scalar(sa.select(snapshot_keys.c.secret))
+        return secret
+
+    async def find(self, experiment_id: str, version: int) -> SnapshotRecord | None:
+        """The record of this version without its bytes, if it is kept; cheap enough for every news."""
+        rows = await self._database.rows(
+            sa.select(*RECORD_COLUMNS).where(_is_at(experiment_id, version))
+        )
+        return _to_record(rows[0]) if rows else None
 
     async def latest(self, experiment_id: str) -> StoredSnapshot | None:
         """The newest snapshot; None before the first."""

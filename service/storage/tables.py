@@ -347,6 +347,11 @@ ended_sessions = sa.Table(
     sa.Column("expires_at", UtcDateTime, nullable=False),
 )
 
+# One row, made by a migration: the key that signs snapshots in Redis. It never leaves in a backup.
+snapshot_keys = sa.Table(
+    "snapshot_keys", metadata, sa.Column("secret", sa.LargeBinary, primary_key=True)
+)
+
 
 def columns_without(table: sa.Table, *names: str) -> tuple[sa.Column[Any], ...]:
     """The columns of a table in order, without those of these names."""

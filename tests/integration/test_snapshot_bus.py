@@ -1,6 +1,7 @@
 """The snapshot bus's contract, in one process and over a real Redis, and Redis's failures."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,9 +16,10 @@ from service.bus.bus import (
     RedisOptions,
     SnapshotBus,
 )
-from service.bus.messages import CachedSnapshot, Topic
+from service.bus.messages import CachedSnapshot, Topic, name_in
 from service.records import uuid7
 from tests.support.builders import stored_experiment
+from tests.support.hostile import mutated
 from tests.support.processes.faulty_proxy import FaultyProxy
 from tests.support.processes.servers import RedisServer
 from tests.support.storage import running
@@ -25,6 +27,7 @@ from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 DOSES, OTHER = stored_experiment("doses"), stored_experiment("other")
 QUIET_SECONDS = 0.05
+KEY = b"the key of a database"
 
 
 def patient(prefix: str) -> RedisOptions:
@@ -35,7 +38,7 @@ def patient(prefix: str) -> RedisOptions:
 async def bus(request: pytest.FixtureRequest) -> AsyncIterator[SnapshotBus]:
     made: SnapshotBus = InProcessBus()
     if request.param == "redis":
-        made = RedisBus(request.getfixturevalue("redis_url"), patient(uuid7()))
+        made = RedisBus(request.getfixturevalue("redis_url"), KEY, patient(uuid7()))
     async with running(made.run()):
         yield made
     await made.close()
@@ -90,7 +93,7 @@ async def test_a_listener_that_waits_is_woken(bus: SnapshotBus):
 
 async def test_another_process_gets_messages_and_snapshots(redis_url: str):
     options = patient(uuid7())
-    one, two = RedisBus(redis_url, options), RedisBus(redis_url, options)
+    one, two = RedisBus(redis_url, KEY, options), RedisBus(redis_url, KEY, options)
     async with running(one.run(), two.run()):
         await subscribed(one, two)
         snapshots, rewards = two.listen(Topic.SNAPSHOT), two.listen(Topic.REWARD)
@@ -108,7 +111,10 @@ async def _hears(listener, name: str) -> bool:
 
 
 async def test_two_prefixes_do_not_meet(redis_url: str):
-    one, two = RedisBus(redis_url, patient(uuid7())), RedisBus(redis_url, patient(uuid7()))
+    one, two = (
+        RedisBus(redis_url, KEY, patient(uuid7())),
+        RedisBus(redis_url, KEY, patient(uuid7())),
+    )
     await one.publish(DOSES, 1, 10, b"state")
     assert await two.latest(DOSES) is None
     await one.close()
@@ -142,7 +148,7 @@ async def test_inside_a_process_the_oldest_snapshots_make_room():
 
 async def test_snapshots_leave_redis_after_a_time(redis_url: str):
     prefix = uuid7()
-    bus, client = RedisBus(redis_url, patient(prefix)), Redis.from_url(redis_url)
+    bus, client = RedisBus(redis_url, KEY, patient(prefix)), Redis.from_url(redis_url)
     await bus.publish(DOSES, 1, 10, b"state")
     assert 0 < await client.ttl(f"{prefix}:snapshot:{DOSES.experiment_id}") <= KEPT_SECONDS
     await client.aclose()
@@ -150,8 +156,8 @@ async def test_snapshots_leave_redis_after_a_time(redis_url: str):
 
 
 async def test_a_broken_value_is_no_snapshot(redis_url: str):
-    prefix, failures = uuid7(), Counter[str]()
-    bus = RedisBus(redis_url, patient(prefix), on_failure=lambda name: failures.update([name]))
+    prefix, refused = uuid7(), list[str]()
+    bus = RedisBus(redis_url, KEY, patient(prefix), on_refusal=refused.append)
     client = Redis.from_url(redis_url)
     await bus.publish(DOSES, 1, 10, b"state")
     value = await client.get(f"{prefix}:snapshot:{DOSES.experiment_id}")
@@ -159,13 +165,13 @@ async def test_a_broken_value_is_no_snapshot(redis_url: str):
     for of, bad in ((DOSES, value[:-1]), (DOSES, b"x" + value[1:]), (OTHER, value)):
         await client.set(f"{prefix}:snapshot:{of.experiment_id}", bad)
         assert await bus.latest(of) is None
-    assert failures == {"latest": 3}
+    assert refused == ["signature"] * 3
     await client.aclose()
     await bus.close()
 
 
 async def test_a_large_snapshot_passes(redis_url: str):
-    bus = RedisBus(redis_url, patient(uuid7()))
+    bus = RedisBus(redis_url, KEY, patient(uuid7()))
     blob = bytes(1000) * 8000
     await bus.publish(DOSES, 1, 10, blob)
     assert await bus.latest(DOSES) == CachedSnapshot(1, 10, blob)
@@ -176,7 +182,7 @@ async def test_while_redis_is_away_nothing_raises_and_local_listeners_get_messag
     own_redis: RedisServer,
 ):
     failures = Counter[str]()
-    bus = RedisBus(own_redis.url, on_failure=lambda name: failures.update([name]))
+    bus = RedisBus(own_redis.url, KEY, on_failure=lambda name: failures.update([name]))
     own_redis.kill()
     listeners = [bus.listen(topic) for topic in Topic]
     async with running(bus.run()):
@@ -193,7 +199,7 @@ async def test_while_redis_is_away_nothing_raises_and_local_listeners_get_messag
 
 async def test_a_redis_that_comes_back_is_used_again(own_redis: RedisServer):
     options = RedisOptions(timeout_seconds=1, pause_seconds=0.05, heartbeat_seconds=0.2)
-    one, two = RedisBus(own_redis.url, options), RedisBus(own_redis.url, options)
+    one, two = RedisBus(own_redis.url, KEY, options), RedisBus(own_redis.url, KEY, options)
     async with running(one.run(), two.run()):
         await subscribed(one, two)
         await asyncio.to_thread(own_redis.kill)
@@ -215,7 +221,7 @@ async def test_a_redis_that_hangs_costs_one_short_wait(own_redis: RedisServer):
     async with FaultyProxy(own_redis.port, is_black_hole=True).running() as proxy:
         options = RedisOptions(pause_seconds=3600)
         url = f"redis://127.0.0.1:{proxy.port}"
-        bus = RedisBus(url, options, on_failure=lambda name: failures.update([name]))
+        bus = RedisBus(url, KEY, options, on_failure=lambda name: failures.update([name]))
         for _ in range(200):
             await bus.publish(DOSES, 1, 10, b"state")
             assert await bus.latest(DOSES) is None
@@ -226,8 +232,8 @@ async def test_a_redis_that_hangs_costs_one_short_wait(own_redis: RedisServer):
 async def test_a_subscription_that_went_silent_is_made_again(own_redis: RedisServer):
     failures = Counter[str]()
     options = RedisOptions(timeout_seconds=1, pause_seconds=0.05, heartbeat_seconds=0.1)
-    one = RedisBus(own_redis.url, options)
-    two = RedisBus(own_redis.url, options, on_failure=lambda name: failures.update([name]))
+    one = RedisBus(own_redis.url, KEY, options)
+    two = RedisBus(own_redis.url, KEY, options, on_failure=lambda name: failures.update([name]))
     async with running(one.run(), two.run()):
         await subscribed(one, two)
         own_redis.pause()
@@ -239,7 +245,7 @@ async def test_a_subscription_that_went_silent_is_made_again(own_redis: RedisSer
 
 
 async def test_a_flushed_redis_has_no_snapshot_and_takes_the_next(own_redis: RedisServer):
-    bus = RedisBus(own_redis.url, RedisOptions(timeout_seconds=PATIENCE_SECONDS))
+    bus = RedisBus(own_redis.url, KEY, RedisOptions(timeout_seconds=PATIENCE_SECONDS))
     client = Redis.from_url(own_redis.url)
     await bus.publish(DOSES, 1, 10, b"state")
     await client.flushall()
@@ -248,3 +254,43 @@ async def test_a_flushed_redis_has_no_snapshot_and_takes_the_next(own_redis: Red
     assert await bus.latest(DOSES) == CachedSnapshot(2, 20, b"state")
     await client.aclose()
     await bus.close()
+
+
+async def test_a_value_of_another_type_is_no_snapshot(redis_url: str):
+    prefix = uuid7()
+    options = RedisOptions(prefix, timeout_seconds=PATIENCE_SECONDS, pause_seconds=0)
+    bus, client = RedisBus(redis_url, KEY, options), Redis.from_url(redis_url)
+    await client.rpush(f"{prefix}:snapshot:{DOSES.experiment_id}", "state")
+    assert await bus.latest(DOSES) is None
+    await bus.publish(DOSES, 1, 10, b"state")
+    assert await bus.latest(DOSES) == CachedSnapshot(1, 10, b"state")
+    await client.aclose()
+    await bus.close()
+
+
+async def test_messages_of_any_bytes_are_dropped_and_counted_and_the_next_name_is_heard(
+    redis_url: str,
+):
+    prefix, refused, rng = uuid7(), Counter[str](), random.Random(7)
+    one = RedisBus(redis_url, KEY, patient(prefix))
+    two = RedisBus(redis_url, KEY, patient(prefix), on_refusal=lambda why: refused.update([why]))
+    messages = [mutated(b"acme/doses", rng) for _ in range(10_000)]
+    async with running(one.run()):
+        receiving = asyncio.create_task(two.run())
+        await subscribed(one, two)
+        async with Redis.from_url(redis_url) as client:
+            for topic in Topic:
+                pipeline = client.pipeline(transaction=False)
+                for message in messages[:: 1 if topic is Topic.SNAPSHOT else 10]:
+                    pipeline.publish(f"{prefix}:{topic}", message)
+                await pipeline.execute()
+        sent = [*messages, *messages[::10]]
+        nameless = sum(name_in(message) is None for message in sent)
+        await eventually(lambda: refused.total() >= nameless or receiving.done())
+        await subscribed(one, two)
+        assert not receiving.done()
+        receiving.cancel()
+        await asyncio.wait([receiving])
+    assert refused == {"message": nameless}
+    await one.close()
+    await two.close()

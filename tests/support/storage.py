@@ -112,14 +112,14 @@ async def migrated(url: str) -> None:
         await migrate.upgrade(database)
 
 
-# Whoever is still connected is gone, and so is every row but the schema's version.
+# Whoever is still connected is gone, and so is every row but what the migrations wrote.
 EMPTYING = """
 DO $$ DECLARE name text; found boolean; used text[] := '{}';
 BEGIN
   PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
   FOR name IN SELECT quote_ident(tablename) FROM pg_tables
-    WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+    WHERE schemaname = 'public' AND tablename NOT IN ('alembic_version', 'snapshot_keys')
   LOOP
     EXECUTE 'SELECT EXISTS (SELECT FROM ' || name || ')' INTO found;
     IF found THEN used := used || name; END IF;

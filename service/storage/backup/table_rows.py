@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.storage.tables import metadata
+from service.storage.tables import metadata, snapshot_keys
 
 Values = tuple[Any, ...]
 
@@ -63,8 +63,11 @@ class StoredTable:
 
 
 def stored_tables(of: sa.MetaData = metadata) -> list[StoredTable]:
-    """Every table of the schema; referenced tables come first."""
-    return [StoredTable(table) for table in of.sorted_tables]
+    """Every table of the schema but that of the key; referenced tables come first.
+
+    Each database has a key of its own: who reads a backup cannot sign, and nothing else needs the old one.
+    """
+    return [StoredTable(table) for table in of.sorted_tables if table.name != snapshot_keys.name]
 
 
 def _type_of(column: sa.Column[Any]) -> Any:

@@ -105,6 +105,21 @@ async def test_a_version_is_found_and_a_missing_one_refused(
         await snapshots.get(experiment.experiment_id, 4)
 
 
+async def test_a_record_is_found_without_its_bytes(snapshots: Snapshots, experiment: Experiment):
+    saved = await save(snapshots, experiment, 0, snapshot(b"one"))
+    assert await snapshots.find(experiment.experiment_id, 1) == saved
+    assert await snapshots.find(experiment.experiment_id, 2) is None
+    assert await snapshots.find(experiment.experiment_id, 2**63 - 1) is None
+    assert await snapshots.find("another", 1) is None
+
+
+async def test_the_signing_key_is_random_and_the_same_for_all(database: Database):
+    key = await Snapshots(database).signing_key()
+    assert key == await Snapshots(database).signing_key()
+    assert len(key) == 32
+    assert len(set(key)) > 8
+
+
 async def test_pruning_keeps_the_pinned_and_the_newest(
     snapshots: Snapshots, experiment: Experiment
 ):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -11,7 +12,7 @@ import pytest
 
 from model.budget import estimated
 from model.learner import Learner
-from model.state.snapshot import to_bytes
+from model.state.snapshot import MAGIC, to_bytes
 from service.bus.bus import InProcessBus
 from service.deciding.policies import Policies, PolicyOptions
 from service.errors import StorageUnavailable, UnknownExperiment
@@ -25,6 +26,7 @@ from service.records import (
     StoredSnapshot,
     utc_now,
 )
+from tests.support.hostile import mutated
 from tests.support.storage import running
 from tests.support.waiting import eventually
 
@@ -54,10 +56,12 @@ class FakeStore:
     """Experiments and snapshots in memory; `is_away` as a database may be."""
 
     kept: dict[int, StoredSnapshot] = field(default_factory=dict)
+    records: dict[int, SnapshotRecord] = field(default_factory=dict)  # of others, without bytes
     status: Status = Status.ACTIVE
     head_offset: int = 0
     is_away: bool = False
     reads: int = 0
+    loads: int = 0  # of a snapshot's bytes
     names: tuple[str, ...] = ("doses",)
     asked: list[list[str]] = field(default_factory=list)
 
@@ -84,8 +88,14 @@ class FakeStore:
         there = [name for name in self.names if f"id-{name}" in experiment_ids]
         return [self.named(name) for name in there]
 
+    async def find(self, experiment_id: str, version: int) -> SnapshotRecord | None:
+        self._check()
+        records = self.records | {number: each.record for number, each in self.kept.items()}
+        return records.get(version)
+
     async def newest_usable(self, experiment_id: str, use: Any) -> Any:
         self._check()
+        self.loads += 1
         for version in sorted(self.kept, reverse=True):
             if (made := await use(self.kept[version])) is not None:
                 return made
@@ -189,8 +199,11 @@ async def test_a_notice_of_the_bus_brings_the_new_policy(store: FakeStore, bus: 
     assert await version(made) == 0
     async with running(made.run()):
         await eventually(lambda: _is_listening(bus))
+        store.save(stored(1))
+        loads = store.loads
         await bus.publish(store.experiment, 1, 0, blob(1))
         await becomes(made, 1)
+    assert store.loads == loads, "its bytes came from the bus"
 
 
 def _is_listening(bus: InProcessBus) -> bool:
@@ -244,6 +257,102 @@ async def test_bytes_that_are_whole_but_no_snapshot_are_passed_over(
     record = replace(stored(2).record, sha256=hashlib.sha256(bad).hexdigest())
     store.save(stored(1), StoredSnapshot(record, bad))
     assert await version(policies(store, bus)) == 1
+
+
+async def announced(made: Policies, bus: InProcessBus, *cached: tuple[int, bytes]) -> int:
+    """The version that serves after such snapshots were put on the bus."""
+    experiment = (await made.current("doses")).experiment
+    for claimed, content in cached:
+        await bus.publish(experiment, claimed, 0, content)
+        await made.look(["doses"])
+    return await version(made)
+
+
+async def test_a_version_that_the_database_does_not_have_is_refused_for_its_newest(
+    store: FakeStore,
+):
+    refused = list[str]()
+    bus = InProcessBus(on_refusal=refused.append)
+    made = policies(store, bus)
+    assert await version(made) == 0
+    store.save(stored(1))
+    assert await announced(made, bus, (10**9, blob(10**9))) == 1
+    assert await announced(made, bus, (3, blob(1))) == 1, "the claim alone is wrong"
+    assert refused == ["version", "version"]
+
+
+async def test_other_bytes_under_a_version_of_the_database_are_refused(store: FakeStore):
+    refused = list[str]()
+    bus = InProcessBus(on_refusal=refused.append)
+    made = policies(store, bus)
+    assert await version(made) == 0
+    store.save(stored(1), stored(2))
+    altered = to_bytes(Learner(SPEC.bandit_config(), SPEC.seed + 1), 1)
+    assert await announced(made, bus, (1, altered)) == 2
+    assert refused == ["version"]
+
+
+async def test_a_snapshot_of_old_is_no_news(store: FakeStore, bus: InProcessBus):
+    store.save(stored(1), stored(2))
+    made = policies(store, bus)
+    assert await version(made) == 2
+    reads = store.reads
+    assert await announced(made, bus, (1, blob(1)), (2, blob(2)), (0, blob(2)), (-1, b"")) == 2
+    assert store.reads == reads
+
+
+async def test_without_the_database_nothing_new_serves_until_it_is_back(
+    store: FakeStore, bus: InProcessBus
+):
+    store.save(stored(1))
+    made = policies(store, bus)
+    assert await version(made) == 1
+    store.save(stored(2))
+    store.is_away = True
+    assert await announced(made, bus, (2, blob(2)), (10**9, blob(10**9))) == 1
+    store.is_away = False
+    await made.look(is_poll=True)
+    assert await version(made) == 2
+
+
+async def test_news_of_experiments_that_are_not_in_memory_cost_nothing(
+    store: FakeStore, bus: InProcessBus
+):
+    made = policies(store, bus)
+    assert await version(made) == 0
+    reads = store.reads
+    await made.look([f"name-{number}" for number in range(1000)])
+    assert store.reads == reads
+
+
+async def test_a_policy_that_says_another_version_than_its_record_is_passed_over(
+    store: FakeStore, bus: InProcessBus
+):
+    other = replace(stored(3).record, sha256=hashlib.sha256(blob(7)).hexdigest())
+    store.save(stored(1), StoredSnapshot(other, blob(7)))
+    made = policies(store, bus)
+    assert await version(made) == 1
+    assert await announced(made, bus, (3, blob(7))) == 1
+
+
+async def test_whatever_bytes_cause_at_a_restore_the_good_policy_serves(
+    store: FakeStore, bus: InProcessBus
+):
+    rng, seal = random.Random(7), len(MAGIC) + hashlib.sha256().digest_size
+    store.save(stored(1))
+    made = policies(store, bus)
+    good = await made.current("doses")
+    for _ in range(3000):
+        body = mutated(blob(1)[seal:], rng)
+        content = MAGIC + hashlib.sha256(body).digest() + body
+        digest = hashlib.sha256(content).hexdigest()
+        # As if the database itself had them.
+        store.records[2] = replace(stored(1).record, version=2, sha256=digest)
+        await bus.publish(store.experiment, 2, 0, content)
+        await made.look(["doses"])
+        assert (await made.current("doses")).policy is good.policy
+    store.save(stored(3))
+    assert await announced(made, bus, (3, blob(3))) == 3
 
 
 async def test_a_storage_outage_leaves_the_last_policy_serving(store: FakeStore, bus: InProcessBus):
