@@ -67,7 +67,7 @@ def test_version_and_offset_are_signed(fields: tuple[int, int]):
     assert decode(KEY, "doses", value) is Refusal.SIGNATURE
 
 
-def test_a_value_of_another_build_is_told_from_a_forged_one():
+def test_a_value_of_another_build_is_refused_as_that():
     assert decode(KEY, "doses", FORMAT + b"1" + VALUE[len(MAGIC) :]) is Refusal.FORMAT
     assert decode(KEY, "doses", b"x" + VALUE[1:]) is Refusal.SIGNATURE
 
