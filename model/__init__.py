@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from model.bandit.policy import Policy as Policy
     from model.bandit.selection import entropy as entropy
-    from model.budget import GROWS_WITH as GROWS_WITH, Budget as Budget, estimated as estimated
+    from model.budget import (
+        GROWS_WITH as GROWS_WITH,
+        Asked as Asked,
+        Budget as Budget,
+        DecisionBudget as DecisionBudget,
+        estimated as estimated,
+        estimated_decisions as estimated_decisions,
+    )
     from model.config import (
         MAX_ARMS as MAX_ARMS,
         RECIPE as RECIPE,
@@ -85,7 +92,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "model.bandit.policy": "Policy",
     "model.bandit.selection": "entropy",
-    "model.budget": "Budget GROWS_WITH estimated",
+    "model.budget": "Asked Budget DecisionBudget GROWS_WITH estimated estimated_decisions",
     "model.config": "BanditConfig CarriedOver ContextKind GateRule MAX_ARMS RECIPE Recipe SYSTEMS StoredConfig carried_over",
     "model.learner": "Learner Outcome TrainingJob",
     "model.randomness": "draw_keys",

@@ -1,7 +1,7 @@
-"""Upper estimates of the bytes and seconds that an experiment needs, from its configuration alone.
+"""Upper estimates of the bytes and seconds that an experiment, or a request for decisions, needs.
 
 The figures hold for one CPU core. They are made before anything is allocated, so that an experiment
-that no process could hold is refused when it is declared.
+that no process could hold is refused when it is declared, and a request before it is worked on.
 """
 
 import math
@@ -33,6 +33,11 @@ STEP_SECONDS = 2e-3
 # Multiplications for each number: fitting scales, factoring a PCA's chunk.
 SCALING, FACTORING_A_CHUNK = 20.0, 10.0
 FACTORING_SECONDS = 5e-10  # times d³: L⁻¹ and θ in double precision
+# Decisions as JSON: a number with all its digits; names of fields and punctuation of one arm.
+NUMBER_BYTES = 22
+SELECT_ARM_BYTES, TARGET_ARM_BYTES, EVENT_ARM_BYTES = 34, 4, 6
+DECISION_BYTES = 256  # a decision beside its arms
+SECONDS_AN_ARM = 2e-6  # probability, draw and encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,28 @@ class Budget:
     update_bytes: int
     update_seconds: float
     reward_seconds: float  # mean time to fold one reward
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks a policy for: its rows, the arms of all of them, the bytes of those arms' names.
+
+    `is_logged` if each row becomes a decision of the log, which is answered with all scores.
+    """
+
+    rows: int
+    arms: int
+    name_bytes: int
+    is_logged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionBudget:
+    """Upper estimates of a request; they are in proportion to its rows."""
+
+    answer_bytes: int
+    event_bytes: int
+    deciding_seconds: float
 
 
 # The configuration fields that drive each estimate, the strongest first.
@@ -73,6 +100,27 @@ def estimated(config: BanditConfig, rounds: int | None = None) -> Budget:
         update_bytes=_update_bytes(config, size, memory),
         update_seconds=_update_seconds(config, size, memory),
         reward_seconds=_reward_seconds(config, size),
+    )
+
+
+def estimated_decisions(config: BanditConfig, asked: Asked) -> DecisionBudget:
+    """The budget of a request to a policy of this configuration."""
+    size = network_size(config)
+    context_count = asked.arms if config.is_joint else asked.rows
+    width_count = asked.arms if config.is_joint else asked.rows * config.arm_count
+    multiplications = context_count * size.multiplications + width_count * size.latent**2
+    numbers = 4 if asked.is_logged else 1  # probability, mean, bonus and UCB, or the first alone
+    names = 2 if asked.is_logged else 1
+    arm_bytes = numbers * NUMBER_BYTES
+    arm_bytes += SELECT_ARM_BYTES if asked.is_logged else TARGET_ARM_BYTES
+    contexts = FLOAT * math.prod(config.context_shape) * context_count
+    event_bytes = asked.name_bytes + asked.arms * (3 * NUMBER_BYTES + EVENT_ARM_BYTES) + contexts
+    return DecisionBudget(
+        answer_bytes=asked.rows * DECISION_BYTES
+        + names * asked.name_bytes
+        + asked.arms * arm_bytes,
+        event_bytes=event_bytes if asked.is_logged else 0,
+        deciding_seconds=multiplications / MULTIPLICATIONS_A_SECOND + asked.arms * SECONDS_AN_ARM,
     )
 
 

@@ -19,7 +19,9 @@ from service.console.pages.system import SystemFacts
 from service.console.problem_pages import ProblemPages
 from service.console.routing import console_routes, open_console
 from service.deciding.batcher import RequestBatcher
+from service.deciding.long_work import LongWork
 from service.deciding.policies import Policies, PolicyOptions
+from service.deciding.request_limits import RequestLimits
 from service.deciding.reward import Rewarding
 from service.deciding.scorer import Placement, Scorer
 from service.deciding.select import RecentDecisions, Selecting
@@ -272,7 +274,9 @@ async def running_services(
             for name, make in work.items():
                 inside.start_restarting(name, make)
         recent = RecentDecisions()
-        selecting = Selecting(scorer, stores.event_log, recent, metrics)
+        request_limits, long_work = RequestLimits(settings.decision_limits), LongWork()
+        stack.callback(long_work.close)
+        selecting = Selecting(scorer, stores.event_log, recent, metrics, request_limits, long_work)
         uploading = Uploading(stores.event_log, stores.bus, metrics)
         evaluations = Evaluations(database)
         uploaded_logs = UploadedLogs(evaluations, settings.budget_limits)
@@ -294,11 +298,15 @@ async def running_services(
             selecting=selecting,
             batcher=RequestBatcher(selecting),
             rewarding=Rewarding(stores.experiments, stores.event_log, stores.bus, recent, metrics),
-            target_selecting=TargetSelecting(uploading, metrics, placement),
+            target_selecting=TargetSelecting(
+                uploading, metrics, request_limits, long_work, placement
+            ),
             uploading=uploading,
             readiness=readiness,
             metrics=metrics,
             limits=settings.budget_limits,
+            request_limits=request_limits,
+            long_work=long_work,
         )
 
 

@@ -190,6 +190,10 @@ class PayloadTooLarge(ServiceError, status=413):
     """The body is larger than the service accepts."""
 
 
+class BatchTooLarge(ServiceError, status=413):
+    """Deciding all of this would take more than one request may; nothing was done."""
+
+
 class UnsupportedMediaType(ServiceError, status=415):
     """The service does not read this media type or encoding."""
 

@@ -122,6 +122,11 @@ class ExperimentSpec:
         """The index of each declared arm."""
         return {arm: index for index, arm in enumerate(self.arms)}
 
+    @cached_property
+    def arm_name_bytes(self) -> int:
+        """The bytes of all declared arms' names."""
+        return sum(len(arm.encode()) for arm in self.arms)
+
     def arm_index(self, arm: str) -> int:
         """The model's index of an arm; joint models ignore it."""
         return self.arm_indexes.get(arm, 0) if self.is_per_arm else self.arm_indexes[arm]

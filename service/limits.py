@@ -1,4 +1,4 @@
-"""The resource limits of one experiment and the quotas of experiments."""
+"""The resource limits of one experiment and of one request to it, and the quotas of experiments."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,18 @@ class BudgetLimits:
     update_bytes: int = 4096 * MEBIBYTE
     update_seconds: float = 300.0
     reward_seconds: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionLimits:
+    """The upper limits on the estimates of a request for decisions by `model.budget`.
+
+    The events of a request are one transaction, for which all other writers wait.
+    """
+
+    answer_bytes: int = 64 * MEBIBYTE
+    event_bytes: int = 16 * MEBIBYTE
+    deciding_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

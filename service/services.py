@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from service.deciding.batcher import RequestBatcher
+from service.deciding.long_work import LongWork
 from service.deciding.policies import Policies
+from service.deciding.request_limits import RequestLimits
 from service.deciding.reward import Rewarding
 from service.deciding.select import Selecting
 from service.deciding.target import TargetSelecting
@@ -41,3 +43,5 @@ class Services(TrainerStores):
     readiness: Readiness
     metrics: Metrics
     limits: BudgetLimits
+    request_limits: RequestLimits
+    long_work: LongWork

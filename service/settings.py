@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.limits import MEBIBYTE, BudgetLimits, Quotas
+from service.limits import MEBIBYTE, BudgetLimits, DecisionLimits, Quotas
 from service.ops import failpoints
 
 PREFIX = "DABAND_"
@@ -149,6 +149,20 @@ class Settings(BaseSettings):
     max_reward_seconds: PositiveSeconds = Field(
         BudgetLimits().reward_seconds,
         description="longest mean estimate of folding a reward, on one core",
+    )
+    max_answer_bytes: int = Field(
+        DecisionLimits().answer_bytes,
+        ge=4 * MEBIBYTE,
+        description="largest estimate of the answer to a request for decisions",
+    )
+    max_event_bytes: int = Field(
+        DecisionLimits().event_bytes,
+        ge=4 * MEBIBYTE,
+        description="largest estimate of what a request for decisions writes, in one transaction",
+    )
+    max_deciding_seconds: PositiveSeconds = Field(
+        DecisionLimits().deciding_seconds,
+        description="longest estimate of deciding a request, on one core",
     )
     training_processes: int = Field(
         3,
@@ -283,6 +297,15 @@ class Settings(BaseSettings):
             update_bytes=self.training_memory_bytes,
             update_seconds=self.max_update_seconds,
             reward_seconds=self.max_reward_seconds,
+        )
+
+    @property
+    def decision_limits(self) -> DecisionLimits:
+        """The upper limits on the estimates of a request for decisions."""
+        return DecisionLimits(
+            answer_bytes=self.max_answer_bytes,
+            event_bytes=self.max_event_bytes,
+            deciding_seconds=self.max_deciding_seconds,
         )
 
     @property

@@ -59,8 +59,15 @@ def _is_included(wanted: Any, found: Any) -> bool:
     return bool(wanted == found or str(wanted) == found or (wanted is False and found is None))
 
 
+class BatchLimits(Struct, frozen=True):
+    """The largest batches that the service takes if every round or context offers all declared arms."""
+
+    select_batch_rounds: int
+    target_select_contexts: int
+
+
 class Experiment(Declared, frozen=True, kw_only=True):
-    """An experiment; `config` is the configuration in force, every field of it.
+    """An experiment; `config` is the configuration in force, every field of it. Lists have no `limits`.
 
     `phase` is `zero_shot` or `continued`; `status` is `active`, `paused` or `archived`.
     """
@@ -71,6 +78,7 @@ class Experiment(Declared, frozen=True, kw_only=True):
     phase: str
     status: str
     created_at: datetime
+    limits: BatchLimits | None = None
 
 
 class ExperimentList(Struct, frozen=True):

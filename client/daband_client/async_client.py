@@ -182,9 +182,14 @@ class AsyncClient:
     async def select_many(
         self, experiment: str, rounds: Iterable[Round], request_id: str | None = None
     ) -> list[answers.Selected]:
-        """Decide any number of rounds, 1000 at a time; each 1000 are decided all or none."""
-        calls = batches.select_calls(experiment, rounds, request_id, self._limits)
-        parts = [await self.send(call) for call in calls]
+        """Decide any number of rounds, 1000 at a time; each 1000 are decided all or none.
+
+        Where rounds have so many arms that the service takes fewer at a time, so many are.
+        """
+        whole, listed = request_id or new_id(), list(rounds)
+        parts = await self._send_all(
+            lambda limits: batches.select_calls(experiment, listed, whole, limits)
+        )
         return [each for part in parts for each in part.rounds]
 
     async def reward(self, decision_id: str, value: float) -> answers.Rewarded:
@@ -253,8 +258,9 @@ class AsyncClient:
         )
         whole = request_id or new_id()
         rows = await self._rows(experiment, contexts)
-        calls = batches.target_calls(rows, fields, whole, self._limits)
-        parts = [await self.send(call) for call in calls]
+        parts = await self._send_all(
+            lambda limits: batches.target_calls(rows, fields, whole, limits)
+        )
         return batches.joined_targets(parts, whole)
 
     async def nearest(
@@ -457,6 +463,15 @@ class AsyncClient:
         return contexts if columns is None else frame_rows(contexts, columns)
 
     # Sending
+
+    async def _send_all(self, calls: Callable[[Limits], Iterable[Call[T]]]) -> list[T]:
+        """The answers to a batch's calls, which are made smaller if the service asks for it."""
+        limits = self._limits
+        while True:
+            try:
+                return [await self.send(call) for call in calls(limits)]
+            except ProblemError as problem:
+                limits = limits.after(problem)
 
     async def send(self, call: Call[T]) -> T:
         """Send a call until it is answered for good or the attempts are used up."""

@@ -180,9 +180,14 @@ class Client:
     def select_many(
         self, experiment: str, rounds: Iterable[Round], request_id: str | None = None
     ) -> list[answers.Selected]:
-        """Decide any number of rounds, 1000 at a time; each 1000 are decided all or none."""
-        calls = batches.select_calls(experiment, rounds, request_id, self._limits)
-        parts = [self.send(call) for call in calls]
+        """Decide any number of rounds, 1000 at a time; each 1000 are decided all or none.
+
+        Where rounds have so many arms that the service takes fewer at a time, so many are.
+        """
+        whole, listed = request_id or new_id(), list(rounds)
+        parts = self._send_all(
+            lambda limits: batches.select_calls(experiment, listed, whole, limits)
+        )
         return [each for part in parts for each in part.rounds]
 
     def reward(self, decision_id: str, value: float) -> answers.Rewarded:
@@ -249,8 +254,7 @@ class Client:
         )
         whole = request_id or new_id()
         rows = self._rows(experiment, contexts)
-        calls = batches.target_calls(rows, fields, whole, self._limits)
-        parts = [self.send(call) for call in calls]
+        parts = self._send_all(lambda limits: batches.target_calls(rows, fields, whole, limits))
         return batches.joined_targets(parts, whole)
 
     def nearest(
@@ -451,6 +455,15 @@ class Client:
         return contexts if columns is None else frame_rows(contexts, columns)
 
     # Sending
+
+    def _send_all(self, calls: Callable[[Limits], Iterable[Call[T]]]) -> list[T]:
+        """The answers to a batch's calls, which are made smaller if the service asks for it."""
+        limits = self._limits
+        while True:
+            try:
+                return [self.send(call) for call in calls(limits)]
+            except ProblemError as problem:
+                limits = limits.after(problem)
 
     def send(self, call: Call[T]) -> T:
         """Send a call until it is answered for good or the attempts are used up."""

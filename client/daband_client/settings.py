@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
+
+from daband_client.errors import ProblemError
 
 URL_VARIABLE = "DABAND_URL"
 KEY_VARIABLE = "DABAND_API_KEY"
@@ -29,6 +31,15 @@ class Limits:
     body_bytes: int = 7 * MEBIBYTE
     upload_rows: int = 1_000_000
     upload_bytes: int = 256 * MEBIBYTE
+
+    def after(self, problem: ProblemError) -> "Limits":
+        """The limits for batches as the service stated when it refused one; raises any other problem again."""
+        largest = problem.problem.get("largest_batch")
+        if problem.slug != "batch-too-large" or not isinstance(largest, int):
+            raise problem
+        if not 1 <= largest < self.rows:
+            raise problem
+        return replace(self, rows=largest)
 
     def rows_with(self, images: Iterable[int]) -> int:
         """How many rows a request may have, of which each has so many images."""

@@ -8,22 +8,31 @@ import httpx
 import msgspec
 import pytest
 
-from daband_client import Client, Limits, Round
+from daband_client import Client, Limits, ProblemError, Round
 from daband_client.ids import part_id
 
 
 class Service(httpx.BaseTransport):
     """Answers batches as the service would, and keeps what it was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 1000) -> None:
         self.requests: list[httpx.Request] = []
         self.version = 0
+        self._most = most
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
         self.version += 1
         kind = request.url.path.removeprefix("/").replace("/", "_")
+        if kind in ("select_batch", "target_select") and self._count(request) > self._most:
+            problem = {"type": "/problems/batch-too-large", "detail": "Too large."}
+            return httpx.Response(413, json={**problem, "largest_batch": self._most})
         return httpx.Response(200, json=getattr(self, f"_{kind}")(request))
+
+    def _count(self, request: httpx.Request) -> int:
+        body = msgspec.msgpack.decode(request.content)
+        listed = body.get("rounds") or body["contexts"]
+        return 0 if isinstance(listed, bytes) else len(listed)
 
     def bodies(self) -> list[Any]:
         return [msgspec.msgpack.decode(each.content) for each in self.requests]
@@ -206,3 +215,20 @@ def test_ids_of_parts_fit() -> None:
     long = part_id("ä" * 64, 1000)
     assert len(long.encode()) <= 128
     assert long == part_id("ä" * 64, 1000) != part_id("ö" * 64, 1000)
+
+
+def test_a_batch_of_many_arms_is_sent_in_parts_as_large_as_the_service_states() -> None:
+    service = Service(most=4)
+    with Client(transport=service) as client:
+        decided = client.select_many("doses", iter([Round([1.0])] * 10), "b")
+        answered = client.target_select("doses", [{"x": 1.0}] * 10)
+    assert [each.request_id for each in decided] == [part_id("b", at) for at in range(10)]
+    assert len(answered.decisions) == 10
+    sizes = [len(each.get("rounds") or each["contexts"]) for each in service.bodies()]
+    assert sizes == [10, 4, 4, 2] * 2
+
+
+def test_a_batch_of_which_not_one_round_passes_is_refused() -> None:
+    with Client(transport=Service(most=0)) as client, pytest.raises(ProblemError) as refused:
+        client.select_many("doses", [Round([1.0])])
+    assert refused.value.slug == "batch-too-large"

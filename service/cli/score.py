@@ -19,7 +19,7 @@ from service.codec.contexts import most_images
 from service.codec.target_contexts import TargetRows, binary_target_rows, target_rows
 from service.columns.schema import TableError, UnknownColumnError
 from service.deciding.scored import Scored, csv_lines
-from service.deciding.target import TargetAnswer, selected
+from service.deciding.target import TargetAnswer, selected, sliced
 from service.errors import InvalidRequest
 from service.experiment_spec import ExperimentSpec, image_schema_of, range_of, table_of
 from service.formats.cells.genes import CellOptions
@@ -89,8 +89,9 @@ def scored(
     """The decision of each context: npy, JSON lines, a table as CSV or Parquet, a folder or zip of images."""
     spec = _spec(found)
     for groups, ids in _batches(spec, contexts, options or TableOptions()):
-        selections = [selected(found.policy, spec, group) for group in groups]
-        yield Scored(TargetAnswer(spec, groups, selections, floor, None), ids)
+        slices = sliced(spec, groups)
+        selections = [selected(found.policy, spec, each) for each in slices]
+        yield Scored(TargetAnswer(spec, slices, selections, floor, None), ids)
 
 
 def json_lines(batches: Iterable[Scored]) -> Iterator[bytes]:

@@ -51,6 +51,13 @@ class Declared(Schema):
     reward_range: list[float] | None = None
 
 
+class BatchLimits(Schema):
+    """The largest batches that pass if every round or context offers all declared arms."""
+
+    select_batch_rounds: int = Field(description="of `/select/batch`, with both domains")
+    target_select_contexts: int
+
+
 class Experiment(Declared):
     """An experiment with its phase, its status and the configuration in force."""
 
@@ -63,6 +70,9 @@ class Experiment(Declared):
     phase: Phase
     status: Status
     created_at: datetime
+    limits: BatchLimits | None = Field(
+        None, description="of one experiment that declares its arms, not in lists"
+    )
 
 
 class ExperimentList(Schema):

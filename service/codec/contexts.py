@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from tokenize import TokenError
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
@@ -61,6 +61,12 @@ def context_count(body: RoundBody) -> int:
     """How many contexts a round brings."""
     sides = (each for each in (body.source, body.target) if each is not None)
     return sum(1 if each.contexts is None else len(each.contexts) for each in sides)
+
+
+def offered_arms(spec: ExperimentSpec, body: RoundBody) -> list[Collection[str]]:
+    """The arms that each side of a round offers, before its contexts are decoded."""
+    sides = (each for each in (body.source, body.target) if each is not None)
+    return [body.eligible_arms or each.contexts or spec.arms for each in sides]
 
 
 def binary_side(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from service.codec.wire import REPLAYED, Answer
@@ -14,8 +13,6 @@ from service.deciding.policies import Served
 from service.deciding.select import Answered, Batch, DecisionRequest, Selecting
 from service.errors import ServiceError
 from service.ops import tracing
-
-_encode = msgspec.json.Encoder().encode
 
 
 class _Waiter(Struct, frozen=True):
@@ -43,6 +40,7 @@ class RequestBatcher:
 
     def select(self, served: Served, round_: DecisionRequest) -> asyncio.Future[Answer]:
         """The answer to a round; cancelled before the tick ends, the round is not decided."""
+        self._selecting.check(served, [[side.arms for side in round_.sides]])
         loop = asyncio.get_running_loop()
         context = copy_context() if tracing.is_on() else None
         waiter = _Waiter(served, round_, loop.create_future(), context)
@@ -128,7 +126,7 @@ def _deliver(group: Waiters, answers: Sequence[Answered]) -> None:
     for waiter, answered in zip(group, answers, strict=True):
         try:
             headers = (REPLAYED,) if answered.is_replay else ()
-            answer = Answer(_encode(answered.body), headers=headers)
+            answer = Answer(answered.content(), headers=headers)
         except Exception as error:  # noqa: BLE001 - what is wrong with one answer fails it alone
             _refuse([waiter], error)
         else:

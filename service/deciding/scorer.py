@@ -19,11 +19,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from model import Booleans, Domain, Floats, Keys, Policy, Scores, Selection, draw_keys
+from service.deciding.long_work import MOST_ARMS_ON_LOOP
 from service.errors import Overloaded
 
 CPU = "cpu"
 DEVICE_ERROR = "CUDA error"  # in torch's error messages about a GPU that no longer works
 MOST_ON_LOOP = 16_000_000  # multiplications, about 2 ms
+MOST_IN_PASS = 400_000_000  # of a slice of a long request, about 50 ms: others wait for the thread
 ROWS_OF_WEIGHTS = 4  # reading the weights takes about as long as scoring this many rows
 
 
@@ -119,10 +121,10 @@ class Scorer:
         self._thread = ThreadPoolExecutor(1, "daband-scorer")
         self._in_thread: asyncio.Task[None] | None = None
 
-    def is_small(self, policy: Policy, row_count: int) -> bool:
-        """Whether the rows can be scored on the event loop without blocking it too long."""
+    def is_small(self, policy: Policy, row_count: int, arm_count: int = 0) -> bool:
+        """Whether rows can be scored on the event loop, and so many arms of them encoded, without blocking it too long."""
         policy = self._placement.usable(policy)
-        return self._placement.device == CPU and fits_loop(policy, row_count)
+        return self._placement.device == CPU and fits_loop(policy, row_count, arm_count)
 
     def score(
         self,
@@ -201,9 +203,10 @@ class Scorer:
         return isinstance(result, Exception) and self._placement.is_lost_by(result)
 
 
-def fits_loop(policy: Policy, row_count: int) -> bool:
-    """Whether the CPU scores the rows in about 2 ms."""
-    return (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
+def fits_loop(policy: Policy, row_count: int, arm_count: int) -> bool:
+    """Whether the CPU scores the rows in about 2 ms, and encodes all their arms in about 10."""
+    is_scored_soon = (row_count + ROWS_OF_WEIGHTS) * policy.multiplications <= MOST_ON_LOOP
+    return is_scored_soon and arm_count <= MOST_ARMS_ON_LOOP
 
 
 def _scored(group: Group, policy: Policy) -> list[Result]:

@@ -1,6 +1,7 @@
 """One select: `decide` scores under one policy, `write` makes the decisions durable.
 
-`decide` is a plain function and never waits. `write` waits for the log and answers what it holds.
+`decide` is a plain function and never waits. `write` waits for the log and answers what it holds. A batch
+with many arms is decided and encoded in slices outside the event loop.
 """
 
 import asyncio
@@ -8,10 +9,13 @@ import hashlib
 import logging
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -27,8 +31,10 @@ from service.codec.decisions import (
     decision_event,
     stored_answer,
 )
+from service.deciding.long_work import MOST_ARMS_ON_LOOP, LongWork
 from service.deciding.policies import Served
-from service.deciding.scorer import Scorer
+from service.deciding.request_limits import RequestLimits
+from service.deciding.scorer import MOST_IN_PASS, Scorer
 from service.errors import ServiceError, UnknownExperiment
 from service.metrics import Metrics
 from service.ops import tracing
@@ -37,6 +43,18 @@ from service.storage.events.append_plan import REFUSALS
 from service.storage.events.log import EventLog
 
 MAX_RECENT = 65_536
+ARMS_A_SLICE = 20_000
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Runs work, here or in a thread."""
+
+    async def __call__(self, work: Callable[[], T]) -> T: ...
+
+
+_encode = msgspec.json.Encoder().encode
 
 log = logging.getLogger(__name__)
 
@@ -105,10 +123,14 @@ class DecisionRequest(Struct, frozen=True, gc=False):
 
 
 class Answered(Struct, frozen=True, gc=False):
-    """The answer to a round; `is_replay` when it had been answered before."""
+    """The answer to a round, encoded already if it is of a long batch; `is_replay` when it had been answered before."""
 
-    body: dict[str, Any]
+    body: dict[str, Any] | bytes
     is_replay: bool
+
+    def content(self) -> bytes:
+        """The answer as JSON."""
+        return self.body if isinstance(self.body, bytes) else _encode(self.body)
 
 
 class _Draft(Struct, frozen=True, gc=False):
@@ -128,6 +150,18 @@ class _Decided(Struct, frozen=True, gc=False):
     entropy: float | None = None
 
 
+class _AnsweredRound(NamedTuple):
+    """The answer to a round and its decisions, of which ids and entropies are still needed."""
+
+    answered: Answered
+    decided: Sequence[_Decided]
+
+    def encoded(self) -> "_AnsweredRound":
+        """The same without the scores of all arms as objects."""
+        answered = Answered(self.answered.content(), self.answered.is_replay)
+        return _AnsweredRound(answered, [_without_arms(each) for each in self.decided])
+
+
 class Batch(NamedTuple):
     """Rounds that are decided under one policy and not written yet."""
 
@@ -141,12 +175,15 @@ class Batch(NamedTuple):
         """Whether no log can hold any of them."""
         return all(round_.is_new for round_ in self.rounds)
 
-    def events(self) -> list[NewEvent]:
+    @property
+    def arm_count(self) -> int:
+        """The arms of all decisions."""
+        return sum([len(each.side.arms) for each in self.drafts])
+
+    def events(self) -> Iterator[NewEvent]:
         """The decisions as events of the log."""
-        return [
-            decision_event(each.origin, each.side, each.decision_id, chosen)
-            for each, chosen in zip(self.drafts, self.chosen, strict=True)
-        ]
+        for each, chosen in zip(self.drafts, self.chosen, strict=True):
+            yield decision_event(each.origin, each.side, each.decision_id, chosen)
 
     def split(self) -> list["Batch"]:
         """The same as one batch for each round."""
@@ -187,7 +224,11 @@ class Selecting:
         event_log: EventLog,
         recent: RecentDecisions,
         metrics: Metrics,
+        limits: RequestLimits,
+        long_work: LongWork,
     ) -> None:
+        self._limits = limits
+        self._long_work = long_work
         self._scorer = scorer
         self._event_log = event_log
         self._recent = recent
@@ -195,13 +236,27 @@ class Selecting:
 
     async def select(self, served: Served, rounds: Sequence[DecisionRequest]) -> list[Answered]:
         """The answers to the rounds, all under one policy; all are written or none."""
-        batch = self.decide(served, rounds) or await self.decide_in_thread(served, rounds)
-        return self.write_later(batch) or await self.write(batch)
+        self.check(served, [[side.arms for side in round_.sides] for round_ in rounds])
+        batch = self.decide(served, rounds)
+        if batch is not None:
+            return self.write_later(batch) or await self.write(batch)
+        is_long = sum(map(_arm_count, rounds)) > MOST_ARMS_ON_LOOP
+        async with self._long_work.turn() if is_long else nullcontext():
+            batch = await self.decide_in_thread(served, rounds)
+            return self.write_later(batch) or await self.write(batch)
+
+    def check(self, served: Served, rounds: Sequence[Sequence[Collection[str]]]) -> None:
+        """Raise `BatchTooLarge` if rounds that offer these arms on their sides are too many."""
+        rows = sum([len(sides) for sides in rounds])
+        arms = sum([len(side) for sides in rounds for side in sides])
+        if not self._scorer.is_small(served.policy, rows, arms):
+            self._limits.check_rounds(served.spec, served.policy.config, rounds)
 
     def decide(self, served: Served, rounds: Sequence[DecisionRequest]) -> Batch | None:
         """The rounds with what is chosen for them; None if scoring them would hold up the event loop."""
         count = sum([len(round_.sides) for round_ in rounds])
-        if not self._scorer.is_small(served.policy, count):
+        arm_count = sum([len(side.arms) for round_ in rounds for side in round_.sides])
+        if not self._scorer.is_small(served.policy, count, arm_count):
             return None
         drafts = _drafts(served, rounds)
         with tracing.span("score", decisions=count):
@@ -215,10 +270,22 @@ class Selecting:
             return Batch(served, rounds, drafts, _chosen(served, groups, selections))
 
     async def decide_in_thread(self, served: Served, rounds: Sequence[DecisionRequest]) -> Batch:
-        """The same for any number of rounds and any policy, in the scorer's thread."""
-        drafts = _drafts(served, rounds)
+        """The same for any number of rounds and any policy, in the scorer's thread.
+
+        Other requests may come between two slices of a batch with many arms.
+        """
+        is_long = sum(map(_arm_count, rounds)) > MOST_ARMS_ON_LOOP
+        run = self._long_work.run if is_long else _at_once
+        slices = _slices(served, rounds) if is_long else [rounds]
+        parts = [await self._decided(served, each, run) for each in slices]
+        drafts = [draft for part in parts for draft in part.drafts]
+        chosen = [each for part in parts for each in part.chosen]
+        return Batch(served, rounds, drafts, chosen)
+
+    async def _decided(self, served: Served, rounds: Sequence[DecisionRequest], run: Run) -> Batch:
+        drafts = await run(partial(_drafts, served, rounds))
         with tracing.span("score", decisions=len(drafts)):
-            groups = _groups(served, drafts)
+            groups = await run(partial(_groups, served, drafts))
             selections = await asyncio.gather(
                 *(
                     self._scorer.select(
@@ -227,7 +294,8 @@ class Selecting:
                     for each in groups
                 )
             )
-            return Batch(served, rounds, drafts, _chosen(served, groups, selections))
+            chosen = await run(partial(_chosen, served, groups, selections))
+            return Batch(served, rounds, drafts, chosen)
 
     async def decide_again(self, served: Served, side: Side, decision_id: str) -> Chosen:
         """What the policy chooses for a side under the id of an earlier decision."""
@@ -242,12 +310,14 @@ class Selecting:
         """The answers of a relaxed experiment, written within milliseconds; None if they must be written first."""
         served = batch.served
         is_relaxed = served.spec.is_relaxed and batch.is_new
-        if not is_relaxed or not self._event_log.can_append_later(len(batch.drafts)):
+        if not is_relaxed or batch.arm_count > MOST_ARMS_ON_LOOP:
+            return None  # a long one is encoded in slices, which takes time
+        if not self._event_log.can_append_later(len(batch.drafts)):
             return None
         refusal = REFUSALS.get(served.experiment.status)
         if refusal is not None:
             raise refusal
-        events, name = batch.events(), served.experiment.name
+        events, name = list(batch.events()), served.experiment.name
 
         def note_loss(error: ServiceError) -> None:
             if isinstance(error, UnknownExperiment):
@@ -257,31 +327,24 @@ class Selecting:
             log.error("decisions were answered and could not be written", extra=details)
 
         self._event_log.append_later(events, note_loss)
-        return self._answers(batch, None)
+        return self._answers(served, list(_answered_rounds(batch, None)))
 
     async def write(self, batch: Batch) -> list[Answered]:
         """The answers once all of the batch is durable: new decisions, or those that the log held."""
-        return self._answers(batch, await self._event_log.append(batch.events()))
+        if batch.arm_count <= MOST_ARMS_ON_LOOP:
+            appended = await self._event_log.append(list(batch.events()))
+            return self._answers(batch.served, list(_answered_rounds(batch, appended)))
+        appended = await self._event_log.append(await self._long_work.all(batch.events()))
+        rounds = (each.encoded() for each in _answered_rounds(batch, appended))
+        return self._answers(batch.served, await self._long_work.all(rounds))
 
-    def _answers(self, batch: Batch, appended: Sequence[Appended] | None) -> list[Answered]:
-        """Answer, remember and count decisions; what was `appended` may have been there before."""
-        served = batch.served
-        made = zip(batch.drafts, batch.chosen, strict=True)
-        if appended is None:
-            decided = [_new(*each) for each in made]
-        else:
-            decided = [
-                _new(draft, chosen) if created else _stored(event)
-                for (draft, chosen), (event, created) in zip(made, appended, strict=True)
-            ]
+    def _answers(self, served: Served, rounds: Sequence[_AnsweredRound]) -> list[Answered]:
+        """Remember and count the decisions of answered rounds."""
+        decided = [each for round_ in rounds for each in round_.decided]
         owner = Owner(served.experiment.experiment_id, served.experiment.name)
         self._recent.add([each.answer.decision_id for each in decided], owner)
         self._count(served, decided)
-        sides = iter(decided)
-        return [
-            _answered(served, round_, list(islice(sides, len(round_.sides))))
-            for round_ in batch.rounds
-        ]
+        return [round_.answered for round_ in rounds]
 
     def _count(self, served: Served, decided: Sequence[_Decided]) -> None:
         """Count the new ones."""
@@ -291,6 +354,25 @@ class Selecting:
                 entropies[each.domain].append(each.entropy)
         for domain, some in entropies.items():
             self._metrics.count_decisions(served.experiment.name, domain, len(some), sum(some))
+
+
+async def _at_once(work: Callable[[], T]) -> T:
+    return work()
+
+
+def _arm_count(round_: DecisionRequest) -> int:
+    return sum([len(side.arms) for side in round_.sides])
+
+
+def _slices(
+    served: Served, rounds: Sequence[DecisionRequest]
+) -> Iterator[Sequence[DecisionRequest]]:
+    """The rounds of a long batch in parts that each hold up others for some 10 ms."""
+    arm_count = sum(map(_arm_count, rounds))
+    rows = max(1, MOST_IN_PASS // served.policy.multiplications)
+    size = max(1, min(rows, ARMS_A_SLICE * len(rounds) // arm_count))
+    for start in range(0, len(rounds), size):
+        yield rounds[start : start + size]
 
 
 def _drafts(served: Served, rounds: Sequence[DecisionRequest]) -> list[_Draft]:
@@ -343,6 +425,21 @@ def _chosen(
     return [found[place] for place in range(len(found))]
 
 
+def _answered_rounds(batch: Batch, appended: Sequence[Appended] | None) -> Iterator[_AnsweredRound]:
+    """The rounds one by one; what was `appended` may have been there before."""
+    made = zip(batch.drafts, batch.chosen, strict=True)
+    if appended is None:
+        decided = (_new(*each) for each in made)
+    else:
+        decided = (
+            _new(draft, chosen) if created else _stored(event)
+            for (draft, chosen), (event, created) in zip(made, appended, strict=True)
+        )
+    for round_ in batch.rounds:
+        sides = list(islice(decided, len(round_.sides)))
+        yield _AnsweredRound(_answered(batch.served, round_, sides), sides)
+
+
 def _answered(served: Served, round_: DecisionRequest, decided: Sequence[_Decided]) -> Answered:
     body: dict[str, Any] = {
         "experiment": served.spec.name,
@@ -357,6 +454,11 @@ def _answered(served: Served, round_: DecisionRequest, decided: Sequence[_Decide
 def _new(draft: _Draft, chosen: Chosen) -> _Decided:
     answer = decision_answer(draft.decision_id, chosen.arm, chosen.payload)
     return _Decided(draft.side.domain, answer, draft.origin.policy_version, chosen.entropy)
+
+
+def _without_arms(decided: _Decided) -> _Decided:
+    answer = DecisionAnswer(decided.answer.decision_id, decided.answer.arm, {}, {})
+    return _Decided(decided.domain, answer, decided.policy_version, decided.entropy)
 
 
 def _stored(event: StoredEvent) -> _Decided:

@@ -1,8 +1,9 @@
 """Decisions of the frozen target policy; it learns nothing and may abstain."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -11,7 +12,9 @@ from msgspec.json import Encoder
 
 from model import Booleans, Floats, Policy, TargetSelection
 from service.codec.target_contexts import TargetRows
+from service.deciding.long_work import MOST_ARMS_ON_LOOP, LongWork
 from service.deciding.policies import Served
+from service.deciding.request_limits import RequestLimits
 from service.deciding.scorer import CPU, Placement, fits_loop
 from service.deciding.uploads import Stored, Uploading
 from service.errors import InvalidRequest
@@ -21,6 +24,8 @@ from service.ops import tracing
 
 T = TypeVar("T")
 _encode = Encoder().encode
+
+ARMS_A_SLICE = 100_000  # of a pass: as many rows as a request may have, if they have 100 arms
 
 
 class TargetDecision(Struct, gc=False):
@@ -46,6 +51,23 @@ class TargetAnswer(NamedTuple):
     floor: float | None
     stored: Stored | None
 
+    def parts(self) -> Iterator["TargetAnswer"]:
+        """The answer in the order of the request, in parts whose encoding takes milliseconds.
+
+        It is one part if its groups are not in that order.
+        """
+        rows = chain.from_iterable(group.rows for group in self.groups)
+        if any(place != row for place, row in enumerate(rows)):
+            yield self
+            return
+        for group, selection in zip(self.groups, self.selections, strict=True):
+            yield self._replace(groups=[group], selections=[selection])
+
+    def json_parts(self) -> Iterator[bytes]:
+        """The decisions of each part as JSON, without the brackets of their list."""
+        for part in self.parts():
+            yield _encode(part.decisions())[1:-1]
+
     def decisions(self) -> list[TargetDecision]:
         """The answers in the order of the request."""
         parts = [
@@ -62,7 +84,10 @@ class TargetAnswer(NamedTuple):
             (group.rows, _table(self.spec, group, selection, self.floor))
             for group, selection in zip(self.groups, self.selections, strict=True)
         ]
-        return parts[0][1] if len(parts) == 1 else np.array(_in_order(parts), parts[0][1].dtype)
+        if len(parts) == 1:
+            return parts[0][1]
+        order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+        return np.asarray(np.concatenate([table for _, table in parts])[order])
 
     def abstained_count(self) -> int:
         """How often the policy abstained."""
@@ -89,8 +114,15 @@ class TargetSelecting:
     """Answers for target contexts; it writes nothing but contexts, if requested."""
 
     def __init__(
-        self, uploading: Uploading, metrics: Metrics, placement: Placement | None = None
+        self,
+        uploading: Uploading,
+        metrics: Metrics,
+        limits: RequestLimits,
+        long_work: LongWork,
+        placement: Placement | None = None,
     ) -> None:
+        self._limits = limits
+        self._long_work = long_work
         self._uploading = uploading
         self._metrics = metrics
         self._placement = placement or Placement()
@@ -101,8 +133,30 @@ class TargetSelecting:
         groups: Sequence[TargetRows],
         floor: float | None,
         store_as: str | None,
+        encode: Callable[[TargetAnswer], Iterable[T]],
+    ) -> tuple[TargetAnswer, list[T]]:
+        """One decision for each context, and what `encode` makes of them, part by part.
+
+        With `store_as`, the contexts are stored under that request id. Raises `BatchTooLarge`.
+        """
+        count = sum([len(group.rows) for group in groups])
+        arm_count = sum([len(group.rows) * len(group.arms) for group in groups])
+        if not fits_loop(served.policy, count, arm_count):
+            self._limits.check_contexts(served.spec, served.policy.config, groups)
+        if arm_count <= MOST_ARMS_ON_LOOP:
+            answer = await self._answer(served, groups, floor, store_as)
+            return answer, list(encode(answer))
+        async with self._long_work.turn():
+            answer = await self._answer(served, sliced(served.spec, groups), floor, store_as)
+            return answer, await self._long_work.all(encode(answer))
+
+    async def _answer(
+        self,
+        served: Served,
+        groups: Sequence[TargetRows],
+        floor: float | None,
+        store_as: str | None,
     ) -> TargetAnswer:
-        """One decision for each context; with `store_as`, the contexts are stored under that request id."""
         count = sum([len(group.rows) for group in groups])
         with tracing.span("score", contexts=count):
             selections = [
@@ -131,9 +185,25 @@ class TargetSelecting:
 async def _scored(spec: ExperimentSpec, group: TargetRows, policy: Policy) -> TargetSelection:
     # Requests are not joined: batches of other sizes round differently, and the same file scored
     # offline must give the same bits.
-    if policy.device.type == CPU and fits_loop(policy, len(group.rows)):
+    count = len(group.rows)
+    if policy.device.type == CPU and fits_loop(policy, count, count * len(group.arms)):
         return selected(policy, spec, group)
     return await asyncio.to_thread(selected, policy, spec, group)
+
+
+def sliced(spec: ExperimentSpec, groups: Sequence[TargetRows]) -> list[TargetRows]:
+    """The groups in slices of bounded size, which are scored each in a pass of its own.
+
+    Their sizes depend on the experiment alone, as passes of other sizes round differently.
+    """
+    return [piece for group in groups for piece in _slices(spec, group)]
+
+
+def _slices(spec: ExperimentSpec, group: TargetRows) -> Iterator[TargetRows]:
+    size = max(1, ARMS_A_SLICE // len(group.arms if spec.is_per_arm else spec.arms))
+    for start in range(0, len(group.rows), size):
+        end = start + size
+        yield TargetRows(group.arms, group.contexts[start:end], group.rows[start:end])
 
 
 def selected(policy: Policy, spec: ExperimentSpec, group: TargetRows) -> TargetSelection:

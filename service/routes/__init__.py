@@ -24,6 +24,8 @@ PAGE_POLICY = (
     "frame-ancestors 'none'"
 )
 
+MOST_DECODED_ON_LOOP = 1 << 18  # bytes of per-arm contexts
+
 # Few threads: each may hold a decoded image of 64 MiB, and more would not be faster.
 _IMAGE_THREADS = ThreadPoolExecutor(4, thread_name_prefix="images")
 
@@ -84,9 +86,10 @@ def html_answer(page: str) -> Response:
     return Response(page, headers={"Content-Security-Policy": PAGE_POLICY}, media_type="text/html")
 
 
-async def beside_requests(spec: ExperimentSpec, work: Callable[[], T]) -> T:
-    """What decodes contexts, in a thread if they are images: one can take longer than 1000 rows."""
-    if spec.image is None:
+async def beside_requests(spec: ExperimentSpec, work: Callable[[], T], body_bytes: int = 0) -> T:
+    """What decodes contexts, in a thread if it is long: an image, or per-arm contexts, each for itself."""
+    is_short = not spec.is_per_arm or body_bytes <= MOST_DECODED_ON_LOOP
+    if spec.image is None and is_short:
         return work()
     return await asyncio.get_running_loop().run_in_executor(_IMAGE_THREADS, work)
 

@@ -1,6 +1,6 @@
 """The fast routes: select and reward, one and many."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -23,10 +23,10 @@ from service.codec.bodies import (
     media_type,
     request_id_or_new,
 )
-from service.codec.contexts import check_image_count, context_count, sides_of
+from service.codec.contexts import check_image_count, context_count, offered_arms, sides_of
 from service.codec.wire import REPLAYED, Answer
 from service.deciding.reward import Outcome
-from service.deciding.select import DecisionRequest
+from service.deciding.select import Answered, DecisionRequest
 from service.errors import InvalidRequest, ServiceError
 from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
@@ -94,12 +94,14 @@ async def select_batch(call: Call) -> Answer:
     name = check_identifier(asked.experiment, "#/experiment")
     served = await services.policies.current(call.tenant_scope.full_name(name))
     check_image_count(served.spec, sum(map(context_count, asked.rounds)), "#/rounds")
-    spec = served.spec.within(MAX_REQUEST_PIXELS)
-    rounds = await beside_requests(spec, lambda: _rounds(spec, asked, media))
+    # Before contexts are decoded, which takes long where each arm has its own.
+    services.selecting.check(served, [offered_arms(served.spec, each) for each in asked.rounds])
+    spec, size = served.spec.within(MAX_REQUEST_PIXELS), len(call.content)
+    rounds = await beside_requests(spec, lambda: _rounds(spec, asked, media), size)
     answered = await services.selecting.select(served, rounds)
-    content = {"experiment": served.spec.name, "rounds": [each.body for each in answered]}
     is_replay = all(each.is_replay for each in answered)
-    return Answer(msgspec.json.encode(content), headers=(REPLAYED,) if is_replay else ())
+    content = await services.long_work.joined(_batch_answer(served.spec.name, answered))
+    return Answer(content, headers=(REPLAYED,) if is_replay else ())
 
 
 @router.post(
@@ -154,6 +156,12 @@ def _value(sent: ReportedReward, media: MediaType, pointer: str) -> float | Inva
         return decode(sent.reward, Finite, media, pointer)
     except InvalidRequest as refusal:
         return refusal
+
+
+def _batch_answer(name: str, answered: Sequence[Answered]) -> list[bytes]:
+    """The pieces of the answer to a batch."""
+    rounds = [piece for each in answered for piece in (b",", each.content())]
+    return [b'{"experiment":', msgspec.json.encode(name), b',"rounds":[', *rounds[1:], b"]}"]
 
 
 def _rounds(

@@ -49,7 +49,8 @@ router = APIRouter(prefix="/experiments", tags=["experiments"])
 async def create_experiment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Create an experiment, identified by its name."""
     name, spec = await checked(services, caller, await body_of(request, ExperimentBody))
-    return json_answer(answer_of(await services.experiments.create(name, **spec.row())), 201)
+    created = await services.experiments.create(name, **spec.row())
+    return json_answer(full_answer(services, created), 201)
 
 
 async def checked(
@@ -73,9 +74,9 @@ async def list_experiments(services: ServicesDep, caller: CallerDep) -> Response
 
 
 @router.get("/{name}", response_model=answers.Experiment, responses=problems(404))
-async def show_experiment(experiment: ExperimentDep) -> Response:
-    """An experiment: its declaration and its complete configuration."""
-    return json_answer(answer_of(experiment))
+async def show_experiment(experiment: ExperimentDep, services: ServicesDep) -> Response:
+    """An experiment: its declaration, its complete configuration and its largest batches."""
+    return json_answer(full_answer(services, experiment))
 
 
 @router.post(
@@ -265,6 +266,12 @@ def answer_of(experiment: Experiment) -> dict[str, Any]:
         "status": experiment.status.value,
         "created_at": experiment.created_at,
     }
+
+
+def full_answer(services: Services, experiment: Experiment) -> dict[str, Any]:
+    """An experiment as callers see it, with its largest batches."""
+    limits = services.request_limits.shown(ExperimentSpec.of(experiment))
+    return {**answer_of(experiment), "limits": limits}
 
 
 def _config_in_force(spec: ExperimentSpec) -> dict[str, Any]:

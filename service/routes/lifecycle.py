@@ -13,7 +13,7 @@ from service.records import Actor, AuditRecord, EventKind, Experiment, Status
 from service.routes import CallerDep, ExperimentDep, Limit, ServicesDep, body_of, json_answer
 from service.routes.audit import Audit, audit_of, logged
 from service.routes.documentation import body, problems
-from service.routes.experiments import answer_of
+from service.routes.experiments import full_answer
 from service.services import Services
 
 SETTABLE = (Status.ACTIVE, Status.PAUSED, Status.ARCHIVED)
@@ -39,7 +39,7 @@ async def change_experiment(
         refuse(f"Must be one of {', '.join(SETTABLE)}.", "#/status")
     actor = Actor(asked.by, asked.reason, caller.key_id)
     changed = await services.experiments.set_status(experiment.name, Status(asked.status), actor)
-    return json_answer(answer_of(changed))
+    return json_answer(full_answer(services, changed))
 
 
 @router.post(

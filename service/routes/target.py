@@ -1,14 +1,14 @@
 """The target domain: decisions of the frozen policy, and uploads of unlabeled contexts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from tempfile import TemporaryFile
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-import numpy as np
 from fastapi import APIRouter, Query, Request, Response
+from numpy.lib import format as npy
 from starlette.requests import ClientDisconnect
 
 from model import Floats
@@ -28,7 +28,7 @@ from service.codec.target_contexts import binary_target_rows, target_rows
 from service.codec.uploads import ContextDecoder, decoder_for, zipped_contexts
 from service.codec.wire import REPLAYED, Answer, Header
 from service.deciding.policies import Served
-from service.deciding.target import TargetAnswer
+from service.deciding.target import TargetAnswer, table_type
 from service.deciding.uploads import Spool
 from service.errors import UploadStalled, refuse
 from service.experiment_spec import ExperimentSpec
@@ -82,12 +82,22 @@ async def target_select(
         rows = partial(binary_target_rows, spec, content, media, eligible_arms)
     else:
         rows = partial(target_rows, spec, asked, media)
-    groups = await beside_requests(spec, rows)
+    groups = await beside_requests(spec, rows, len(content))
     store_as = request_id_or_new(request_id) if store else None
-    answer = await services.target_selecting.select(served, groups, confidence_floor, store_as)
-    if MediaType.NPY in (call.header(b"accept") or ""):
-        return _table_answer(served, answer)
-    return Answer(msgspec.json.encode(_answer(served, answer)), headers=_headers(answer))
+    is_table = MediaType.NPY in (call.header(b"accept") or "")
+    encode = _table_parts if is_table else TargetAnswer.json_parts
+    answer, parts = await services.target_selecting.select(
+        served, groups, confidence_floor, store_as, encode
+    )
+    pieces = parts if is_table else _json_pieces(served, answer, parts)
+    body = await services.long_work.joined(pieces)
+    if not is_table:
+        return Answer(body, headers=_headers(answer))
+    versions = (
+        (b"x-policy-version", b"%d" % served.version),
+        (b"x-encoder-version", b"%d" % served.policy.version.encoder_version),
+    )
+    return Answer(body, content_type=TABLE, headers=(*versions, *_headers(answer)))
 
 
 @router.post(
@@ -146,26 +156,31 @@ def _fill(spool: Spool, decoded: Iterable[Floats]) -> None:
         spool.add(contexts)
 
 
-def _answer(served: Served, answer: TargetAnswer) -> dict[str, Any]:
+def _json_pieces(served: Served, answer: TargetAnswer, parts: Sequence[bytes]) -> list[bytes]:
+    """The pieces of the answer as JSON, of which the parts are the decisions."""
     name = served.spec.name
-    return {
+    head = {
         "experiment": name,
         "policy_version": served.version,
         "encoder_version": served.policy.version.encoder_version,
-        "decisions": answer.decisions(),
-        "stored": None if answer.stored is None else answer.stored.answer(name),
     }
+    stored = None if answer.stored is None else answer.stored.answer(name)
+    listed = [piece for part in parts for piece in (b",", part)][1:]
+    tail = (b'],"stored":', msgspec.json.encode(stored), b"}")
+    return [msgspec.json.encode(head)[:-1], b',"decisions":[', *listed, *tail]
 
 
-def _table_answer(served: Served, answer: TargetAnswer) -> Answer:
-    content = BytesIO()
-    np.lib.format.write_array(content, answer.table())
-    headers = (
-        (b"x-policy-version", b"%d" % served.version),
-        (b"x-encoder-version", b"%d" % served.policy.version.encoder_version),
-        *_headers(answer),
-    )
-    return Answer(content.getvalue(), content_type=TABLE, headers=headers)
+def _table_parts(answer: TargetAnswer) -> Iterator[bytes]:
+    """An npy file in pieces."""
+    head = BytesIO()
+    count, kind = sum(len(group.rows) for group in answer.groups), table_type(len(answer.spec.arms))
+    described = {"descr": npy.dtype_to_descr(kind), "fortran_order": False, "shape": (count,)}
+    for place, part in enumerate(answer.parts()):
+        table = part.table()
+        if not place:
+            npy.write_array_header_1_0(head, described)
+            yield head.getvalue()
+        yield table.tobytes()
 
 
 def _headers(answer: TargetAnswer) -> tuple[Header, ...]:

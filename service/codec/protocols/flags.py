@@ -27,6 +27,13 @@ class EvaluationBody(Struct):
     context: dict[str, Raw] = {}
 
 
+class SourceAnswer(Struct):
+    """What a flag needs of the answer to a round."""
+
+    policy_version: int
+    source: DecisionAnswer
+
+
 def context_of(content: bytes) -> Context:
     """The context of a request."""
     try:

@@ -57,6 +57,7 @@ async def experiment_page(
         diagnostics=diagnostics_table(last["diagnostics"], facts.spec.unit) if last else None,
         declaration=declaration_table(facts.spec),
         configuration=configuration_table(facts.spec),
+        limits=services.request_limits.shown(facts.spec),
         versions=[each for each in kept if each.version != facts.state["policy_version"]],
     )
 

@@ -1,7 +1,7 @@
 """The target playground: contexts in, decisions of the frozen policy out; nothing is stored."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ from service.console.rendering import page
 from service.deciding.policies import Served
 from service.deciding.scored import Scored, csv_lines
 from service.deciding.target import TargetAnswer
-from service.errors import InvalidRequest
+from service.errors import BatchTooLarge, InvalidRequest
 from service.experiment_spec import ExperimentSpec
 from service.reporting.figures import light_of
 from service.routes import CallerDep, ExperimentDep, ServicesDep, beside_requests
@@ -66,35 +66,46 @@ async def decide(
     name, content = await asked.content()
     try:
         groups = await beside_requests(
-            served.spec, lambda: given_contexts(served.spec, asked.text, name, content)
+            served.spec,
+            lambda: given_contexts(served.spec, asked.text, name, content),
+            len(asked.text) + len(content),
         )
     except (InvalidRequest, TableError) as error:
         return _page(
             request, served, 422, text=asked.text, floor=asked.floor, refusal=_refusal(error)
         )
-    answer = await services.target_selecting.select(served, groups, asked.floor, None)
-    if asked.download:
-        return _file(answer)
+    decided = services.target_selecting.select
+    try:
+        if asked.download:
+            _, lines = await decided(served, groups, asked.floor, None, _csv)
+            return _file(served.spec, lines)
+        _, rows = await decided(served, groups, asked.floor, None, _rows)
+    except BatchTooLarge as error:
+        return _page(
+            request, served, error.status, text=asked.text, floor=asked.floor, refusal=error.detail
+        )
     # The rounds come from the log, so they need the scope that may read it.
     may_read_log = Scope.ADMIN in caller.scopes
     near = await near_tables(services, served, groups) if may_read_log else None
-    return _page(request, served, text=asked.text, floor=asked.floor, answer=answer, near=near)
+    return _page(request, served, rows=rows, text=asked.text, floor=asked.floor, near=near)
 
 
-def _file(answer: TargetAnswer) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{answer.spec.name}-target.csv"'}
-    content = b"".join(csv_lines([Scored(answer)]))
-    return Response(content, headers=headers, media_type="text/csv")
+def _csv(answer: TargetAnswer) -> Iterator[bytes]:
+    return csv_lines(Scored(part) for part in answer.parts())
+
+
+def _file(spec: ExperimentSpec, parts: list[bytes]) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{spec.name}-target.csv"'}
+    return Response(b"".join(parts), headers=headers, media_type="text/csv")
 
 
 def _page(
     request: Request,
     served: Served,
     code: int = 200,
-    answer: TargetAnswer | None = None,
+    rows: Sequence[dict[str, Any]] = (),
     **shown: Any,
 ) -> Response:
-    rows = [] if answer is None else _rows(answer)
     return page(
         request,
         "target.html",
@@ -111,9 +122,10 @@ def _page(
     )
 
 
-def _rows(answer: TargetAnswer) -> list[dict[str, Any]]:
-    decisions: list[dict[str, Any]] = json.loads(msgspec.json.encode(answer.decisions()))
-    return [_row(each) for each in decisions]
+def _rows(answer: TargetAnswer) -> Iterator[dict[str, Any]]:
+    for part in answer.parts():
+        for each in part.decisions():
+            yield _row(json.loads(msgspec.json.encode(each)))
 
 
 def _row(decision: dict[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.codec.bodies import MediaType
 from service.codec.protocols import flags, schemas
-from service.codec.protocols.flags import Context, Flag
+from service.codec.protocols.flags import Context, Flag, SourceAnswer
 from service.deciding.policies import Served
 from service.deciding.select import DecisionRequest
+from service.deciding.target import TargetAnswer
 from service.errors import (
     EvaluationRefused,
     ExperimentArchived,
@@ -100,15 +101,17 @@ async def _source_flag(key: str, served: Served, context: Context, services: Ser
         (answered,) = await services.selecting.select(served, [DecisionRequest(request_id, sides)])
     except (ExperimentPaused, ExperimentArchived):
         return flags.disabled_flag(key)
-    version = answered.body["policy_version"]
-    return flags.source_flag(key, spec, version, answered.body["source"])
+    found = msgspec.json.decode(answered.content(), type=SourceAnswer)
+    return flags.source_flag(key, spec, found.policy_version, found.source)
 
 
 async def _target_flag(key: str, served: Served, context: Context, services: Services) -> Flag:
     spec = served.spec
     rows = await beside_requests(spec, lambda: flags.target_context(spec, context))
-    answer = await services.target_selecting.select(served, rows, floor=None, store_as=None)
-    (decision,) = msgspec.json.decode(msgspec.json.encode(answer.decisions()))
+    _, (content,) = await services.target_selecting.select(
+        served, rows, None, None, TargetAnswer.json_parts
+    )
+    decision = msgspec.json.decode(content)
     return flags.target_flag(key, spec, served.version, decision)
 
 

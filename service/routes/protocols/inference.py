@@ -1,5 +1,6 @@
 """Open Inference Protocol (KServe V2): the target policy of an experiment is a model."""
 
+from collections.abc import Iterator
 from importlib.metadata import version as installed_version
 from typing import Annotated
 
@@ -16,7 +17,9 @@ from service.codec.protocols.inference import (
     inputs_of,
     outputs_of,
 )
+from service.codec.wire import Answer
 from service.deciding.policies import Served
+from service.deciding.target import TargetAnswer
 from service.http.problems import response_of
 from service.routes import ServedDep, ServicesDep, beside_requests, json_answer
 from service.routes.documentation import Responses, body, errors_as
@@ -142,7 +145,11 @@ def _ready(served: Served) -> Response:
 async def _inferred(served: Served, request: Request, services: Services) -> Response:
     spec, content = served.spec, await request.body()
     inference = inference_of(content, request.headers.get(HEADER_LENGTH))
-    groups = await beside_requests(spec, lambda: contexts_of(spec, inference.inputs))
+    groups = await beside_requests(spec, lambda: contexts_of(spec, inference.inputs), len(content))
     floor = inference.body.parameters.confidence_floor
-    answer = await services.target_selecting.select(served, groups, floor, store_as=None)
-    return response_of(answer_of(spec, served.version, inference, answer.table()))
+
+    def encoded(answer: TargetAnswer) -> Iterator[Answer]:
+        yield answer_of(spec, served.version, inference, answer.table())
+
+    _, (found,) = await services.target_selecting.select(served, groups, floor, None, encoded)
+    return response_of(found)

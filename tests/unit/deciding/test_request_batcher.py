@@ -56,6 +56,9 @@ class Selects:
         self._is_relaxed = is_relaxed
         self._is_large = is_large
 
+    def check(self, served: Any, rounds: Sequence[Any]) -> None:
+        """No request is too large."""
+
     def decide(self, served: Any, rounds: Sequence[DecisionRequest]) -> Decided | None:
         return None if self._is_large else self._batch(served, rounds)
 
