@@ -29,24 +29,24 @@ class LongWork:
     def __init__(self, give_back: Callable[[], None] = give_back) -> None:
         self._give_back = give_back
         self._thread = ThreadPoolExecutor(1, "daband-long")
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
         self._rest: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; raises `Overloaded` if too many wait. Later the memory is given back."""
+    async def admitted(self) -> AsyncIterator[None]:
+        """Wait until one of few may begin; raises `Overloaded` if too many wait. Later the memory is given back."""
         if self._waiting >= MOST_WAITING:
             raise Overloaded
         self._waiting += 1
         try:
-            await self._turns.acquire()
+            await self._places.acquire()
         finally:
             self._waiting -= 1
         try:
             yield
         finally:
-            self._turns.release()
+            self._places.release()
             self._give_back_later()
 
     async def run(self, work: Callable[[], T]) -> T:

@@ -241,7 +241,7 @@ class Selecting:
         if batch is not None:
             return self.write_later(batch) or await self.write(batch)
         is_long = sum(map(_arm_count, rounds)) > MOST_ARMS_ON_LOOP
-        async with self._long_work.turn() if is_long else nullcontext():
+        async with self._long_work.admitted() if is_long else nullcontext():
             batch = await self.decide_in_thread(served, rounds)
             return self.write_later(batch) or await self.write(batch)
 

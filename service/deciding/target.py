@@ -146,7 +146,7 @@ class TargetSelecting:
         if arm_count <= MOST_ARMS_ON_LOOP:
             answer = await self._answer(served, groups, floor, store_as)
             return answer, list(encode(answer))
-        async with self._long_work.turn():
+        async with self._long_work.admitted():
             answer = await self._answer(served, sliced(served.spec, groups), floor, store_as)
             return answer, await self._long_work.all(encode(answer))
 

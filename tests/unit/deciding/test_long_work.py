@@ -1,4 +1,4 @@
-"""Long requests take turns, their slices alternate, and their memory is given back."""
+"""Few long requests are worked on at a time, their slices alternate, and their memory is given back."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ async def test_slices_of_two_requests_alternate_outside_the_event_loop():
             yield each
 
     found = await asyncio.gather(work.all(noted("a")), work.all(noted("b")))
-    assert found == [list(range(5))] * 2
+    assert [*found] == [list(range(5))] * 2
     assert order == ["a", "b"] * 5
     assert threads.isdisjoint({threading.get_ident()})
     work.close()
@@ -42,13 +42,13 @@ async def test_a_request_comes_between_two_slices_of_another():
     work.close()
 
 
-async def test_few_requests_have_a_turn_at_a_time():
+async def test_few_requests_are_worked_on_at_a_time():
     work, may_end = LongWork(), asyncio.Event()
     inside = most = 0
 
     async def request() -> None:
         nonlocal inside, most
-        async with work.turn():
+        async with work.admitted():
             inside += 1
             most = max(most, inside)
             await may_end.wait()
@@ -67,7 +67,7 @@ async def test_more_than_may_wait_are_refused():
     work, may_end = LongWork(), asyncio.Event()
 
     async def request() -> None:
-        async with work.turn():
+        async with work.admitted():
             await may_end.wait()
 
     most = long_work.AT_ONCE + long_work.MOST_WAITING
@@ -86,7 +86,7 @@ async def test_memory_is_given_back_some_time_after_the_last_long_request(
     monkeypatch.setattr(long_work, "REST_SECONDS", 0.01)
     given_back = list[int]()
     work = LongWork(lambda: given_back.append(threading.get_ident()))
-    async with work.turn():
+    async with work.admitted():
         pass
     await eventually(lambda: len(given_back) == 1)
     assert given_back != [threading.get_ident()]
