@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -56,6 +57,31 @@ def test_serving_installs_nothing_of_developers():
     developing = {name_of(each) for each in PROJECT["optional-dependencies"]["dev"]}
     assert not BASE & developing
     assert not BASE & {"scipy", "pandas", "scikit-learn", "triton"}
+
+
+def pins() -> Iterator[tuple[str, str]]:
+    """The names and versions of constraints.txt."""
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        name, found, version = line.partition("==")
+        if found:
+            yield name, version
+
+
+def pythons_of(name: str, version: str) -> str:
+    """The Pythons that an installed pin wants; nothing for a pin of another platform."""
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError:
+        return ""
+    assert installed.version.partition("+")[0] == version, f"{name}: install constraints.txt anew"
+    return installed.metadata["Requires-Python"] or ""
+
+
+def test_every_pin_installs_on_the_oldest_python():
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    wanted = {name: pythons_of(name, version) for name, version in pins()}
+    assert sum(map(bool, wanted.values())) > 100
+    assert {name: each for name, each in wanted.items() if oldest not in SpecifierSet(each)} == {}
 
 
 def dry_run(target: str, folder: Path) -> str:
