@@ -14,7 +14,7 @@ ifeq ($(TORCH),cpu)
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) https://download.pytorch.org/whl/cpu)
 endif
 
-.PHONY: help setup serve test test-all check docs site dashboards kubernetes demo bench loadtest paper paper-quick audit licences release-check client-js clean
+.PHONY: help setup serve test test-all check docs site dashboards kubernetes demo bench loadtest paper paper-quick audit licences release-check fresh client-js clean
 
 help:
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,9 @@ licences: $(STAMP)  ## licences of all that runs with the service; fails for one
 
 release-check: $(STAMP)  ## build both wheels, check them, use the service's wheel in a bare environment
 	$(BIN)/python -m release.check $(ARGS)
+
+fresh:  ## the last commit on a bare Debian in a container: make serve, a select, make test; needs root, podman, debootstrap
+	$(PYTHON) -m release.fresh $(ARGS)
 
 client-js: $(STAMP)  ## types of the TypeScript client, tsc, and its tests with Node; needs npm
 	cd client-js && npm ci --no-audit --no-fund && npm run types && npm run check

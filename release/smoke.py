@@ -70,14 +70,15 @@ def serving(commands: Path, folder: Path, environment: Mapping[str, str]) -> Ite
     with output.open("wb") as file:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
     try:
-        yield _address(process, output)
+        yield address(process, output, START_SECONDS)
     finally:
         process.terminate()
         process.wait(START_SECONDS)
 
 
-def _address(process: "subprocess.Popen[bytes]", output: Path) -> str:
-    deadline = time.monotonic() + START_SECONDS
+def address(process: "subprocess.Popen[bytes]", output: Path, seconds: float) -> str:
+    """Where a service says that it serves; ends if it does not say so."""
+    deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         if found := BANNER.search(output.read_text()):
             return found[1]
