@@ -1,12 +1,14 @@
 """Clients of Redis: of one server, or of the one that sentinels name."""
 
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
+
+from service.ops.addresses import split_hosts
 
 SENTINEL_SCHEME = "redis+sentinel"
 SENTINEL_PORT = 26379
@@ -14,7 +16,7 @@ SENTINEL_PORT = 26379
 
 def redis_client(url: str, timeout_seconds: float) -> Redis:
     """A client for `redis://…` or `redis+sentinel://host:port,host:port/service/database`."""
-    if urlsplit(url).scheme == SENTINEL_SCHEME:
+    if url.startswith(f"{SENTINEL_SCHEME}://"):
         return _watched(url, timeout_seconds)
     return Redis.from_url(url, **_options(timeout_seconds))
 
@@ -28,13 +30,12 @@ async def close(client: Redis) -> None:
 
 
 def _watched(url: str, timeout_seconds: float) -> Redis:
-    parts = urlsplit(url)
-    account, _, places = parts.netloc.rpartition("@")
-    sentinels = [_address(place) for place in places.split(",")]
+    parts = split_hosts(url)
+    sentinels = parts.addresses(SENTINEL_PORT)
     service, _, database = parts.path.strip("/").partition("/")
-    if not service or not places:
+    if not service or not parts.hosts:
         raise ValueError(f"{SENTINEL_SCHEME}://host:port,host:port/SERVICE/DATABASE needs them all")
-    username, _, password = map(unquote, account.partition(":"))
+    username, _, password = map(unquote, parts.account.partition(":"))
     watching = _options(timeout_seconds / (len(sentinels) + 1))  # the others must get their turn
     manager = Sentinel(  # type: ignore[no-untyped-call]
         sentinels,
@@ -50,11 +51,6 @@ def _watched(url: str, timeout_seconds: float) -> Redis:
     )
     client: Redis = manager.master_for(service)
     return client
-
-
-def _address(place: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{place}")
-    return parts.hostname or "", parts.port or SENTINEL_PORT
 
 
 def _options(timeout_seconds: float) -> dict[str, Any]:

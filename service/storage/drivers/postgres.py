@@ -5,7 +5,6 @@ A session's settings and prepared statements would be lost or met by others, so 
 """
 
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import asyncpg
 import sqlalchemy as sa
@@ -13,6 +12,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import AsyncAdapt_asyncpg_connection
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from service.ops.addresses import split_hosts
 from service.storage.drivers.driver_errors import DRIVER_ERRORS, READ_ONLY, sqlstate
 from service.storage.drivers.options import DatabaseOptions, milliseconds
 
@@ -27,20 +27,13 @@ UNNAMED_STATEMENTS: dict[str, Any] = {
 
 def parsed_url(url: str) -> sa.URL:
     """The URL; several hosts may be given as libpq has them, `postgresql://h1:p1,h2:p2/name`."""
-    scheme, separator, rest = url.partition("://")
-    place = rest.partition("?")[0].partition("/")[0]
-    user, at, hosts = place.rpartition("@")
-    if "," not in hosts:
+    parts = split_hosts(url)
+    if "," not in parts.hosts:
         return sa.make_url(url)
-    hostless = f"{scheme}{separator}{user}{at}{rest.removeprefix(place)}"
-    return sa.make_url(hostless).update_query_dict(
-        {"host": [_address(h) for h in hosts.split(",")]}
-    )
-
-
-def _address(host: str) -> str:
-    parts = urlsplit(f"//{host}")
-    return f"{parts.hostname}:{parts.port or PORT}"
+    hosts, ports = zip(*parts.addresses(PORT), strict=True)
+    at = f"{parts.account}@" if parts.account else ""
+    hostless = sa.make_url(f"{parts.scheme}://{at}{parts.path}?{parts.query}")
+    return hostless.update_query_dict({"host": ",".join(hosts), "port": ",".join(map(str, ports))})
 
 
 def set_limits(options: DatabaseOptions) -> str:

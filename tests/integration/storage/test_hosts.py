@@ -25,7 +25,9 @@ def beside(url: str, port: int) -> str:
     [
         ("postgresql://u:p%40@h1:5433,h2:5434/db", ["h1", "h2"], [5433, 5434]),
         ("postgresql://u@h1,h2:1/db?target_session_attrs=primary", ["h1", "h2"], [5432, 1]),
+        ("postgresql://u@h1,[::1]:5434,[::2]/db", ["h1", "::1", "::2"], [5432, 5434, 5432]),
         ("postgresql://u@h1:5433/db", "h1", 5433),
+        ("postgresql://u@[::1]:5433/db", "::1", 5433),
     ],
 )
 def test_hosts_are_given_as_libpq_has_them(url: str, hosts: object, port: object):

@@ -7,14 +7,23 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from contextlib import suppress
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+)
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OLDEST = PROJECT["requires-python"].removeprefix(">=") + ".0"
 OURS = {"service", "model", "daband_client", "benchmarks", "migrations"}
 # Loaded only when asked for: traces by their setting, the kernel where torch has CUDA and brings triton,
 # single cells and Ray with their extras.
@@ -59,29 +68,40 @@ def test_serving_installs_nothing_of_developers():
     assert not BASE & {"scipy", "pandas", "scikit-learn", "triton"}
 
 
-def pins() -> Iterator[tuple[str, str]]:
-    """The names and versions of constraints.txt."""
-    for line in (ROOT / "constraints.txt").read_text().splitlines():
-        name, found, version = line.partition("==")
-        if found:
-            yield name, version
+def pins() -> dict[str, str]:
+    """The versions of constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = (line.split("==") for line in lines if not line.startswith("#"))
+    return {canonicalize_name(name): version for name, version in pairs}
 
 
-def pythons_of(name: str, version: str) -> str:
-    """The Pythons that an installed pin wants; nothing for a pin of another platform."""
-    try:
-        installed = distribution(name)
-    except PackageNotFoundError:
-        return ""
-    assert installed.version.partition("+")[0] == version, f"{name}: install constraints.txt anew"
-    return installed.metadata["Requires-Python"] or ""
+def installed() -> Iterator[Distribution]:
+    """The pins that are installed here: some are for other platforms or Pythons."""
+    for name, version in pins().items():
+        with suppress(PackageNotFoundError):
+            found = distribution(name)
+            here = found.version.partition("+")[0]
+            assert here == version, f"{name} {here} is installed, not that of constraints.txt"
+            yield found
 
 
 def test_every_pin_installs_on_the_oldest_python():
-    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
-    wanted = {name: pythons_of(name, version) for name, version in pins()}
-    assert sum(map(bool, wanted.values())) > 100
-    assert {name: each for name, each in wanted.items() if oldest not in SpecifierSet(each)} == {}
+    wanted = {each.name: each.metadata["Requires-Python"] or "" for each in installed()}
+    assert len(wanted) > 100
+    assert {name: each for name, each in wanted.items() if OLDEST not in SpecifierSet(each)} == {}
+
+
+@pytest.mark.parametrize("python", [OLDEST, "3.12.0", "3.13.0"])
+def test_what_pins_need_is_pinned(python: str):
+    minor = python.rpartition(".")[0]
+    there = {"python_full_version": python, "python_version": minor, "extra": ""}
+    needs = {
+        each.name
+        for found in installed()
+        for each in map(Requirement, found.requires or ())
+        if each.marker is None or each.marker.evaluate(there)
+    }
+    assert {each for each in needs if canonicalize_name(each) not in pins()} == set()
 
 
 def dry_run(target: str, folder: Path) -> str:

@@ -34,6 +34,12 @@ def test_sentinels_are_listed_before_the_service_and_the_database():
     assert pool.is_master
 
 
+def test_brackets_are_no_error_wherever_python_thinks_they_belong():
+    pool = watched("redis+sentinel://user:p[w@[::1],s2/daband")
+    assert places(pool) == [("::1", 26379), ("s2", 26379)]
+    assert pool.connection_kwargs["password"] == "p[w"  # noqa: S105
+
+
 def test_passwords_are_those_of_redis_and_of_the_sentinels():
     pool = watched("redis+sentinel://user:p%40ss@s1/daband?sentinel_password=other")
     assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == (
