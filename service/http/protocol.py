@@ -24,8 +24,10 @@ from service.codec.wire import Header, encoded, request_id_of
 from service.http.fast_path import FastPath, FastRequest
 from service.http.problems import plain_answer
 from service.http.rfc9112 import (
+    MAX_HEAD_BYTES,
     BadHead,
     StagedTransport,
+    check_size,
     check_target,
     checked_fields,
     expects_continue,
@@ -37,7 +39,6 @@ Headers = Iterable[Header]
 Excess = Callable[[bytes, Headers], bytes | None]
 UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\n"
 BLANKS = b" \t"
-MAX_HEAD_BYTES = 64 << 10
 
 
 def guarded_protocol(
@@ -107,6 +108,8 @@ class _Guarded(HttpToolsProtocol):
     _deadline: TimerHandle | None = None  # for the request head that is being read
     _is_in_head = False
     _head_bytes = 0  # received since the segment in which the request head began
+    _segment_bytes = 0  # of the last segment
+    _first_bytes = 0  # of the segment in which the request head began
     _is_in_body = False
     _due_answers = 0  # of requests that were handed over
     _refusal: bytes | None = None  # sent when the refused request has been read
@@ -134,6 +137,7 @@ class _Guarded(HttpToolsProtocol):
             return
         if self._failure is not None:
             return
+        self._segment_bytes = len(data)
         self._head_bytes = self._head_bytes + len(data) if self._is_in_head else 0
         self._feed(data)
         if self._fast is not None:
@@ -194,7 +198,7 @@ class _Guarded(HttpToolsProtocol):
         # uvicorn makes a scope here; the slow path does so later.
         if self.transport.is_closing():
             raise BadHead(HTTPStatus.BAD_REQUEST)  # it could not be answered
-        self._is_in_head = True
+        self._is_in_head, self._first_bytes = True, self._segment_bytes
         self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -203,6 +207,8 @@ class _Guarded(HttpToolsProtocol):
             self.headers.append((name.lower(), value.rstrip(BLANKS)))
 
     def on_headers_complete(self) -> None:
+        if self._first_bytes + self._head_bytes > MAX_HEAD_BYTES:
+            check_size(self.parser.get_method(), self.url, self.headers)
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise BadHead(HTTPStatus.NOT_IMPLEMENTED)

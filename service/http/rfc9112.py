@@ -17,6 +17,8 @@ VERSIONS = frozenset({"1.0", "1.1"})
 ONCE = (b"host", b"transfer-encoding")
 # uri-host [ ":" port ] of RFC 3986; empty if the target has no authority.
 HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%~_-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+MAX_HEAD_BYTES = 64 << 10
+LEAST_REQUEST_LINE, LEAST_FIELD_LINE, END = b"  HTTP/1.1\r\n", b": \r\n", b"\r\n"
 # How long and how much a connection is read after its last answer.
 DISCARDING_SECONDS = 5.0
 MAX_DISCARDED_BYTES = 64 << 20
@@ -45,6 +47,14 @@ def checked_fields(version: str, headers: Sequence[Header]) -> dict[bytes, bytes
     if len(fields) < len(names) and any(names.count(name) > 1 for name in ONCE):
         raise BadHead(HTTPStatus.BAD_REQUEST)
     return fields
+
+
+def check_size(method: bytes, url: bytes, headers: Sequence[Header]) -> None:
+    """Raise `BadHead` for a request head longer than `MAX_HEAD_BYTES`."""
+    size = len(method) + len(url) + len(LEAST_REQUEST_LINE) + len(END)
+    size += sum(len(name) + len(value) + len(LEAST_FIELD_LINE) for name, value in headers)
+    if size > MAX_HEAD_BYTES:
+        raise BadHead(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
 
 def check_target(url: bytes) -> None:

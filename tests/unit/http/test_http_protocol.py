@@ -22,7 +22,8 @@ from uvicorn.server import ServerState
 
 from service.codec.wire import ALWAYS, OVERRIDABLE, encoded
 from service.http.fast_path import Exchange
-from service.http.protocol import MAX_HEAD_BYTES, Excess, Headers, guarded_protocol
+from service.http.protocol import Excess, Headers, guarded_protocol
+from service.http.rfc9112 import MAX_HEAD_BYTES
 from tests.support.http.connections import Connection
 from tests.support.http.timers import VirtualTimers
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -756,6 +757,34 @@ async def test_a_head_without_end_is_refused_by_its_size():
     sent = await connection.receive(line)
     assert statuses(sent) == [200, 431]
     assert (app.asked, connection.is_over) == (1, True)
+
+
+def head_of(size: int, kind: str) -> bytes:
+    """A request head of this many bytes."""
+    start, end = {
+        "target": (b"GET /", b" HTTP/1.1\r\nHost: here\r\n\r\n"),
+        "query": (b"GET http://here/?", b" HTTP/1.1\r\nHost: here\r\n\r\n"),
+        "header": (b"GET / HTTP/1.1\r\nHost: here\r\nX-Long: ", b"\r\n\r\n"),
+        "upgrade": (REQUEST[:-2] + b"Connection: upgrade\r\nUpgrade: ", b"\r\n\r\n"),
+    }[kind]
+    return start + b"x" * (size - len(start) - len(end)) + end
+
+
+@pytest.mark.parametrize("kind", ["target", "query", "header", "upgrade"])
+@pytest.mark.parametrize("cut", [0, 30, 40_000])
+async def test_a_whole_head_is_refused_by_its_size(kind: str, cut: int):
+    longest = head_of(MAX_HEAD_BYTES, kind)
+    body = b"x" * 2 * MAX_HEAD_BYTES
+    before = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    sent = await Connection(App()).receive(before + longest[:cut], longest[cut:])
+    assert statuses(sent) == [200, 200]
+    for size in (MAX_HEAD_BYTES + 1, 80_000):
+        app, head = App(), head_of(size, kind)
+        connection = Connection(app)
+        sent = await connection.receive(*filter(None, (head[:cut], head[cut:])))
+        assert statuses(sent) == [431]
+        assert b"application/problem+json" in sent
+        assert (app.asked, connection.is_over) == (0, True)
 
 
 async def test_trailers_do_not_become_headers():
