@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -87,6 +87,7 @@ from service.storage.keys import Keys
 from service.storage.learning_failures import LearningFailures
 from service.storage.leases import Leases
 from service.storage.snapshots import Snapshots
+from service.storage.startup import patiently
 from service.storage.transfers import Transfers
 
 # The fraction of a trainer's time for publishing, inside a serving process and in its own process.
@@ -249,7 +250,7 @@ async def running_services(
         if tracing.is_on():
             message = "requests are traced: selects are not batched"
             log.info(message, extra={"action": "tracing_on"})
-        database = await stack.enter_async_context(opened_database(settings, metrics))
+        database = await stack.enter_async_context(opened_database(settings, metrics, waits=True))
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
         if settings.needs_keys:
             store = Keys(database)
@@ -318,7 +319,7 @@ async def running_trainer(
     async with AsyncExitStack() as stack:
         stack.enter_context(tracing.exporting(settings.trace_endpoint, "trainer"))
         database = await stack.enter_async_context(
-            opened_database(settings, metrics, is_patient=True)
+            opened_database(settings, metrics, waits=True, is_patient=True)
         )
         stores, _ = await _running_stores(stack, database, settings, metrics, readiness)
         supervisor = _supervise(stack, metrics, readiness)
@@ -330,9 +331,16 @@ async def running_trainer(
 
 @asynccontextmanager
 async def opened_database(
-    settings: Settings, metrics: Metrics | None = None, *, is_patient: bool = False
+    settings: Settings,
+    metrics: Metrics | None = None,
+    *,
+    waits: bool = False,
+    is_patient: bool = False,
 ) -> AsyncIterator[Database]:
-    """The database that the settings name, with the schema that this code needs."""
+    """The database that the settings name, with the schema that this code needs.
+
+    With `waits` it may still be starting.
+    """
     options = DatabaseOptions(
         timeout_seconds=settings.storage_timeout_seconds,
         lock_timeout_seconds=0.8 * settings.storage_timeout_seconds,
@@ -342,7 +350,8 @@ async def opened_database(
     metrics = metrics or Metrics()
     on_error = metrics.count_storage_error
     async with Database.opened(settings.storage_url, options, on_error) as database:
-        await _ensure_schema(database, settings)
+        check = partial(_ensure_schema, database, settings)
+        await patiently(database, check, settings.startup_seconds if waits else 0)
         yield database
 
 

@@ -104,6 +104,11 @@ class Settings(BaseSettings):
         "", pattern="^(https?://.*)?$", description="where the console links to Grafana"
     )
 
+    startup_seconds: Seconds = Field(
+        60.0,
+        description="how long serve, train and migrate wait at their start for a database that is not "
+        "ready; then they end with the reason",
+    )
     storage_timeout_seconds: PositiveSeconds = Field(
         0.8, description="longest wait for the database; then 503 is answered, within 1 s in total"
     )

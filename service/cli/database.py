@@ -31,6 +31,7 @@ from service.storage.events.log import EventLog
 from service.storage.experiments import Experiments
 from service.storage.keys import Keys
 from service.storage.snapshots import Snapshots
+from service.storage.startup import patiently
 from service.storage.tables import log_segments
 
 T = TypeVar("T")
@@ -41,7 +42,8 @@ def migrated(data_dir: Path | None) -> tuple[str | None, str | None]:
 
     async def upgraded(settings: Settings) -> tuple[str | None, str | None]:
         async with Database.opened(settings.storage_url) as database:
-            return await migrate.upgrade(database)
+            upgrade = partial(migrate.upgrade, database)
+            return await patiently(database, upgrade, settings.startup_seconds)
 
     return run(upgraded(settings_from(data_dir=data_dir)))
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import signal
 import sys
+import threading
 from collections.abc import Coroutine
 from typing import Any, NoReturn, TypeVar
 
@@ -15,10 +17,11 @@ from service.errors import InvalidRequest, ServiceError
 from service.ops import logs
 from service.settings import Settings
 from service.storage.drivers.migrate import NewerSchemaError
+from service.storage.startup import DatabaseNotReadyError
 
 T = TypeVar("T")
 
-INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM  # as shells have it
 
 
 def settings_from(**options: Any) -> Settings:
@@ -34,25 +37,35 @@ def settings_from(**options: Any) -> Settings:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; a service error ends the command with a message, Ctrl-C at once."""
+    """The result of `work`; a service error ends the command with a message, a signal at once."""
     try:
         with asyncio.Runner() as runner:
             try:
-                return runner.run(work)
+                return runner.run(_ending_on_sigterm(work))
             except KeyboardInterrupt:
-                _leave()
+                _leave(INTERRUPTED)
+            except asyncio.CancelledError:
+                _leave(TERMINATED)
     except InvalidRequest as error:
         places = error.members.get("errors", [])
         fail("\n".join(f"{each['pointer']} {each['detail']}" for each in places) or str(error))
-    except (OutdatedSchemaError, NewerSchemaError, ServiceError) as error:
+    except (OutdatedSchemaError, NewerSchemaError, DatabaseNotReadyError, ServiceError) as error:
         fail(str(error))
 
 
-def _leave() -> NoReturn:
+async def _ending_on_sigterm(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which SIGTERM cancels; in a container nothing else would end it."""
+    task = asyncio.create_task(work)
+    if threading.current_thread() is threading.main_thread():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _leave(code: int) -> NoReturn:
     """End the process; the work was cancelled, but a thread may go on computing for long."""
     typer.echo("stopped", err=True)
     sys.stdout.flush()
-    os._exit(INTERRUPTED)
+    os._exit(code)
 
 
 def _place(error: Any) -> str:

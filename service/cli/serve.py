@@ -1,7 +1,5 @@
 """Serving: the app in one process, or in several on one socket."""
 
-import logging
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from service.http.server import (
     DrainingServer,
     ServerOptions,
     listen,
+    log_stop,
     server_config,
     tune_process,
     url_of,
@@ -32,8 +31,6 @@ NO_KEY = (
     "serving on {host} needs keys, and there is none: create one with `daband keys create --scope "
     "select --scope reward …`, or {instead}"
 )
-
-log = logging.getLogger(__name__)
 
 
 def start(settings: Settings) -> int:
@@ -70,7 +67,7 @@ def serve(
     config = server_config(app, protocol, options)
     readiness: Readiness = app.state.readiness
     DrainingServer(config, readiness, options.drain_delay_seconds, on_started).run([listener])
-    log.info("stopped", extra={"action": "service_stopped", "process_id": os.getpid()})
+    log_stop()
     return 0 if readiness.dead_task is None else TASK_DIED
 
 
@@ -107,5 +104,5 @@ def _key_rule(settings: Settings) -> str:
 
 async def _can_be_called(settings: Settings) -> bool:
     """Whether the database can be opened and has a usable key, if keys are required."""
-    async with opened_database(settings) as database:
+    async with opened_database(settings, waits=True) as database:
         return not settings.needs_keys or await Keys(database).has_usable()

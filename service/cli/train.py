@@ -40,15 +40,15 @@ async def train(settings: Settings, readiness: Readiness) -> None:
     loop = asyncio.get_running_loop()
     # Few, since folding is bound by the GIL; several, since a large snapshot must not block all others.
     loop.set_default_executor(ThreadPoolExecutor(FOLDING_THREADS, "daband-folding"))
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stopped.set)
     metrics = Metrics()
     if settings.trainer_metrics_port:
         prometheus_client.start_http_server(
             settings.trainer_metrics_port, settings.host, metrics.registry
         )
+    freeze_gc()  # before there are tasks that it would hold up
     async with running_trainer(settings, metrics, readiness):
-        freeze_gc()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, stopped.set)
         typer.echo(f"daband trains on {settings.device}; Ctrl-C stops", err=True)
         while not stopped.is_set():
             with suppress(TimeoutError):

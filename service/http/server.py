@@ -38,6 +38,11 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
+def log_stop() -> None:
+    """Say that this process ends in order."""
+    log.info("stopped", extra={"action": "service_stopped", "process_id": os.getpid()})
+
+
 def url_of(listener: socket.socket) -> str:
     """The service's URL."""
     host, port = listener.getsockname()[:2]
@@ -99,9 +104,9 @@ class DrainingServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then log and report it."""
+        freeze_gc()  # before there are tasks that it would hold up
         await super().startup(sockets)
         if self.started:
-            freeze_gc()
             log.info("started", extra={"action": "service_started", "process_id": os.getpid()})
             self._on_started()
             self._follow_parent()
@@ -171,6 +176,9 @@ class DrainingServer(uvicorn.Server):
         self.drain()
 
     def _on_signal(self, number: int) -> None:
+        if not self.started:  # nothing is accepted yet; the start may wait for the database
+            log_stop()
+            os._exit(0)
         if number == signal.SIGINT and self._readiness.is_draining:
             self.force_exit = self.should_exit = True
         self.drain()

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -53,6 +53,7 @@ class Database:
     ) -> None:
         self.options = options
         self._on_error = on_error
+        self._is_quiet = False
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
         # On Postgres a single statement needs no BEGIN and COMMIT.
@@ -95,6 +96,15 @@ class Database:
             yield database
         finally:
             await database.close()
+
+    @contextmanager
+    def failing_quietly(self) -> Iterator[None]:
+        """Log no failure meanwhile: the caller does."""
+        self._is_quiet = True
+        try:
+            yield
+        finally:
+            self._is_quiet = False
 
     @property
     def dialect(self) -> str:
@@ -163,7 +173,7 @@ class Database:
                     )
                 yield connection
         except DRIVER_ERRORS as error:
-            _report(error)
+            self._report(error)
             raise translate(error) from error
 
     async def check_writable(self) -> None:
@@ -230,8 +240,17 @@ class Database:
 
     def _timed_out(self) -> StorageUnavailable:
         self._on_error("timeout")
-        log.warning("the database is too slow", extra={"action": "storage_timeout"})
+        self._warn("the database is too slow", action="storage_timeout")
         return StorageUnavailable()
+
+    def _report(self, error: BaseException) -> None:
+        # The class only: driver messages quote statements and values.
+        name = type(error).__name__
+        self._warn("the database refused an operation", action="storage_error", error=name)
+
+    def _warn(self, message: str, **details: str) -> None:
+        if not self._is_quiet:
+            log.warning(message, extra=details)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
@@ -245,7 +264,7 @@ class Database:
             except DRIVER_ERRORS as error:
                 if not (retries_left and is_transient(error)):
                     self._on_error("refused")
-                    _report(error)
+                    self._report(error)
                     raise translate(error) from error
             self._on_error("retried")
             await asyncio.sleep(random.uniform(0.002, 0.02))  # noqa: S311
@@ -339,11 +358,3 @@ class KeptDriver:
 
 async def _rows(query: Query, parameters: Parameters, connection: AsyncConnection) -> Sequence[Row]:
     return (await connection.execute(query, parameters)).all()
-
-
-def _report(error: BaseException) -> None:
-    # The class only: driver messages quote statements and values.
-    log.warning(
-        "the database refused an operation",
-        extra={"action": "storage_error", "error": type(error).__name__},
-    )

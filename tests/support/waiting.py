@@ -9,6 +9,7 @@ PATIENCE_SECONDS = 300.0
 
 # A busy machine must not make the service give up: most tests are about what is answered, not how fast.
 PATIENT_SETTINGS: dict[str, Any] = {
+    "startup_seconds": PATIENCE_SECONDS,
     "storage_timeout_seconds": 120.0,
     "redis_timeout_seconds": 60.0,
     "overload_seconds": 120.0,

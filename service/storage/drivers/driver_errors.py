@@ -10,6 +10,10 @@ from service.errors import InvalidRequest, ServiceError, StorageUnavailable
 SERIALIZATION_FAILURE, DEADLOCK = "40001", "40P01"
 READ_ONLY = "25006"  # of a server that replays another one's log
 DATA_EXCEPTION_CLASS = "22"
+# Wrong credentials and missing rights.
+FINAL_CLASSES = ("28", "42")
+# Of a server and its sessions: their messages quote no statement and no value.
+TELLING_CLASSES = ("08", "28", "3D", "53", "57")
 
 # Errors of appends, which bypass SQLAlchemy: refusals, closed connections, and a killed server.
 ASYNCPG_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -29,7 +33,7 @@ BROKEN_CONSTRAINTS = (
 )
 
 
-def is_transient(error: BaseException) -> bool:
+def is_transient(error: BaseException | None) -> bool:
     """Whether the same transaction may succeed if it is retried at once.
 
     A violated unique constraint is transient: another writer was faster, and the retry finds its row.
@@ -43,7 +47,25 @@ def is_transient(error: BaseException) -> bool:
     return sqlstate(error) in (SERIALIZATION_FAILURE, DEADLOCK)
 
 
-def sqlstate(error: BaseException) -> str:
+def is_final(error: BaseException | None) -> bool:
+    """Whether waiting does not cure the error: credentials, rights, a file that is no database."""
+    if getattr(_driver_error(error), "sqlite_errorcode", None) is not None:
+        return not is_transient(error)
+    return sqlstate(error).startswith(FINAL_CLASSES)
+
+
+def reason(error: BaseException | None) -> str:
+    """The error in words that quote no statement; None is a timeout."""
+    if error is None or isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    found = _driver_error(error)
+    is_telling = isinstance(found, OSError | sqlite3.Error)
+    if is_telling or sqlstate(error).startswith(TELLING_CLASSES):
+        return str(getattr(found, "__cause__", None) or found)
+    return type(error).__name__
+
+
+def sqlstate(error: BaseException | None) -> str:
     """Postgres's code of the error, or an empty string."""
     return str(getattr(_driver_error(error), "sqlstate", None) or "")
 
@@ -63,6 +85,6 @@ def _is_data(error: BaseException) -> bool:
     ) or sqlstate(error).startswith(DATA_EXCEPTION_CLASS)
 
 
-def _driver_error(error: BaseException) -> BaseException | None:
+def _driver_error(error: BaseException | None) -> BaseException | None:
     """The driver's own exception, which SQLAlchemy may wrap."""
     return error.orig if isinstance(error, DBAPIError) else error

@@ -77,12 +77,21 @@ async def upgrade(database: Database, revision: str = "head") -> tuple[str | Non
 
 async def current(database: Database) -> str | None:
     """The revision of the database; None if it is empty."""
-    return await _run(database, revision_of)
+    return await database.read(lambda connection: connection.run_sync(revision_of))
 
 
 async def is_current(database: Database) -> bool:
-    """Whether the database has the revision that this code needs; raises `NewerSchemaError`."""
-    return await _run(database, known_revision) == head()
+    """Whether the database has the revision that this code needs; raises `NewerSchemaError`.
+
+    If another process migrates now, this waits for it.
+    """
+
+    def after_migrations(connection: sa.Connection) -> str | None:
+        lock_migrations(connection)
+        return known_revision(connection)
+
+    found = await database.read(lambda connection: connection.run_sync(known_revision))
+    return found == head() or await _run(database, after_migrations) == head()
 
 
 def known_revision(connection: sa.Connection) -> str | None:

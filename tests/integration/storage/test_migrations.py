@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,14 @@ from service.storage.drivers import migrate
 from service.storage.experiments import Experiments
 from tests.support.migrations import downgrade, drift
 from tests.support.processes.service import ROOT, clean_environment
-from tests.support.storage import PATIENT, Backend, PooledDatabases, PostgresDatabases, sqlite_url
+from tests.support.storage import (
+    PATIENT,
+    Backend,
+    PooledDatabases,
+    PostgresDatabases,
+    migrated,
+    sqlite_url,
+)
 from tests.support.waiting import eventually
 
 WAITING = """
@@ -134,6 +143,35 @@ async def test_the_command_line_finds_its_configuration(empty_url: str):
         assert done.returncode == 0, done.stderr
 
 
+async def test_the_schema_of_a_file_is_read_while_another_process_writes(tmp_path: Path):
+    url = sqlite_url(tmp_path / "daband.db")
+    await migrated(url)
+    impatient = replace(PATIENT, lock_timeout_seconds=0.001)
+    with closing(sqlite3.connect(tmp_path / "daband.db", isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with Database.opened(url, impatient) as database:
+            assert await migrate.is_current(database)
+
+
+async def test_a_start_waits_for_a_migration_that_runs(postgres_databases: PostgresDatabases):
+    async with (
+        postgres_databases.fresh(is_migrated=False) as url,
+        Database.opened(url, PATIENT) as database,
+    ):
+        assert not await migrate.is_current(database)
+        async with migration_lock(url) as connection:
+            start = asyncio.create_task(migrate.is_current(database))
+            await eventually(lambda: does_one_wait(connection))
+            await connection.execute("CREATE TABLE alembic_version (version_num text)")
+            await connection.execute("INSERT INTO alembic_version VALUES ($1)", migrate.head())
+        assert await start
+
+
+async def does_one_wait(connection: asyncpg.Connection) -> bool:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    return bool(await connection.fetchval(waiting))
+
+
 @pytest.mark.slow
 async def test_processes_that_migrate_at_once_wait_for_each_other(
     postgres_databases: PostgresDatabases,
@@ -149,13 +187,13 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(
 
 
 @asynccontextmanager
-async def migration_lock(url: str) -> AsyncIterator[None]:
+async def migration_lock(url: str) -> AsyncIterator[asyncpg.Connection]:
     """Another process migrates meanwhile."""
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", migrate.MIGRATION_LOCK)
-            yield
+            yield connection
     finally:
         await connection.close()
 
