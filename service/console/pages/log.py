@@ -67,7 +67,7 @@ async def export_page(
     experiment: ExperimentDep, services: ServicesDep, filters: Annotated[Filters, Depends()]
 ) -> Response:
     """What the filters leave of the log as a file, the same that the API gives."""
-    return exported(services, experiment, query_of(LogFilters, filters.given()))
+    return await exported(services, experiment, query_of(LogFilters, filters.given()))
 
 
 @router.get("/log/{decision_id}")

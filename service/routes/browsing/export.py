@@ -25,18 +25,19 @@ router = APIRouter(prefix="/experiments/{name}", tags=["experiments"])
     response_class=Response,
     responses={
         200: {"description": "A log in JSON lines", "content": {MediaType.JSON_LINES.value: {}}},
-        **problems(404),
+        **problems(404, 409),
     },
 )
 async def export_log(
     experiment: ExperimentDep, services: ServicesDep, wanted: Annotated[LogFilters, Query()]
 ) -> Response:
     """All decisions with contexts, probabilities and rewards, the oldest first, as `daband evaluate` reads them."""
-    return exported(services, experiment, wanted)
+    return await exported(services, experiment, wanted)
 
 
-def exported(services: Services, experiment: Experiment, wanted: LogFilters) -> Response:
-    """The log as a download."""
+async def exported(services: Services, experiment: Experiment, wanted: LogFilters) -> Response:
+    """The log as a download; archived files are checked first, because a begun answer has no status."""
+    await services.event_log.check_archived(experiment.experiment_id, experiment.head_offset)
     spec = ExperimentSpec.of(experiment)
     headers = {"Content-Disposition": f'attachment; filename="{spec.name}.jsonl"'}
     return StreamingResponse(

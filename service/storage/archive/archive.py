@@ -74,6 +74,11 @@ class Archive:
         elif self._database.options.archive_place is not None:
             await asyncio.to_thread(self.files.remove_all, experiment_id)
 
+    async def check(self, experiment_id: str, up_to: int) -> None:
+        """Raise `DamagedArchive` if a file with events up to this offset is missing or has changed."""
+        for segment in await self.segments(experiment_id, log_segments.c.first_offset <= up_to):
+            await asyncio.to_thread(self.files.check, segment.place, segment.sha256)
+
     async def between(self, experiment_id: str, after: int, up_to: int) -> list[Archived]:
         """The archived events with `after` < offset ≤ `up_to`, in order."""
         found: list[Archived] = []

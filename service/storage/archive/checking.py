@@ -28,7 +28,7 @@ async def faults(
 
 async def check(files: ArchiveFiles, segment: Segment) -> None:
     """Read a file in full; raises `DamagedArchive` if it has changed."""
-    await asyncio.to_thread(files.read, segment.place, segment.sha256)
+    await asyncio.to_thread(files.check, segment.place, segment.sha256)
 
 
 async def copy(source: ArchiveFiles, target: ArchiveFiles, segment: Segment) -> None:

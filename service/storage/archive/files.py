@@ -14,6 +14,8 @@ from fsspec.implementations.local import LocalFileSystem
 from service.errors import DamagedArchive
 from service.ops.durable_files import durable_file, flush_to_disk
 
+PIECE_BYTES = 1 << 20  # of a file that is only checked
+
 
 class ArchivingError(Exception):
     """Why nothing is moved now."""
@@ -28,17 +30,19 @@ class ArchiveFiles:
     def read(self, name: str, sha256: str) -> bytes:
         """The bytes of a file; raises `DamagedArchive` if they are not those of this hash."""
         store, path = self._at(name)
-        try:
+        with _reading(name):
             content: bytes = store.cat_file(path)
-        except Exception as error:  # noqa: BLE001 - every store has errors of its own
-            reason = getattr(error, "strerror", None) or type(error).__name__
-            raise DamagedArchive(f"The archived file {name} cannot be read: {reason}.") from None
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise DamagedArchive(
-                f"The archived file {name} has changed since it was written."
-                " Bring it back from a copy of the archive."
-            )
+        _compare(name, hashlib.sha256(content).hexdigest(), sha256)
         return content
+
+    def check(self, name: str, sha256: str) -> None:
+        """Read a file piece by piece; raises `DamagedArchive` if its bytes are not those of this hash."""
+        store, path = self._at(name)
+        found = hashlib.sha256()
+        with _reading(name), store.open(path, "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                found.update(piece)
+        _compare(name, found.hexdigest(), sha256)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; in a folder it has its name only once all of it is on the disk."""
@@ -117,6 +121,23 @@ class ArchiveFiles:
         except (ImportError, ValueError) as error:
             raise DamagedArchive(f"DABAND_ARCHIVE_DIR cannot be used: {error}") from error
         return store, f"{root.rstrip('/')}/{name}"
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - every store has errors of its own
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise DamagedArchive(f"The archived file {name} cannot be read: {reason}.") from None
+
+
+def _compare(name: str, found: str, sha256: str) -> None:
+    if found != sha256:
+        raise DamagedArchive(
+            f"The archived file {name} has changed since it was written."
+            " Bring it back from a copy of the archive."
+        )
 
 
 def _write_durably(path: Path, content: bytes) -> None:

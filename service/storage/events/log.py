@@ -128,6 +128,10 @@ class EventLog:
             self._database.note_write()
         return outcomes
 
+    async def check_archived(self, experiment_id: str, up_to: int) -> None:
+        """Raise `DamagedArchive` if archived events up to this offset cannot be read."""
+        await self._archive.check(experiment_id, up_to)
+
     async def read(
         self, experiment_id: str, after: int, limit: int, up_to: int | None = None
     ) -> list[StoredEvent]:

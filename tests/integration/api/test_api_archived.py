@@ -139,3 +139,20 @@ async def test_it_waits_while_a_file_is_missing(broken_off: Api, tmp_path: Path)
     file.write_bytes(content)
     await finishing.step()
     assert await ids(broken_off) == [str(number) for number in range(1, 301)]
+
+
+async def test_a_damaged_file_is_refused_before_the_export_begins(api: Api, tmp_path: Path):
+    for number in range(ROUNDS):
+        await api.select(f"r-{number}", **SIDES)
+    await archived(api)
+    whole = await got(api, "log/export")
+    place = next((tmp_path / "archive").rglob("*.parquet"))
+    content = place.read_bytes()
+    middle = len(content) // 2
+    place.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    read_segment.cache_clear()
+    answer = await api.http.get("/experiments/doses/log/export")
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/damaged-archive")
+    assert (await api.http.get("/console/experiments/doses/log/export")).status_code == 409
+    place.write_bytes(content)
+    assert await got(api, "log/export") == whole
