@@ -131,7 +131,7 @@ def _declared(
     wanted.columns.check(file)
     rounds = surveyed_rounds(file, wanted.columns.arm, wanted.columns.reward)
     table = image = None
-    remarks = [*range_remark(file.path.name, rounds, wanted.reward_range)]
+    remarks = [*range_remark(file.name, rounds, wanted.reward_range)]
     if wanted.images is not None and images is not None:
         image = wanted.images.schema(file, images)
         shape: tuple[int, ...] = image.shape

@@ -24,15 +24,17 @@ from service.codec.contexts import (
     npy_header,
 )
 from service.columns.schema import TableError
-from service.errors import InvalidRequest, refuse
+from service.errors import InvalidRequest, refuse, refuse_numbers
 from service.experiment_spec import ExperimentSpec
 from service.images.decoding import MAX_IMAGE_BYTES
 from service.images.files import ImageFileError, images_in_zip
+from service.limits import MEBIBYTE
 from service.records import CONTEXT_TYPE
+from service.unpacking import MAX_LINE_BYTES
 
-MAX_LINE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10
 LINES_AT_ONCE = 256
+NUMBER_BYTES = 32  # of a number as text, with its comma
 
 
 class ContextDecoder(Protocol):
@@ -144,21 +146,31 @@ class JsonLines:
     def __init__(self, spec: ExperimentSpec) -> None:
         self._spec = spec
         self._shape = spec.context_shape
-        self._rest = b""
+        self._rest = bytearray()
+        self._numbers = math.prod(self._shape)
+        images = 0 if spec.image is None else 2 * MAX_IMAGE_BYTES
+        self._most = max(MAX_LINE_BYTES, images, NUMBER_BYTES * self._numbers)
         self._number = 0  # lines seen so far
 
     def feed(self, piece: bytes) -> Iterator[Floats]:
         """The contexts of all complete lines."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            refuse("A line is too long.", f"#/{self._number + len(lines)}")
+        self._rest += piece
+        lines: list[bytes] = []
+        if b"\n" in piece:
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+        if len(self._rest) > self._most:
+            refuse(
+                f"A line has at most {self._most // MEBIBYTE} MiB: send fewer numbers in each.",
+                f"#/{self._number + len(lines)}",
+            )
         for start in range(0, len(lines), LINES_AT_ONCE):
             yield from self._decoded(lines[start : start + LINES_AT_ONCE])
 
     def finish(self) -> Iterator[Floats]:
         """The context of the last line, which needs no line end."""
-        yield from self._decoded([self._rest])
-        self._rest = b""
+        yield from self._decoded([bytes(self._rest)])
+        self._rest.clear()
 
     def _decoded(self, lines: list[bytes]) -> Iterator[Floats]:
         start = self._number
@@ -169,6 +181,9 @@ class JsonLines:
         if self._spec.takes_objects:
             yield from self._objects(lines, full, start)
             return
+        # Numbers take many times the memory of their text: too many are not decoded.
+        if any(line.count(b",") >= self._numbers for line in full):
+            refuse_numbers(self._shape, f"#/{start}")
         # All lines in one call: a call costs as much as decoding a line.
         is_each_whole = all(line[:1] == b"[" and line[-1:] == b"]" for line in full)
         try:

@@ -1,11 +1,16 @@
 """Whole Arrow tables to slots, with the very bytes that the rows give one by one."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from model import Floats
 from service.columns.schema import FLOAT32_END, Column, ColumnType, TableSchema, check_unique
+
+PIECE = 8192  # rows
 
 Values = np.ndarray  # of one column, (n,)
 
@@ -110,6 +115,12 @@ def _put_missing(column: Column, slots: Floats, is_missing: Values) -> None:
     if column.type is not ColumnType.CATEGORICAL:
         slots[is_missing, 0] = column.filled
     slots[is_missing, -1] = 1.0
+
+
+def plain_values(values: pa.ChunkedArray) -> Iterator[Any]:
+    """The values for Python, made in pieces: other threads wait for the making of one."""
+    for start in range(0, len(values), PIECE):
+        yield from values.slice(start, PIECE).to_pylist()
 
 
 def refuse(column: Column, is_bad: Values) -> None:

@@ -238,7 +238,9 @@ class TableSchema(Struct, frozen=True, dict=True):
 def shown_names(names: Sequence[str]) -> str:
     """Names for a message, at most a dozen."""
     rest = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(name[:MAX_TEXT] for name in names[:NAMES_SHOWN]) + (
+        f" and {rest} more" if rest > 0 else ""
+    )
 
 
 def absent_column(name: str, place: str, known: Sequence[str]) -> TableError:

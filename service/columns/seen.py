@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from service.columns.arrow import plain_values
 from service.columns.ranges import ordered_ranges
-from service.columns.schema import MAX_LEVELS, Column, ColumnType, TableError
+from service.columns.schema import MAX_LEVELS, MAX_TEXT, Column, ColumnType, TableError
 
 NUMBERS_KEPT = 65_536  # of a column of a file, for its median
 NUMBERS_IN_ALL = 1 << 23  # of all columns of a file, 64 MiB
@@ -84,7 +85,9 @@ class SeenColumn:
         kind = _kind(self.name, values)
         self.kinds.add(kind)
         if not self.has_too_many:
-            for each in pc.value_counts(texts.drop_null()).to_pylist():
+            # A longer level cannot be declared, so that its beginning is enough.
+            short = pc.utf8_slice_codeunits(texts.drop_null(), 0, MAX_TEXT + 1)
+            for each in plain_values(pc.value_counts(short)):
                 part.levels[each["values"]] += each["counts"]
             self.has_too_many = len(self.levels) > MAX_LEVELS
         if kind is ColumnType.NUMERIC:

@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from msgspec import Raw
 
@@ -14,7 +12,9 @@ from service.columns.schema import TableError
 from service.errors import refuse
 from service.experiment_spec import ExperimentSpec
 from service.formats.tables import TableFile
+from service.ops.unnamed_files import unnamed_file
 
+PASTED = "pasted.csv"
 IMAGES = {"png": MediaType.PNG, "jpg": MediaType.JPEG, "jpeg": MediaType.JPEG}
 
 
@@ -54,14 +54,13 @@ def _from_json(spec: ExperimentSpec, text: str) -> list[TargetRows]:
 def _from_csv(spec: ExperimentSpec, text: str) -> list[TargetRows]:
     if spec.table is None:
         return _from_numbers(spec, text)
-    with NamedTemporaryFile(suffix=".csv") as stream:
+    with unnamed_file() as (stream, path):
         stream.write(text.encode())
         stream.flush()
-        path = Path(stream.name)
         try:
-            return _from_table(spec, TableFile(path))
+            return _from_table(spec, TableFile(path, sent_as=PASTED))
         except TableError as error:
-            said = str(error).replace(path.name, "the table")
+            said = str(error).replace(PASTED, "the table")
             raise TableError(said, error.column) from None
 
 

@@ -20,11 +20,10 @@ from service.experiment_spec import ExperimentSpec
 from service.metrics import Metrics
 from service.records import CONTEXT_TYPE, Appended, EventKind, NewEvent
 from service.storage.events.log import EventLog
+from service.unpacking import MAX_ROWS, MAX_SPOOLED_BYTES
 
-MAX_CONTEXTS = 1_000_000
 PARTS_A_WRITE = 16  # other writers can write in between
 MEMORY_BYTES = 8 << 20
-MAX_SPOOLED_BYTES = 4 << 30  # of numbers: rows and images are smaller when they are sent
 
 
 class Spool(AbstractContextManager["Spool"]):
@@ -43,8 +42,8 @@ class Spool(AbstractContextManager["Spool"]):
     def add(self, contexts: Floats) -> None:
         """Add validated contexts (n, *shape)."""
         self.rows += len(contexts)
-        if self.rows > MAX_CONTEXTS:
-            raise InvalidRequest(f"An upload has at most {MAX_CONTEXTS} contexts.")
+        if self.rows > MAX_ROWS:
+            raise InvalidRequest(f"An upload has at most {MAX_ROWS} contexts.")
         content = context_bytes(np.ascontiguousarray(contexts))
         self._size += len(content)
         if self._size > MAX_SPOOLED_BYTES:

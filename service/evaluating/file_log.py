@@ -19,11 +19,15 @@ NO_VERSION = "a version belongs to an experiment, not to a file"
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How a file is read: its format (by default from its name) and the handling of bad lines."""
+    """How a file is read: its format (by default from its name) and the handling of bad lines.
+
+    `title` is what results call a file that has no name of its own.
+    """
 
     format: str | None = None
     skip_bad: bool = False
     domain: Domain = Domain.SOURCE
+    title: str | None = None
 
 
 def valued_alone(
@@ -65,7 +69,7 @@ def evaluate_file(
         bad = [{"line": each.number, "reason": each.reason} for each in reader.first_bad]
         learned = {name: result_of(future) for name, future in learning.items()}
         return {
-            "log": path.name,
+            "log": how.title or path.name,
             "bad_lines": reader.bad_count,
             "first_bad_lines": bad,
             "unrewarded": batches.passed_count,

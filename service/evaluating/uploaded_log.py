@@ -109,7 +109,7 @@ class UploadedLogs:
 def _options(wanted: StoredRequest) -> tuple[FileOptions, EvaluationOptions]:
     file = wanted.file or LogFile()
     bound = None if file.min_propensity is None else 1.0 / file.min_propensity
-    how = FileOptions(file.format, file.skip_bad, wanted.domain)
+    how = FileOptions(file.format, file.skip_bad, wanted.domain, f"file.{file.format}")
     return how, EvaluationOptions(wanted.confidence, bound, wanted.seed)
 
 

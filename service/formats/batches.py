@@ -8,6 +8,7 @@ from model import UNKNOWN_PROPENSITY, Domain, draw_keys
 from model.ope import LoggedRounds
 from service.formats.records import LoggedDecision, LogHeader
 from service.records import CONTEXT_TYPE
+from service.unpacking import MAX_PIECE_BYTES
 
 ROUNDS = 4096
 
@@ -27,6 +28,7 @@ class Batches:
         self._domain = domain
         self._size = size
         self._count = 0
+        self._widest = 0  # bytes of the contexts of a waiting decision; all arms take as much
         self._rounds: list[LoggedDecision] = []
         self._references: list[int] = []
         self._unlabeled: list[tuple[int, LoggedDecision]] = []
@@ -50,7 +52,9 @@ class Batches:
         else:
             self.passed_count += 1
         # Target contexts count as well, to bound memory: a batch may have few rounds.
-        if len(self._rounds) + len(self._unlabeled) >= self._size:
+        waiting = len(self._rounds) + len(self._unlabeled)
+        self._widest = max(self._widest, len(decision.context))
+        if waiting >= self._size or waiting * self._widest >= MAX_PIECE_BYTES:
             return self.rest()
         return None
 
@@ -60,6 +64,7 @@ class Batches:
             return None
         made = self._batch(self._rounds, self._unlabeled)
         self._rounds, self._references, self._unlabeled = [], [], []
+        self._widest = 0
         return made
 
     def _batch(

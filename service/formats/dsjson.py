@@ -5,18 +5,27 @@ Named features of foreign lines are hashed into one vector per arm, and the line
 features, and the fields that dsjson lacks under `daband`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import IO, Any
 
 import msgspec
 import numpy as np
 
-from model import ContextKind, Domain
-from service.formats.hashing import SIZE, hashed, tokens
+from model import MAX_ARMS, ContextKind, Domain
+from service.formats.hashing import SIZE, Token, hashed, tokens
 from service.formats.jsonl import packed
-from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, reason_of
+from service.formats.records import (
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    log_lines,
+    reason_of,
+)
+from service.limits import MEBIBYTE
 from service.records import CONTEXT_TYPE
+from service.unpacking import MAX_FEATURE_BYTES, MAX_FEATURES
 
 OWN = "daband"
 # Fields of a line that are derived again when it is written.
@@ -28,9 +37,10 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     """A log from dsjson; lines that only observe rewards are skipped."""
-    first = file.readline()
+    lines = log_lines(file)
+    first = next(lines, b"")
     header = _header(first)
-    return LogReader(header, chain([first], file), lambda text: _decision(text, header), skip_bad)
+    return LogReader(header, chain([first], lines), lambda text: _decision(text, header), skip_bad)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:
@@ -49,8 +59,8 @@ def _header(first: bytes) -> LogHeader:
     try:
         own = _decode(first).get(OWN) if first.strip() else None
         return foreign if own is None else msgspec.convert(own["header"], LogHeader)
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, msgspec.DecodeError):
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, msgspec.DecodeError | RecursionError):
             return foreign  # the error is reported when the line is read
         raise LogFormatError(f"line 1: {reason_of(error)}") from error
 
@@ -113,13 +123,29 @@ def _in_arm_order(fields: dict[str, Any], count: int) -> tuple[float, ...] | Non
 def _hashed_contexts(
     context: dict[str, Any], choices: list[dict[str, Any]], arms: tuple[str, ...]
 ) -> bytes:
-    shared = list(tokens(context))
+    if len(arms) > MAX_ARMS:
+        raise ValueError(f"c: there may be {MAX_ARMS:,} actions")
+    shared = list(_bounded(tokens(context), len(arms)))
     rows = []
     for arm, choice in zip(arms, choices, strict=True):
         # All arms share one model, so shared features are crossed with the arm.
         crossed = [(f"{arm}&{name}", value) for name, value in shared]
-        rows.append(hashed([*tokens(choice), *crossed]))
+        rows.append(hashed([*_bounded(tokens(choice), 1), *crossed]))
     return np.stack(rows).astype(CONTEXT_TYPE).tobytes()
+
+
+def _bounded(found: Iterable[Token], times: int) -> Iterator[Token]:
+    """The features of a line, as long as they fit; each is hashed so many times."""
+    count = size = 0
+    for token in found:
+        count += times
+        size += times * len(token[0])
+        if count > MAX_FEATURES or size > MAX_FEATURE_BYTES:
+            raise ValueError(
+                f"c: features times actions may be {MAX_FEATURES:,}, and their names "
+                f"{MAX_FEATURE_BYTES // MEBIBYTE} MiB"
+            )
+        yield token
 
 
 def _label(decision: LoggedDecision) -> dict[str, Any]:

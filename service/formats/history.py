@@ -21,11 +21,10 @@ from service.formats.tables import TableFile
 from service.images.named import NamedImages
 from service.images.schema import ImageSchema
 from service.records import CONTEXT_TYPE, UNIT, RewardRange
+from service.unpacking import MAX_ROWS, MAX_SPOOLED_BYTES
 
-MAX_ROWS = 1_000_000
 ROWS = 4096  # read at once
 MEMORY_BYTES = 8 << 20  # of spooled rows; the rest is on disk
-MAX_SPOOLED_BYTES = 4 << 30
 PART_ROWS, PART_BYTES = 256, 1 << 20  # of rounds that are written at once
 MAX_TEXT = 128
 _LENGTH_BYTES = 4
@@ -174,7 +173,7 @@ def spooled(
                 spool.add(round_, moment)
             first_row += table.num_rows
         if not spool.rows:
-            raise TableError(f"{file.path.name} has no rows.")
+            raise TableError(f"{file.name} has no rows.")
         on_error.pop_all()
     return spool
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from service.images.decoding import MAX_UPLOAD_PIXELS, decoded_image, size_of
 from service.images.files import ARCHIVE, ImageFileError
 from service.images.named import NamedImages, images_beside_table
 from service.images.schema import ImageError, ImageSchema
+from service.ops.unnamed_files import unnamed_file
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson")  # beside the images of an archive
 NAMES = 4096  # that are read at once
@@ -50,17 +50,20 @@ class ImageOptions:
 
 @contextmanager
 def opened_image_table(
-    path: Path, images: Path | None = None, csv: CsvOptions | None = None
+    path: Path,
+    images: Path | None = None,
+    csv: CsvOptions | None = None,
+    sent_as: str | None = None,
 ) -> Iterator[tuple[TableFile, NamedImages]]:
     """A table and its images: in a zip archive with it, or in a folder, by default the table's own."""
     options = csv or CsvOptions()
-    if path.suffix.lower() != ARCHIVE:
+    if Path(sent_as or path.name).suffix.lower() != ARCHIVE:
         yield TableFile(path, options), NamedImages.of_folder(images or path.parent)
         return
-    with TemporaryDirectory(prefix="daband-images-") as folder:
+    with unnamed_file() as (file, table):
         try:
-            with images_beside_table(path, TABLES, Path(folder)) as (table, named):
-                yield TableFile(table, options), named
+            with images_beside_table(path, TABLES, file) as (name, named):
+                yield TableFile(table, options, name), named
         except ImageFileError as error:
             raise TableError(str(error)) from error
 
@@ -79,7 +82,8 @@ def image_rows(
             raise TableError(f"Column `{other}` has no meaning beside an image: ignore it.", other)
     bounded = schema.within(MAX_UPLOAD_PIXELS)
     first_row = 0
-    for table in file.tables(max(1, NUMBERS_BYTES // (4 * math.prod(schema.shape)))):
+    rows_at_once = max(1, NUMBERS_BYTES // (4 * math.prod(schema.shape)))
+    for table in file.tables(rows_at_once, [*apart, column]):
         rows = np.empty((table.num_rows, *schema.shape), dtype=np.float32)
         for index, name in enumerate(file.texts(table, column, first_row)):
             rows[index] = _decoded(bounded, images, name, column, first_row + index)
@@ -92,7 +96,7 @@ def named_files(file: TableFile, images: NamedImages, column: str) -> Iterator[t
     file.require(column)
     seen: set[str] = set()
     first_row = 0
-    for table in file.tables(NAMES):
+    for table in file.tables(NAMES, [column]):
         for row, name in enumerate(file.texts(table, column, first_row), first_row):
             if name is None or name not in seen:
                 content = _content(images, name, column, row)
@@ -103,11 +107,11 @@ def named_files(file: TableFile, images: NamedImages, column: str) -> Iterator[t
 
 def _first_schema(file: TableFile, images: NamedImages, column: str) -> ImageSchema:
     file.require(column)
-    for table in file.tables(1):
+    for table in file.tables(1, [column]):
         name = file.texts(table, column, 0)[0]
         width, height = size_of(_content(images, name, column, 0))
         return ImageSchema(3, height, width)
-    raise TableError(f"{file.path.name} has no rows.")
+    raise TableError(f"{file.name} has no rows.")
 
 
 def _decoded(

@@ -11,7 +11,14 @@ import numpy as np
 from msgspec import Struct
 
 from model import Domain
-from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, Numbers
+from service.formats.records import (
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    Numbers,
+    log_lines,
+)
 from service.records import CONTEXT_TYPE
 
 
@@ -42,11 +49,12 @@ _line = msgspec.json.Decoder(Line).decode
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     """A log from JSON lines."""
+    lines = log_lines(file)
     try:
-        header = _header(file.readline())
-    except msgspec.DecodeError as error:
+        header = _header(next(lines, b""))
+    except (msgspec.DecodeError, RecursionError) as error:
         raise LogFormatError(f"line 1: not the header of a daband-log: {error}") from error
-    return LogReader(header, file, lambda text: _decision(text, header), skip_bad, first_number=2)
+    return LogReader(header, lines, lambda text: _decision(text, header), skip_bad, first_number=2)
 
 
 def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision]) -> int:

@@ -16,8 +16,16 @@ import numpy as np
 from model import ContextKind
 from service.formats.hashing import hashed
 from service.formats.jsonl import packed
-from service.formats.records import LogFormatError, LoggedDecision, LogHeader, LogReader, reason_of
+from service.formats.records import (
+    LogFormatError,
+    LoggedDecision,
+    LogHeader,
+    LogReader,
+    log_lines,
+    reason_of,
+)
 from service.records import CONTEXT_TYPE
+from service.unpacking import MAX_LINE_BYTES, MEBIBYTE
 
 FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
 USER = "user_feature_"
@@ -74,15 +82,18 @@ class _Layout:
 
 def read(file: IO[bytes], skip_bad: bool = False) -> LogReader:
     """A log from csv."""
-    rows = csv.reader(codecs.iterdecode(file, "utf-8"))
+    text = _RowText(file)
+    rows = csv.reader(codecs.iterdecode(iter(text), "utf-8"))
     try:
         layout = _Layout(next(rows))
     except StopIteration:
         raise LogFormatError("line 1: there is no header") from None
+    except (_RowTooLongError, csv.Error) as error:
+        raise LogFormatError(f"line 1: {reason_of(error)}") from None
     header = layout.header()
     return LogReader(
         header,
-        _cells_of(rows),
+        _cells_of(rows, text),
         lambda cells: layout.decision(cells, header.arms),
         skip_bad,
         first_number=2,
@@ -104,11 +115,33 @@ def write(file: IO[bytes], header: LogHeader, decisions: Iterable[LoggedDecision
     return count
 
 
-def _cells_of(rows: Iterator[list[str]]) -> Iterator[list[str] | LogFormatError]:
+class _RowText:
+    """The lines of a file with their ends; those of one row, which quotes may join, are bounded."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.row_bytes = 0  # of the row that is being read
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in log_lines(self._file):
+            self.row_bytes += len(line) + 1
+            if self.row_bytes > MAX_LINE_BYTES + 1:
+                raise _RowTooLongError(f"A row has at most {MAX_LINE_BYTES // MEBIBYTE} MiB.")
+            yield line + b"\n"
+
+
+class _RowTooLongError(Exception):
+    """Quotes join too many lines; no row after it is read."""
+
+
+def _cells_of(rows: Iterator[list[str]], text: _RowText) -> Iterator[list[str] | LogFormatError]:
     """The cells of each row, or why they cannot be read: the rows after it may be good."""
     while True:
+        text.row_bytes = 0
         try:
             yield next(rows)
+        except _RowTooLongError as error:
+            raise LogFormatError(str(error)) from None
         except StopIteration:
             return
         except (ValueError, csv.Error) as error:

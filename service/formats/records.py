@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from model import ContextKind, Domain
+from model import MAX_ARMS, ContextKind, Domain
 from service.columns.schema import Column, TableSchema
+from service.formats.rows.lines import LineTooLongError, lines_of
 from service.images.schema import ImageSchema
 
 Numbers = tuple[float, ...]
@@ -113,7 +114,7 @@ class LogReader:
                 found = self.read(line)
                 if found is not None:
                     check(found, self.header)
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 self._note(BadLine(number, reason_of(error)))
             else:
                 if found is not None:
@@ -127,8 +128,18 @@ class LogReader:
             self.first_bad.append(bad)
 
 
+def log_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a log without their ends; one that is too long is an error, whatever else is skipped."""
+    try:
+        yield from lines_of(file)
+    except LineTooLongError as error:
+        raise LogFormatError(str(error)) from None
+
+
 def check(decision: LoggedDecision, header: LogHeader) -> None:
     """Refuse an invalid decision with a ValueError."""
+    if len(decision.arms) > MAX_ARMS:
+        raise ValueError(f"arms: there may be {MAX_ARMS:,}")
     if decision.arm not in decision.arms:
         raise ValueError("arm: the chosen arm is not among the eligible ones")
     if len(set(decision.arms)) != len(decision.arms):
@@ -161,6 +172,8 @@ def reason_of(error: Exception) -> str:
     """The reason why a line could not be read, in one line and without its content."""
     if isinstance(error, msgspec.DecodeError):
         return f"invalid JSON: {error}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     if isinstance(error, KeyError):
         return f"{error.args[0]}: missing"
     return str(error).splitlines()[0] if str(error) else type(error).__name__

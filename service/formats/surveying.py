@@ -13,6 +13,7 @@ from service.columns.schema import TableError, TableSchema, shown_names
 from service.columns.seen import NUMBERS_IN_ALL, NUMBERS_KEPT, ColumnTypes, Part, SeenColumn
 from service.formats.tables import TableFile
 from service.records import RewardRange
+from service.unpacking import MAX_LEVELS_SEEN
 
 MAX_FOUND_ARMS = 1000
 
@@ -127,12 +128,12 @@ def _refuse_texts(name: str, files: Sequence[TableFile]) -> None:
     """Name the first row of a column of numbers that holds a text."""
     for file in files:
         first_row = 0
-        for table in file.batches():
+        for table in file.batches([name]):
             try:
                 file.numbers(table, name, first_row)
             except TableError as error:
                 raise TableError(
-                    f"Column `{name}` of {file.path.name} holds a text among numbers here. Write a "
+                    f"Column `{name}` of {file.name} holds a text among numbers here. Write a "
                     "number, leave the cell empty if the value is missing, declare the column "
                     "categorical, or leave it out.",
                     name,
@@ -165,7 +166,7 @@ def surveyed_rounds(file: TableFile, arm: str, reward: str) -> SurveyedRounds:
     arms: set[str] = set()
     known: list[np.ndarray] = []
     rows = 0
-    for table in file.batches():
+    for table in file.batches([arm, reward]):
         arms |= _arms(file, table, arm, rows)
         if len(arms) > MAX_FOUND_ARMS:
             raise TableError(f"Column `{arm}` names more than {MAX_FOUND_ARMS} arms.", arm)
@@ -174,7 +175,7 @@ def surveyed_rounds(file: TableFile, arm: str, reward: str) -> SurveyedRounds:
         rows += table.num_rows
     rewards = np.concatenate([*known, np.empty(0)])
     if not len(rewards) or not np.isfinite(rewards).all():
-        raise TableError(f"{file.path.name} has no row with an arm and a reward.")
+        raise TableError(f"{file.name} has no row with an arm and a reward.")
     if len(arms) == 1:
         raise TableError(f"Column `{arm}` names one arm: there is nothing to choose.", arm)
     low, high = float(rewards.min()), float(rewards.max())
@@ -214,25 +215,34 @@ def _check_same(files: Sequence[TableFile], wanted: Sequence[list[str]]) -> None
             (first, wanted[0], file, names),
         ):
             if only := [name for name in its if name not in others]:
-                raise OneSidedError(one.path.name, other.path.name, only, others)
+                raise OneSidedError(one.name, other.name, only, others)
 
 
 def _read(seen: Sequence[SeenColumn], file: TableFile, types: ColumnTypes) -> None:
     room = min(NUMBERS_KEPT, NUMBERS_IN_ALL // max(1, len(seen)))
     for column in seen:
-        column.parts.append(Part(file.path.name, room=room))
+        column.parts.append(Part(file.name, room=room))
         column.unit = column.unit or file.units.get(column.name)
     first_row = 0
-    for table in file.batches():
+    for table in file.batches([column.name for column in seen]):
         for name in types.numeric:
             file.numbers(table, name, first_row)  # which says where one is none
         texts = file.trimmed(table.select([column.name for column in seen]))
         values = file.guessed(texts)
         for column in seen:
             _add(column, values[column.name], texts[column.name] if file.is_text else None)
+        _check_levels(seen)
         first_row += table.num_rows
     if not first_row:
-        raise TableError(f"{file.path.name} has no rows.")
+        raise TableError(f"{file.name} has no rows.")
+
+
+def _check_levels(seen: Sequence[SeenColumn]) -> None:
+    if sum(len(part.levels) for column in seen for part in column.parts) > MAX_LEVELS_SEEN:
+        raise TableError(
+            f"The columns have more than {MAX_LEVELS_SEEN:,} levels in all. Leave out identifiers "
+            "and free text."
+        )
 
 
 def _add(column: SeenColumn, values: pa.ChunkedArray, texts: pa.ChunkedArray | None) -> None:

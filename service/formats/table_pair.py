@@ -58,11 +58,17 @@ class PairChoices:
     keep: tuple[str, ...] = ()
     reward_range: tuple[float, float] | None = None
     csv: CsvOptions = field(default_factory=CsvOptions)
+    sent_as: tuple[str, str] | None = None  # the names of files that a caller sent
 
     @property
     def names(self) -> tuple[str, str]:
         """What source and target are called."""
-        return self.source.name, self.target.name
+        return self.sent_as or (self.source.name, self.target.name)
+
+    def files(self) -> tuple[TableFile, TableFile]:
+        """Source and target as tables."""
+        source, target = self.sent_as or (None, None)
+        return TableFile(self.source, self.csv, source), TableFile(self.target, self.csv, target)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class TablePair:
 
 def surveyed_pair(wanted: PairChoices) -> TablePair:
     """Read both tables once; `TableError` says what is wrong with which."""
-    source, target = (TableFile(path, wanted.csv) for path in (wanted.source, wanted.target))
+    source, target = wanted.files()
     for name in wanted.ignore:
         if name not in {*source.names, *target.names}:
             raise TableError(f"There is no column `{name}` to leave out.", name)

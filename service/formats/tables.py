@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from model import Floats
-from service.columns.arrow import encode_table, numbers_of, refuse, text_of
+from service.columns.arrow import encode_table, numbers_of, plain_values, refuse, text_of
 from service.columns.schema import (
     MAX_COLUMNS,
     Column,
@@ -29,9 +28,10 @@ from service.columns.schema import (
 )
 from service.formats.rows import csv_rows, json_rows
 from service.formats.rows.csv_rows import CsvOptions
+from service.formats.rows.parquet_rows import ParquetRows
 from service.images.files import is_images
+from service.unpacking import MAX_PIECE_BYTES, UNLIMITED, Budget, OverBudgetError, rows_at_once
 
-ROWS = 8192  # of Parquet at once
 UNIT = b"unit"  # of a column, in the metadata of a Parquet file's field
 MAX_APART = 8  # columns beside the context: ids, arms, rewards
 _INDEX = re.compile(r"__index_level_\d+__")
@@ -41,33 +41,42 @@ _FALSE = ("false", "no", "f", "n", "0", "0.0")
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file that holds a table; `batches` reads it from its beginning."""
+    """A file that holds a table; `batches` reads it from its beginning.
+
+    `sent_as` names a file that a caller sent, which is read within a budget.
+    """
 
     path: Path
     options: CsvOptions = field(default_factory=CsvOptions)
+    sent_as: str | None = None
 
     def __post_init__(self) -> None:
         self.path.stat()  # a file that is not there is named; Arrow's errors do not
-        if is_images(self.path):
+        if is_images(self.path.with_name(self.name)):
             raise TableError(
-                f"{self.path.name} holds images or other files, not a table. Past rounds of images need "
+                f"{self.name} holds images or other files, not a table. Past rounds of images need "
                 "`image`, the column with the names of their files."
             )
         check_unique(self.names)
         if len(self.names) > MAX_COLUMNS + MAX_APART:
             raise TableError(
-                f"{self.path.name} has {len(self.names)} columns; there may be {MAX_COLUMNS}."
+                f"{self.name} has {len(self.names)} columns; there may be {MAX_COLUMNS}."
             )
+
+    @property
+    def name(self) -> str:
+        """What the file is called; its end says the format."""
+        return self.sent_as or self.path.name
 
     @property
     def is_parquet(self) -> bool:
         """Whether it is Parquet, by its name."""
-        return self.path.suffix.lower() == ".parquet"
+        return Path(self.name).suffix.lower() == ".parquet"
 
     @property
     def is_json(self) -> bool:
         """Whether it is JSON lines, by its name."""
-        return Path(self.path.name.lower().removesuffix(".gz")).suffix in json_rows.SUFFIXES
+        return Path(self.name.lower().removesuffix(".gz")).suffix in json_rows.SUFFIXES
 
     @property
     def is_text(self) -> bool:
@@ -79,16 +88,16 @@ class TableFile:
         """The names of its columns."""
         if self.is_parquet:
             # pandas keeps the index of a frame beside its columns.
-            names = self._parquet().schema_arrow.names
+            names = self._parquet.schema.names
             return [name for name in names if not _INDEX.fullmatch(name)]
         if self.is_json:
-            return json_rows.column_names(self.path)
+            return json_rows.column_names(self.path, self.name)
         return self._header.columns
 
     @cached_property
     def units(self) -> Mapping[str, str]:
         """The units of its columns, as far as a Parquet file states them."""
-        fields = self._parquet().schema_arrow if self.is_parquet else ()
+        fields = self._parquet.schema if self.is_parquet else ()
         stated = {each.name: (each.metadata or {}).get(UNIT) for each in fields}
         return {name: unit.decode() for name, unit in stated.items() if unit}
 
@@ -96,22 +105,22 @@ class TableFile:
         """Refuse the name of a column that is not there; the message lists those that are."""
         for name in names:
             if name not in self.names:
-                raise absent_column(name, self.path.name, self.names)
+                raise absent_column(name, self.name, self.names)
 
-    def batches(self) -> Iterator[pa.Table]:
-        """Its rows, some at a time; the cells of a CSV file are text."""
-        if self.is_parquet:
-            for batch in self._parquet().iter_batches(batch_size=ROWS, columns=self.names):
-                yield pa.Table.from_batches([batch])
-            return
-        if self.is_json:
-            yield from json_rows.batches(self.path)
-            return
-        yield from csv_rows.batches(self.path, self._header)
+    def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Some columns of its rows, or all, some rows at a time; the cells of a CSV file are text."""
+        wanted = self.names if names is None else list(dict.fromkeys(names))
+        budget = Budget() if self.sent_as else UNLIMITED
+        try:
+            for table in self._read(wanted, budget):
+                budget.charge(table.num_rows, len(wanted))
+                yield table
+        except OverBudgetError as error:
+            raise TableError(str(error)) from None
 
-    def tables(self, size: int) -> Iterator[pa.Table]:
-        """Its rows, `size` at a time."""
-        return _of_size(self.batches(), size)
+    def tables(self, size: int, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """The same, `size` rows at a time; fewer if they are large."""
+        return _of_size(self.batches(names), size)
 
     def encoded(
         self, schema: TableSchema, size: int, apart: Sequence[str] = (), drop: Sequence[str] = ()
@@ -120,8 +129,9 @@ class TableFile:
         self.require(*apart)
         wanted = [name for name in self.names if name not in {*apart, *drop}]
         schema.check_names(wanted)
+        rows = rows_at_once(size, max(schema.width, len(wanted)))
         first_row = 0
-        for table in self.tables(size):
+        for table in self.tables(rows, [*apart, *wanted]):
             with rows_from(first_row):
                 slots = encode_table(schema, self._typed(table.select(wanted), schema))
             yield table.select(list(apart)), slots
@@ -129,9 +139,11 @@ class TableFile:
 
     def sample(self, rows: int) -> list[dict[str, Any]]:
         """The first rows with the types that their columns look like, to take a schema from."""
-        table = next(self.tables(rows), pa.table({}))
+        names = self._parquet.plain(self.names) if self.is_parquet else self.names
+        table = next(self.tables(rows, names), pa.table({}))
         found: list[dict[str, Any]] = self.guessed(self.trimmed(table)).to_pylist()
-        return found
+        unread = dict.fromkeys(name for name in self.names if name not in names)
+        return [row | unread for row in found]
 
     def numbers(self, table: pa.Table, name: str, first_row: int) -> np.ndarray:
         """A column of its rows as float64, NaN where it is missing."""
@@ -169,20 +181,20 @@ class TableFile:
             values = values.cast(values.type.value_type)
         with rows_from(first_row):
             found = text_of(Column(name, ColumnType.CATEGORICAL, missing=True), values)
-        return [each or None for each in found.to_pylist()]
+        return [each or None for each in plain_values(found)]
 
     def is_empty(self, name: str) -> bool:
         """Whether a column has no value in any row."""
-        columns = (self._cells(table, name) for table in self.batches())
+        columns = (self._cells(table, name) for table in self.batches([name]))
         return all(cells.null_count == len(cells) for cells in columns)
 
     def repeats(self, name: str) -> int:
         """How many rows have a value of a column that an earlier row has."""
-        seen: set[Any] = set()
+        seen: set[int] = set()  # of hashes: the values may be long
         rows = 0
-        for table in self.batches():
+        for table in self.batches([name]):
             values = self._cells(table, name).drop_null()
-            seen.update(values.to_pylist())
+            seen.update(map(hash, plain_values(values)))
             rows += len(values)
         return rows - len(seen)
 
@@ -190,7 +202,7 @@ class TableFile:
         """Refuse a column that is not there, or that a row has no value of."""
         self.require(name)
         first_row = 0
-        for table in self.batches():
+        for table in self.batches([name]):
             cells = self._cells(table, name)
             place = pc.index(cells.is_null(nan_is_null=True), pa.scalar(True)).as_py()
             if place >= 0:
@@ -234,26 +246,38 @@ class TableFile:
 
     @cached_property
     def _header(self) -> csv_rows.Header:
-        return csv_rows.read_header(self.path, self.options)
+        return csv_rows.read_header(self.path, self.name, self.options)
 
-    def _parquet(self) -> pq.ParquetFile:
-        try:
-            return pq.ParquetFile(self.path)
-        except pa.ArrowException:
-            raise TableError(f"{self.path.name} is no Parquet file.") from None
+    @cached_property
+    def _parquet(self) -> ParquetRows:
+        return ParquetRows(self.path, self.name)
+
+    def _read(self, wanted: Sequence[str], budget: Budget) -> Iterator[pa.Table]:
+        if self.is_parquet:
+            yield from self._parquet.batches(wanted, budget)
+        elif self.is_json:
+            yield from json_rows.batches(self.path, self.names, wanted)
+        else:
+            for table in csv_rows.batches(self.path, self._header):
+                yield table.select(wanted)
 
 
 def _of_size(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
-    """The same rows in tables of one size, but for the last."""
+    """The same rows in tables of one size, but for the last and large ones."""
     waiting: list[pa.Table] = []
+    rows = size_bytes = 0
     for table in tables:
         waiting.append(table)
-        if sum(each.num_rows for each in waiting) < size:
+        rows += table.num_rows
+        size_bytes += table.nbytes
+        is_large = size_bytes > MAX_PIECE_BYTES
+        if rows < size and not is_large:
             continue
         joined = _joined(waiting)
-        end = joined.num_rows - joined.num_rows % size
+        end = rows if is_large else rows - rows % size
         yield from (joined.slice(start, size) for start in range(0, end, size))
         waiting = [joined.slice(end)]
+        rows, size_bytes = waiting[0].num_rows, waiting[0].nbytes
     rest = _joined(waiting) if waiting else pa.table({})
     if rest.num_rows:
         yield rest

@@ -17,12 +17,12 @@ import numpy as np
 from model import Floats
 from service.images.decoding import MAX_IMAGE_BYTES, decoded_image
 from service.images.schema import ImageError, ImageSchema
+from service.limits import MEBIBYTE
+from service.unpacking import MAX_DIRECTORY_BYTES, MAX_UNPACKED_BYTES
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 ARCHIVE = ".zip"
 MAX_ENTRIES = 65_535  # more need the zip64 extension
-MAX_DIRECTORY_BYTES = 64 << 20
-MAX_UNPACKED_BYTES = 4 << 30
 _END = b"PK\x05\x06"  # of the end record, which an archive's comment may follow
 _END_BYTES, _MAX_COMMENT = 22, 65_535
 _UNSET = 0xFFFFFFFF  # a size that only zip64 could state
@@ -138,8 +138,12 @@ def _check_directory(file: IO[bytes]) -> None:
         raise ImageFileError("The file is no zip archive, or it is damaged.")
     entries = int.from_bytes(tail[start + 10 : start + 12], "little")
     directory = int.from_bytes(tail[start + 12 : start + 16], "little")
-    if entries == MAX_ENTRIES or directory == _UNSET or directory > MAX_DIRECTORY_BYTES:
+    if entries == MAX_ENTRIES or directory == _UNSET:
         raise ImageFileError(f"A zip archive has fewer than {MAX_ENTRIES} entries: send parts.")
+    if directory > MAX_DIRECTORY_BYTES:
+        raise ImageFileError(
+            f"The directory of a zip archive has at most {MAX_DIRECTORY_BYTES // MEBIBYTE} MiB: send parts."
+        )
     file.seek(0)
 
 

@@ -6,15 +6,16 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from service.images.files import (
-    MAX_UNPACKED_BYTES,
     ImageFileError,
     check_name,
     opened_archive,
     read_image,
     unpacked,
 )
+from service.unpacking import MAX_UNPACKED_BYTES
 
 
 class NamedImages:
@@ -52,9 +53,9 @@ class NamedImages:
 
 @contextmanager
 def images_beside_table(
-    path: Path, suffixes: Sequence[str], folder: Path
-) -> Iterator[tuple[Path, NamedImages]]:
-    """The one table of a zip archive, unpacked into a folder, and the images that it may name."""
+    path: Path, suffixes: Sequence[str], unpacked_table: IO[bytes]
+) -> Iterator[tuple[str, NamedImages]]:
+    """The name of the one table of a zip archive, unpacked into a file, and the images that it may name."""
     with path.open("rb") as file, opened_archive(file, suffixes) as (archive, entries):
         tables = [each for each in entries if each.endswith(tuple(suffixes))]
         if len(tables) != 1:
@@ -68,13 +69,14 @@ def images_beside_table(
             entry = entries.get(str(place.parent / name))
             return None if entry is None else unpacked(archive, entry)
 
-        yield _written(archive, entries[tables[0]], folder / place.name), NamedImages(read)
+        _unpack(archive, entries[tables[0]], unpacked_table)
+        yield place.name, NamedImages(read)
 
 
-def _written(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> Path:
+def _unpack(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, to: IO[bytes]) -> None:
     try:
-        with archive.open(entry) as source, path.open("wb") as kept:
-            shutil.copyfileobj(source, kept)
+        with archive.open(entry) as source:
+            shutil.copyfileobj(source, to)
     except (zipfile.BadZipFile, zlib.error, EOFError):
         raise ImageFileError("The entry is damaged.", entry.filename) from None
-    return path
+    to.flush()

@@ -94,6 +94,13 @@ async def beside_requests(spec: ExperimentSpec, work: Callable[[], T], body_byte
     return await asyncio.get_running_loop().run_in_executor(_IMAGE_THREADS, work)
 
 
+async def apart(spec: ExperimentSpec, work: Callable[[], T]) -> T:
+    """What decodes contexts of an upload, in a thread: a piece of one can be large, whatever it holds."""
+    if spec.image is None:
+        return await asyncio.to_thread(work)
+    return await beside_requests(spec, work)
+
+
 async def received(request: Request, file: IO[bytes]) -> None:
     """Write the body of an upload to a file."""
     try:

@@ -4,7 +4,6 @@ import asyncio
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated, Any
 
 import msgspec
@@ -17,6 +16,7 @@ from service.evaluating.candidates import UnfitCandidateError, parsed
 from service.evaluating.request import EvaluationRequest, LogFile, StoredRequest
 from service.experiment_spec import ExperimentSpec
 from service.limits import BudgetLimits
+from service.ops.unnamed_files import unnamed_file
 from service.records import Domain, Evaluation, Experiment, check_identifier, utc_now
 from service.routes import (
     CallerDep,
@@ -87,9 +87,9 @@ async def evaluate_sent_file(
     """
     experiment = await services.experiments.get(caller.tenant_scope.full_name(asked.experiment))
     with ExitStack() as spool:
-        file = spool.enter_context(NamedTemporaryFile(suffix=f".{asked.format}"))
+        file, path = spool.enter_context(unnamed_file())
         await received(request, file)
-        job = await begun(services, experiment, asked, Path(file.name), spool)
+        job = await begun(services, experiment, asked, path, spool)
         return json_answer(_answer(job), 202)
 
 
@@ -100,7 +100,7 @@ async def begun(
     path: Path,
     spool: ExitStack,
 ) -> Evaluation:
-    """The job of a file, which `spool` removes when it ends."""
+    """The job of a file, which goes with `spool`."""
     try:
         candidates = tuple(parsed(each) for each in dict.fromkeys(asked.candidate))
     except UnfitCandidateError as error:

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated, NoReturn
 
+import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from service.auth.tenants import public_name
@@ -20,6 +20,7 @@ from service.formats.history import HistoryColumns, HistoryShape, HistorySpool, 
 from service.formats.image_tables import opened_image_table
 from service.formats.rows.csv_rows import CsvOptions
 from service.formats.tables import TableFile
+from service.ops.unnamed_files import unnamed_file
 from service.records import Actor, Experiment
 from service.routes import CallerDep, ExperimentDep, ServicesDep, json_answer, received
 from service.routes.documentation import problems, stream
@@ -71,10 +72,11 @@ async def import_history(
     if (columns.image is not None) != (media is MediaType.ZIP):
         refuse("`image` belongs to an archive of images and one table.", "#/image")
     shape = _shape(ExperimentSpec.of(experiment))
-    with NamedTemporaryFile(suffix=SUFFIXES[media]) as file:
+    options = _options(asked)
+    with unnamed_file() as (file, path):
         await received(request, file)
-        options = CsvOptions(asked.separator, asked.decimal, asked.encoding)
-        spool = await asyncio.to_thread(_checked, Path(file.name), options, columns, shape)
+        name = f"table{SUFFIXES[media]}"
+        spool = await asyncio.to_thread(_checked, path, name, options, columns, shape)
     found = await written(services, experiment, spool, Actor(key_id=caller.key_id))
     return json_answer(found.answer(public_name(experiment.name)), 201 if found.is_new else 200)
 
@@ -98,22 +100,29 @@ def _shape(spec: ExperimentSpec) -> HistoryShape:
         refuse(error.detail)
 
 
+def _options(asked: requests.HistoryQuery) -> CsvOptions:
+    try:
+        return CsvOptions(asked.separator, asked.decimal, asked.encoding)
+    except LookupError as error:
+        refuse(str(error), "#/encoding")
+
+
 def _checked(
-    path: Path, options: CsvOptions, columns: HistoryColumns, shape: HistoryShape
+    path: Path, name: str, options: CsvOptions, columns: HistoryColumns, shape: HistoryShape
 ) -> HistorySpool:
     try:
         if columns.image is None:
-            return spooled(TableFile(path, options), columns, shape)
-        with opened_image_table(path, csv=options) as (file, images):
+            return spooled(TableFile(path, options, name), columns, shape)
+        with opened_image_table(path, csv=options, sent_as=name) as (file, images):
             return spooled(file, columns, shape, images)
     except TableError as error:
-        _refuse(error, path)
-    except LookupError:
-        refuse("Unknown encoding.", "#/encoding")
+        _refuse(error, name)
+    except pa.ArrowException:
+        refuse("The table is damaged.")
 
 
-def _refuse(error: TableError, path: Path) -> NoReturn:
-    """Name row and column, but not the temporary file."""
-    text = str(error).replace(f"in {path.name}", "in the table").replace(path.name, "The table")
+def _refuse(error: TableError, name: str) -> NoReturn:
+    """Name row and column, but not the file, which has no name of its own."""
+    text = str(error).replace(f"in {name}", "in the table").replace(name, "The table")
     renamed = TableError(text, error.column)
     refuse_column(renamed, "#" if error.row is None else f"#/{error.row}")

@@ -35,7 +35,7 @@ from service.experiment_spec import ExperimentSpec
 from service.http.fast_path import Call, FastRoute
 from service.images.decoding import MAX_REQUEST_PIXELS, MAX_UPLOAD_PIXELS
 from service.records import check_identifier
-from service.routes import beside_requests, caller_of, json_answer, received, services_of
+from service.routes import apart, beside_requests, caller_of, json_answer, received, services_of
 from service.routes.decisions import READABLE, Arms, Text
 from service.routes.documentation import body, problems, stream
 
@@ -139,16 +139,16 @@ async def _receive(
 ) -> None:
     try:
         async for piece in request.stream():
-            await beside_requests(spec, partial(_fill, spool, decoder.feed(piece)))
+            await apart(spec, partial(_fill, spool, decoder.feed(piece)))
     except (TimeoutError, ClientDisconnect):
         raise UploadStalled from None
-    await beside_requests(spec, lambda: _fill(spool, decoder.finish()))
+    await apart(spec, lambda: _fill(spool, decoder.finish()))
 
 
 async def _receive_zip(request: Request, spec: ExperimentSpec, spool: Spool) -> None:
     with TemporaryFile() as file:
         await received(request, file)
-        await beside_requests(spec, lambda: _fill(spool, zipped_contexts(spec, file)))
+        await apart(spec, lambda: _fill(spool, zipped_contexts(spec, file)))
 
 
 def _fill(spool: Spool, decoded: Iterable[Floats]) -> None:

@@ -1,10 +1,10 @@
 """Forms and their files: spooled to disk while they arrive, so that memory is bounded."""
 
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -12,7 +12,9 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect
 
 from service.errors import InvalidRequest, UploadStalled, refuse
+from service.formats.tables import TableFile
 from service.http.problems import refused_parameters
+from service.ops.unnamed_files import unnamed_file
 from service.records import Actor
 
 Query = TypeVar("Query", bound=BaseModel)
@@ -56,17 +58,31 @@ def has_file(form: FormData, name: str) -> bool:
     return isinstance(found, UploadFile) and bool(found.filename)
 
 
-def saved(form: FormData, name: str, folder: Path, suffixes: Sequence[str] = TABLES) -> Path:
-    """The chosen file in a folder, named after its field: its own name is not shown."""
+def suffix_of(form: FormData, name: str, suffixes: Sequence[str] = TABLES) -> str:
+    """The end of the chosen file's name; refused unless it is one of these."""
     upload = form[name]
     assert isinstance(upload, UploadFile)  # noqa: S101 - `has_file` was asked
     suffix = Path(upload.filename or "").suffix.lower()
     if suffix not in suffixes:
         refuse(f"Choose a file: {', '.join(suffixes)}.", f"#/{name}")
-    path = folder / f"{name}{suffix}"
-    with path.open("wb") as file:
-        shutil.copyfileobj(upload.file, file, 1 << 20)
-    return path
+    return suffix
+
+
+def save(form: FormData, name: str, file: IO[bytes]) -> None:
+    """Copy the chosen file."""
+    upload = form[name]
+    assert isinstance(upload, UploadFile)  # noqa: S101 - `has_file` was asked
+    shutil.copyfileobj(upload.file, file, 1 << 20)
+    file.flush()
+
+
+@contextmanager
+def sent_table(form: FormData, name: str) -> Iterator[TableFile]:
+    """The chosen table, called after its field: its own name is not shown."""
+    suffix = suffix_of(form, name)
+    with unnamed_file() as (file, path):
+        save(form, name, file)
+        yield TableFile(path, sent_as=f"{name}{suffix}")
 
 
 def actor_of(form: FormData, key_id: str | None) -> Actor:

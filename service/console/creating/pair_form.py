@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from starlette.datastructures import FormData
 
@@ -71,9 +70,9 @@ class Surveyed:
         return [_shown(each, self.pair, typed) for each in both if each not in self.roles.values()]
 
 
-def surveyed(source: Path, target: Path, typed: PairTyped, form: FormData) -> Surveyed:
+def surveyed(source: TableFile, target: TableFile, typed: PairTyped, form: FormData) -> Surveyed:
     """Both files, with the columns that were chosen, or a guess where none was."""
-    files = (TableFile(source), TableFile(target))
+    files = (source, target)
     roles = _roles(files, typed)
     if not roles["arm"] or not roles["reward"]:
         return Surveyed(*files, roles, None, "Choose the arm and the reward.")
@@ -105,6 +104,7 @@ def _choices(
         types=_types(typed, context),
         keep=tuple(each for each in typed.keep if each in context),
         reward_range=reward_range,
+        sent_as=(source.name, target.name),
     )
 
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import FormData
 
 from service.columns.schema import TableError
-from service.console.creating.forms import saved, text_of, texts_of
+from service.console.creating.forms import text_of, texts_of
 from service.evaluating.history import history_shape
 from service.experiment_spec import ExperimentSpec
 from service.formats.history import HistoryColumns, HistorySpool, spooled
@@ -56,9 +55,8 @@ class PastFile:
         return spooled(self.file, columns, history_shape(spec))
 
 
-def past_file(form: FormData, folder: Path, spec: ExperimentSpec) -> PastFile:
+def past_file(form: FormData, file: TableFile, spec: ExperimentSpec) -> PastFile:
     """The file of a form."""
-    file = TableFile(saved(form, "file", folder))
     rows = file.sample(GUESSED_ROWS)
     roles = {role: text_of(form, role) for role in ROLES}
     roles = {role: name if name in file.names else "" for role, name in roles.items()}

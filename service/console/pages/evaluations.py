@@ -5,8 +5,6 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import msgspec
@@ -19,12 +17,13 @@ from service.auth.access import CONSOLE
 from service.auth.tenants import public_name
 from service.codec.answers import FileEvaluationQuery
 from service.codec.bodies import decode
-from service.console.creating.forms import form_of, has_file, query_of, saved, text_of
+from service.console.creating.forms import form_of, has_file, query_of, save, suffix_of, text_of
 from service.console.rendering import html, page
 from service.errors import InvalidRequest, UnknownEvaluation, refuse
 from service.evaluating.candidates import UnfitCandidateError, parsed
 from service.evaluating.request import EvaluationRequest, stored_request
 from service.experiment_spec import ExperimentSpec
+from service.ops.unnamed_files import unnamed_file
 from service.records import (
     Evaluation,
     EvaluationStatus,
@@ -131,13 +130,14 @@ async def _of_file(form: FormData, experiment: Experiment, services: Services) -
     if not has_file(form, "file"):
         refuse("Choose a log file.", "#/file")
     with ExitStack() as spool:
-        folder = Path(spool.enter_context(TemporaryDirectory(prefix="daband-log-")))
-        path = await asyncio.to_thread(saved, form, "file", folder, list(SUFFIXES))
+        suffix = suffix_of(form, "file", list(SUFFIXES))
+        file, path = spool.enter_context(unnamed_file())
+        await asyncio.to_thread(save, form, "file", file)
         names = [each.strip() for each in text_of(form, "candidates").splitlines() if each.strip()]
         given = {
             "experiment": public_name(experiment.name),
             "candidate": names,
-            "format": SUFFIXES[path.suffix],
+            "format": SUFFIXES[suffix],
             "confidence": text_of(form, "confidence"),
             "min_propensity": text_of(form, "min_propensity") or None,
         }

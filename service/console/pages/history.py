@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -13,7 +12,14 @@ from starlette.datastructures import FormData
 from service.auth.keys import Caller
 from service.auth.tenants import public_name
 from service.columns.schema import TableError
-from service.console.creating.forms import actor_of, errors_by_field, form_of, has_file, text_of
+from service.console.creating.forms import (
+    actor_of,
+    errors_by_field,
+    form_of,
+    has_file,
+    sent_table,
+    text_of,
+)
 from service.console.creating.past_form import ROLES, PastFile, past_file
 from service.console.rendering import html, is_htmx, page
 from service.errors import (
@@ -51,9 +57,9 @@ async def import_past(
 ) -> Response:
     """Show what a file holds, or import it."""
     async with form_of(request) as form:
-        with TemporaryDirectory(prefix="daband-history-") as folder:
+        with ExitStack() as files:
             try:
-                shown = await _imported(services, experiment, caller, (form, Path(folder)))
+                shown = await _imported(services, experiment, caller, form, files)
             except InvalidRequest as error:
                 shown = {"wrong": errors_by_field(error)}
             except (ExperimentPaused, ExperimentArchived) as error:
@@ -66,13 +72,13 @@ async def import_past(
 
 
 async def _imported(
-    services: Services, experiment: Experiment, caller: Caller, given: tuple[FormData, Path]
+    services: Services, experiment: Experiment, caller: Caller, form: FormData, files: ExitStack
 ) -> dict[str, Any]:
-    form, folder = given
     spec = ExperimentSpec.of(experiment)
     if not has_file(form, "file"):
         refuse("Choose a table of past rounds.", "#/file")
-    found = await asyncio.to_thread(past_file, form, folder, spec)
+    file = await asyncio.to_thread(files.enter_context, sent_table(form, "file"))
+    found = await asyncio.to_thread(past_file, form, file, spec)
     if text_of(form, "act") != "import":
         return {"found": found}
     try:

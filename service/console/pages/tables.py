@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ from service.console.creating.forms import (
     errors_by_field,
     form_of,
     has_file,
-    saved,
+    sent_table,
     text_of,
 )
 from service.console.creating.from_tables import created
@@ -45,20 +44,20 @@ async def from_tables(request: Request, services: ServicesDep, caller: CallerDep
     """Show what the chosen files hold, or create the experiment of them."""
     async with form_of(request) as form:
         typed = PairTyped.of(form)
-        with TemporaryDirectory(prefix="daband-tables-") as folder:
-            return await _from_files(request, services, caller, (form, typed, Path(folder)))
+        with ExitStack() as files:
+            return await _from_files(request, services, caller, (form, typed, files))
 
 
 async def _from_files(
     request: Request,
     services: Services,
     caller: Caller,
-    given: tuple[FormData, PairTyped, Path],
+    given: tuple[FormData, PairTyped, ExitStack],
 ) -> Response:
-    form, typed, folder = given
+    form, typed, files = given
     found: Surveyed | None = None
     try:
-        found = await asyncio.to_thread(_surveyed, form, typed, folder)
+        found = await asyncio.to_thread(_surveyed, form, typed, files)
         if text_of(form, "act") != "create" or found.pair is None:
             return _answer(request, typed, found, {})
         actor = actor_of(form, caller.key_id)
@@ -74,11 +73,12 @@ async def _from_files(
     return _leave(request, place_of(made, "tables"))
 
 
-def _surveyed(form: FormData, typed: PairTyped, folder: Path) -> Surveyed:
+def _surveyed(form: FormData, typed: PairTyped, files: ExitStack) -> Surveyed:
     for name in ("source", "target"):
         if not has_file(form, name):
             refuse(f"Choose the {name}'s table.", f"#/{name}")
-    return surveyed(saved(form, "source", folder), saved(form, "target", folder), typed, form)
+    source, target = (files.enter_context(sent_table(form, name)) for name in ("source", "target"))
+    return surveyed(source, target, typed, form)
 
 
 def _leave(request: Request, place: str) -> Response:

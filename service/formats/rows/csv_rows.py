@@ -19,17 +19,21 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from service.columns.schema import TableError
+from service.unpacking import MAX_ROW_BYTES, MEBIBYTE
 
 MISSING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#NV", "NaN", "nan", "null", "NULL", "None", "<NA>"),
     *(".", "?"),  # as SAS and the UCI repository write it
 )
 SEPARATORS = (",", ";", "\t", "|")
-BLOCK_BYTES = 1 << 22  # of text at once
+BLOCK_BYTES = MAX_ROW_BYTES  # of text at once
 _SNIFFED_BYTES = 1 << 16
 _SNIFFED_ROWS = 200
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how .xlsx, .ods and .xls begin
+# Codecs of Python that are no way to write a file, and take long or read escapes.
+_NO_FILES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
+_TOO_LONG = "straddling object"  # Arrow of a row that does not lie in one block
 _BREAK = re.compile(r"\s*[\r\n]\s*")  # in a name that is broken into lines
 _WITH_COMMA, _WITH_POINT = re.compile(r"[+-]?\d+,\d+"), re.compile(r"[+-]?\d+\.\d+")
 
@@ -42,11 +46,22 @@ class CsvOptions:
     decimal: str | None = None
     encoding: str = "utf-8"
 
+    def __post_init__(self) -> None:
+        """Refuse with a `LookupError` what is no encoding of text, such as `zlib` or `hex`."""
+        try:
+            found = codecs.lookup(self.encoding)
+        except (ValueError, UnicodeError):
+            raise LookupError("Unknown encoding.") from None
+        name = found.name.replace("_", "-")
+        if not found._is_text_encoding or name in _NO_FILES:
+            raise LookupError("Unknown encoding.")
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
     """How a CSV file is written, and the names of its columns; some may be empty."""
 
+    file: str
     names: list[str]
     separator: str
     decimal: str
@@ -58,23 +73,23 @@ class Header:
         return [name for name in self.names if name]
 
 
-def read_header(path: Path, options: CsvOptions) -> Header:
-    """The header of a file; `TableError` if it is no text."""
+def read_header(path: Path, name: str, options: CsvOptions) -> Header:
+    """The header of a file, which messages call by its name; `TableError` if it is no text."""
     with pa.input_stream(str(path), compression="detect") as stream:
         start = stream.read(_SNIFFED_BYTES)
     encoding = "utf-16" if start.startswith(_UTF16) else options.encoding
-    lines = _text(path, start, encoding).removeprefix("\ufeff").splitlines(keepends=True)
+    lines = _text(name, start, encoding).removeprefix("\ufeff").splitlines(keepends=True)
     found = {each: len(next(_split(lines, each), ())) for each in SEPARATORS}
     separator = options.separator or max(SEPARATORS, key=lambda each: found[each])
     first, *rows = islice(_split(lines, separator), _SNIFFED_ROWS) if lines else [[]]
-    names = [_BREAK.sub(" ", name).strip() for name in first]
+    names = [_BREAK.sub(" ", each).strip() for each in first]
     if not any(names):
-        raise TableError(f"{path.name} has no header line with the names of its columns.")
+        raise TableError(f"{name} has no header line with the names of its columns.")
     cells = [cell.strip() for row in rows for cell in row]
     has_commas = separator == ";" or any(map(_WITH_COMMA.fullmatch, cells))
     has_points = any(map(_WITH_POINT.fullmatch, cells))
     decimal = options.decimal or ("," if has_commas and not has_points else ".")
-    return Header(names, separator, decimal, encoding)
+    return Header(name, names, separator, decimal, encoding)
 
 
 def batches(path: Path, header: Header) -> Iterator[pa.Table]:
@@ -90,16 +105,16 @@ def batches(path: Path, header: Header) -> Iterator[pa.Table]:
         waiting.append(table.slice(end))
 
 
-def _text(path: Path, start: bytes, encoding: str) -> str:
+def _text(file: str, start: bytes, encoding: str) -> str:
     """The beginning of a file as text; its last character may be cut."""
     if start.startswith(_WORKBOOKS):
-        raise TableError(f"{path.name} is a workbook or an archive: save its sheet as CSV.")
+        raise TableError(f"{file} is a workbook or an archive: save its sheet as CSV.")
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(start)
     except UnicodeError:
-        raise _not_in(path, encoding) from None
+        raise _not_in(file, encoding) from None
     if "\0" in text:
-        raise TableError(f"{path.name} is no CSV file.")
+        raise TableError(f"{file} is no CSV file.")
     return text
 
 
@@ -133,7 +148,7 @@ def _all_batches(path: Path, header: Header) -> Iterator[pa.RecordBatch]:
             ),
         )
     except (pa.ArrowException, UnicodeError) as error:
-        raise _error(path, header, error, uneven) from None
+        raise _error(header, error, uneven) from None
 
 
 def _end(table: pa.Table) -> int:
@@ -150,18 +165,22 @@ def _end(table: pa.Table) -> int:
     return int(filled[-1]) + 1 if len(filled) else 0
 
 
-def _error(path: Path, header: Header, error: Exception, uneven: Sequence[Any]) -> TableError:
+def _error(header: Header, error: Exception, uneven: Sequence[Any]) -> TableError:
     """What is wrong, without the cells that Arrow quotes."""
     if uneven:
         row = uneven[0]
         place = "" if row.number is None else f"line {row.number}: "
         return TableError(f"{place}{row.actual_columns} cells where {row.expected_columns} belong.")
     if isinstance(error, UnicodeError) or "UTF8" in str(error):
-        return _not_in(path, header.encoding)
-    return TableError(f"{path.name} is no CSV file.")
+        return _not_in(header.file, header.encoding)
+    if _TOO_LONG in str(error):
+        return TableError(
+            f"A row of CSV has at most {MAX_ROW_BYTES // MEBIBYTE} MiB: shorten or leave out long texts."
+        )
+    return TableError(f"{header.file} is no CSV file.")
 
 
-def _not_in(path: Path, encoding: str) -> TableError:
+def _not_in(file: str, encoding: str) -> TableError:
     return TableError(
-        f"{path.name} is not {encoding.upper()}: name its encoding, such as cp1252, or save it as UTF-8."
+        f"{file} is not {encoding.upper()}: name its encoding, such as cp1252, or save it as UTF-8."
     )

@@ -141,9 +141,9 @@ def test_a_semicolon_means_decimal_commas_where_no_point_is(tmp_path: Path):
     """The first comma may come late."""
     path = tmp_path / "mice.csv"
     path.write_text("a;b\n" + "1;2\n" * 300 + "1,5;2\n")
-    assert csv_rows.read_header(path, CsvOptions()).decimal == ","
+    assert csv_rows.read_header(path, path.name, CsvOptions()).decimal == ","
     path.write_text("a;b\n1.5;2\n")
-    assert csv_rows.read_header(path, CsvOptions()).decimal == "."
+    assert csv_rows.read_header(path, path.name, CsvOptions()).decimal == "."
 
 
 NO_TEXT = {
