@@ -24,6 +24,7 @@ from service.storage.drivers.write_check import (
     write_little_to_postgres,
     write_little_to_sqlite,
 )
+from service.storage.drivers.write_lock import WriteLock
 
 __all__ = ["Database", "DatabaseOptions"]
 
@@ -65,8 +66,8 @@ class Database:
         self._queries = SqliteQueries(connect, options.pool_size)
         self._reading_thread = SqliteThread(connect, "BEGIN")
         self._writing_thread = SqliteThread(connect, "BEGIN IMMEDIATE")
-        # SQLite has one writer at a time: this lock is fair, its busy handler is not.
-        self._write_lock = asyncio.Lock()
+        # SQLite has one writer at a time: this lock keeps an order, its busy handler does not.
+        self._write_lock = WriteLock()
         self._free_connections = asyncio.Semaphore(options.pool_size)
         self._running: set[asyncio.Task[Any]] = set()
         self._write_check = WriteCheck(self._write_little)
@@ -152,7 +153,7 @@ class Database:
         return await self._in_time(self._attempts(partial(self._reading_thread.transact, work)))
 
     async def write_in_thread(self, work: BlockingWork[T]) -> T:
-        """`write` on SQLite with sqlite3 in a thread."""
+        """`write` on SQLite with sqlite3 in a thread, before other writers that wait."""
         return await self._in_time(self._attempts(partial(self._locked_transaction, work)))
 
     @asynccontextmanager
@@ -286,7 +287,7 @@ class Database:
 
     async def _locked_transaction(self, work: BlockingWork[T]) -> T:
         # The lock is held until the thread is done, possibly after the caller's timeout.
-        await self._write_lock.acquire()
+        await self._write_lock.acquire(goes_first=True)
         return await self._writing_thread.transact(work, on_end=self._write_lock.release)
 
 

@@ -96,11 +96,42 @@ async def test_an_append_waits_for_another_writer_of_the_process(
     async with running(database.write(write)):
         await is_writing.wait()
         appending = asyncio.create_task(log.append([decision(experiment)]))
-        await eventually(lambda: bool(database._write_lock._waiters))
+        await eventually(lambda: database._write_lock.waiting > 0)
         # Had it been handed to the thread, the thread would have been refused by now.
         await database._writing_thread._submit(lambda: None, lambda: None)
         may_end.set()
         await appending
+    assert errors == []
+
+
+async def test_an_append_goes_before_the_writers_that_wait(
+    database: Database, log: EventLog, experiment: Experiment, errors: list[str]
+):
+    experiments, is_writing, may_end = Experiments(database), asyncio.Event(), asyncio.Event()
+    ended: list[str] = []
+
+    async def write(connection: AsyncConnection) -> None:
+        is_writing.set()
+        await may_end.wait()
+
+    async def create(name: str) -> None:
+        await experiments.create(name, "{}")
+        ended.append(name)
+
+    async def append() -> None:
+        await log.append([decision(experiment)])
+        ended.append("an append")
+
+    async with running(database.write(write)):
+        await is_writing.wait()
+        names = [f"e-{number}" for number in range(5)]
+        waiting = [asyncio.create_task(create(name)) for name in names]
+        await eventually(lambda: database._write_lock.waiting == len(names))
+        waiting.append(asyncio.create_task(append()))
+        await eventually(lambda: database._write_lock.waiting == len(names) + 1)
+        may_end.set()
+        await asyncio.gather(*waiting)
+    assert ended == ["an append", *names]
     assert errors == []
 
 
