@@ -60,6 +60,10 @@ class History:
     rewarded: dict[str, int] = field(default_factory=dict)
     statuses: Counter[int] = field(default_factory=Counter)
 
+    def decided_since(self, version: int) -> int:
+        """How many decisions were made under this version of the policy or a later one."""
+        return sum(2 for each in self.decided.values() if each["policy_version"] >= version)
+
     def note_decision(self, request_id: str, body: dict[str, Any]) -> None:
         """The same request must always get the same decisions."""
         assert self.decided.setdefault(request_id, body) == body
@@ -106,10 +110,14 @@ class Clients:
         for server in self._servers:
             await server.close()
 
-    async def create_experiment(self, **changes: Any) -> None:
+    async def create_experiment(
+        self, method: str = EXPERIMENT["method"], /, **changes: Any
+    ) -> None:
         """Create the experiment, unless an earlier attempt has done so."""
         config = EXPERIMENT["config"] | changes
-        answer = await self._sent("/experiments", {**EXPERIMENT, "config": config})
+        answer = await self._sent(
+            "/experiments", {**EXPERIMENT, "method": method, "config": config}
+        )
         assert answer.status in (201, 409), answer
 
     async def play(self, rounds: int, clients: int = 4) -> None:
