@@ -28,6 +28,7 @@ COLUMNS = tuple(experiments.c[name] for name in Experiment.__dataclass_fields__)
 # Deleted experiments are treated as unknown; their rows are removed after their logs.
 IS_THERE = experiments.c.status != Status.DELETED.value
 MOST_IDS = 1000  # of one query
+CREATION_LOCK = 0x6461_6261_6E65  # the key of the advisory lock for new experiments
 
 
 class Experiments:
@@ -67,6 +68,7 @@ class Experiments:
             # Checked before inserting, so that a violated constraint means a race and is retried.
             if (await connection.execute(_those(experiments.c.name == name))).first():
                 raise ExperimentExists
+            await _wait_for_other_creations(connection)
             await self._check_quotas(connection, split(name)[0])
             await connection.execute(sa.insert(experiments).values(row))
             made = await _get(connection, experiments.c.experiment_id == experiment_id)
@@ -178,6 +180,12 @@ class Experiments:
             return found
 
         return await self._database.write(mark)
+
+
+async def _wait_for_other_creations(connection: AsyncConnection) -> None:
+    """Two that count at once would both take the last place; SQLite has one writer at a time anyway."""
+    if connection.dialect.name == "postgresql":
+        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(CREATION_LOCK)))
 
 
 async def lock_experiment(

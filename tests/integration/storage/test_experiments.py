@@ -6,8 +6,15 @@ from datetime import timedelta
 import pytest
 
 from service.auth.tenants import TenantScope
-from service.errors import ExperimentExists, StaleEpoch, UnknownExperiment
+from service.errors import (
+    ExperimentExists,
+    StaleEpoch,
+    TooManyExperiments,
+    UnknownExperiment,
+)
+from service.limits import Quotas
 from service.records import Experiment, Phase, Status, utc_now
+from service.storage.database import Database
 from service.storage.experiments import Experiments
 from service.storage.leases import Leases
 from tests.support.storage import outcome
@@ -53,6 +60,22 @@ async def test_an_unknown_experiment_is_refused(experiments: Experiments):
     ):
         with pytest.raises(UnknownExperiment):
             await attempt
+
+
+@pytest.mark.parametrize("quotas", [Quotas(per_tenant=3), Quotas(in_all=3)])
+async def test_the_last_place_is_taken_once_however_many_want_it(
+    database: Database, quotas: Quotas
+):
+    experiments = Experiments(database, quotas)
+    for name in ("acme/a", "acme/b"):
+        await experiments.create(name, "{}")
+    for attempt in range(3):
+        wanted = [f"acme/{attempt}-{number}" for number in range(10)]
+        results = await asyncio.gather(*(outcome(experiments.create(n, "{}")) for n in wanted))
+        (made,) = [each for each in results if isinstance(each, Experiment)]
+        assert sum(isinstance(each, TooManyExperiments) for each in results) == len(wanted) - 1
+        assert len(await experiments.list()) == 3
+        await experiments.delete(made.name)  # which makes the place free
 
 
 async def test_a_name_is_taken_once_however_many_try_at_once(experiments: Experiments):
