@@ -46,7 +46,7 @@ def targeting_key(context: Context) -> str:
     """The user of a request."""
     try:
         key = msgspec.json.decode(context.get(TARGETING_KEY, b'""'), type=str)
-    except msgspec.ValidationError:
+    except ValueError:  # no text, or none in UTF-8
         key = ""
     if not key:
         raise EvaluationRefused(

@@ -203,3 +203,9 @@ def test_a_body_that_is_none_is_a_parse_error(guarded: Guarded, path: str, conte
 def test_a_request_without_a_key_has_the_protocols_shape(guarded: Guarded):
     answer = guarded.http.post(f"{guarded.url}{FLAGS}/doses", json={})
     assert (answer.status_code, answer.json()["errorCode"]) == (401, "GENERAL")
+
+
+def test_a_user_that_is_no_utf_8_is_refused(guarded: Guarded):
+    body = b'{"context": {"targetingKey": "\xff", "context": [0, 0, 0, 0]}}'
+    answer = asked(guarded, f"{FLAGS}/doses", content=body)
+    assert (answer.status_code, answer.json()["errorCode"]) == (400, "TARGETING_KEY_MISSING")
