@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from service.codec.spreadsheet_cells import spreadsheet_text
 from service.deciding.target import TargetAnswer
 
 
@@ -15,14 +16,26 @@ class Scored(NamedTuple):
     ids: Sequence[str] | None = None
 
 
+def spreadsheet(answer: TargetAnswer) -> Iterator[bytes]:
+    """Decisions as CSV for a spreadsheet: arms that it would compute are marked as text."""
+    arms = [spreadsheet_text(arm) for arm in answer.spec.arms]
+    return _lines((Scored(part) for part in answer.parts()), arms)
+
+
 def csv_lines(batches: Iterable[Scored]) -> Iterator[bytes]:
     """Decisions as CSV: a column for each field and one for the probability of each arm.
 
-    If the unit of the rewards is known, `expected_reward` is the mean in it.
+    If the unit of the rewards is known, `expected_reward` is the mean in it. Ids and arms are as they were
+    given, byte for byte, so that other programs find them again.
     """
+    return _lines(batches)
+
+
+def _lines(batches: Iterable[Scored], shown_arms: Sequence[str] | None = None) -> Iterator[bytes]:
     has_header = False
     for answer, ids in batches:
-        arms, table, unit = answer.spec.arms, answer.table(), answer.spec.reward_range
+        arms = answer.spec.arms if shown_arms is None else shown_arms
+        table, unit = answer.table(), answer.spec.reward_range
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if not has_header:

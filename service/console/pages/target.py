@@ -15,7 +15,7 @@ from service.console.given_contexts import given_contexts
 from service.console.near_rows import near_tables
 from service.console.rendering import page
 from service.deciding.policies import Served
-from service.deciding.scored import Scored, csv_lines
+from service.deciding.scored import spreadsheet
 from service.deciding.target import TargetAnswer
 from service.errors import BatchTooLarge, InvalidRequest
 from service.experiment_spec import ExperimentSpec
@@ -77,7 +77,7 @@ async def decide(
     decided = services.target_selecting.select
     try:
         if asked.download:
-            _, lines = await decided(served, groups, asked.floor, None, _csv)
+            _, lines = await decided(served, groups, asked.floor, None, spreadsheet)
             return _file(served.spec, lines)
         _, rows = await decided(served, groups, asked.floor, None, _rows)
     except BatchTooLarge as error:
@@ -88,10 +88,6 @@ async def decide(
     may_read_log = Scope.ADMIN in caller.scopes
     near = await near_tables(services, served, groups) if may_read_log else None
     return _page(request, served, rows=rows, text=asked.text, floor=asked.floor, near=near)
-
-
-def _csv(answer: TargetAnswer) -> Iterator[bytes]:
-    return csv_lines(Scored(part) for part in answer.parts())
 
 
 def _file(spec: ExperimentSpec, parts: list[bytes]) -> Response:

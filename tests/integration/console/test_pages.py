@@ -1,6 +1,8 @@
 """Each page in its states: empty, full, refused, with names that nobody would choose."""
 
 import asyncio
+import csv
+import io
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -351,6 +353,14 @@ async def test_rows_are_pasted_or_dropped(api: Api):
     assert len(whole.splitlines()) == 3
     floor = await decided(api, place, data={"text": CSV, "floor": "0.5"})
     assert "it abstained on 2" in floor
+
+
+async def test_a_download_is_no_formula(api: Api):
+    place = await create(api, arms=["=cmd|' /C calc'!A0", "-1"])
+    text = await decided(api, place, data={"text": "[[1,2,3,4],[0,0,0,0]]", "download": "true"})
+    arms = {line["arm"] for line in csv.DictReader(io.StringIO(text))}
+    assert arms <= {"'=cmd|' /C calc'!A0", "-1"}
+    assert "p('=cmd|' /C calc'!A0)" in text.splitlines()[0]
 
 
 async def test_vectors_are_given_as_json_or_csv(api: Api):
