@@ -352,10 +352,11 @@ def _rows(
     Rows of a table are encoded by the experiment's columns.
     """
     import numpy as np
+    from numpy.lib.format import open_memmap
 
     if path.suffix == ".npy":
         try:
-            return np.load(path, mmap_mode="r")
+            return open_memmap(path, mode="r")
         except (OSError, ValueError) as error:
             fail(f"{path}: {error}")
     from service.columns.schema import TableError, TableSchema

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 from msgspec import Raw
+from numpy.lib.format import open_memmap
 
 from model import ContextKind, ExportedPolicy, SnapshotError, open_exported
 from service.cli.options import TABLES
@@ -133,7 +134,7 @@ def _batches(spec: ExperimentSpec, contexts: Path, options: TableOptions) -> Ite
         yield from _of_images(spec, contexts)
         return
     if contexts.suffix == ".npy":
-        array = np.load(contexts, mmap_mode="r")
+        array = open_memmap(contexts, mode="r")  # no objects, no archive
         for start in range(0, len(array), MAX_BATCH):
             with np.errstate(over="ignore"):  # values beyond float32 are refused later
                 rows = np.ascontiguousarray(array[start : start + MAX_BATCH], dtype=CONTEXT_TYPE)
