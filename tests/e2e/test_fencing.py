@@ -4,6 +4,7 @@ import asyncio
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from service.errors import StaleEpoch
@@ -72,8 +73,23 @@ async def stop_anywhere(trainers: Trainers) -> None:
     trainers.old.send(signal.SIGSTOP)
 
 
+async def stop_beside_its_training(trainers: Trainers) -> None:
+    """It is stopped while its training process goes on."""
+    trainers.old.start(TRAINING="process")
+    await trainers.logged(trainers.old, "leadership_begun", "episode_trained")
+    await trainers.published(2)
+    (child,) = psutil.Process(trainers.old.pid).children()
+    trainers.old.send_to_parent(signal.SIGSTOP)
+    assert child.status() != psutil.STATUS_STOPPED
+
+
 @pytest.mark.parametrize(
-    "stop", [stop_before_publish, pytest.param(stop_anywhere, marks=pytest.mark.slow)]
+    "stop",
+    [
+        stop_before_publish,
+        pytest.param(stop_anywhere, marks=pytest.mark.slow),
+        pytest.param(stop_beside_its_training, marks=pytest.mark.slow),
+    ],
 )
 async def test_a_leader_that_wakes_up_late_is_refused(
     stop, folder: Path, adopt: Adopt[Daband], postgres_url: str, redis_url: str
