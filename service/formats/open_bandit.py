@@ -24,8 +24,9 @@ from service.formats.records import (
     log_lines,
     reason_of,
 )
+from service.limits import MEBIBYTE
 from service.records import CONTEXT_TYPE
-from service.unpacking import MAX_LINE_BYTES, MEBIBYTE
+from service.unpacking import MAX_LINE_BYTES
 
 FIXED = ("", "timestamp", "item_id", "position", "click", "propensity_score")
 USER = "user_feature_"

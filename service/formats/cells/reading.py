@@ -10,13 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from service.columns.schema import TableError, absent_column
-from service.unpacking import (
-    MAX_CELLS,
-    MAX_PIECE_BYTES,
-    MAX_UNPACKED_BYTES,
-    MEBIBYTE,
-    rows_at_once,
-)
+from service.limits import MEBIBYTE
+from service.unpacking import MAX_CELLS, MAX_PIECE_BYTES, MAX_UNPACKED_BYTES, rows_at_once
 
 SUFFIX = ".h5ad"
 ROWS = 1024  # of the matrix at once

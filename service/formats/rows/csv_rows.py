@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from service.columns.schema import TableError
-from service.unpacking import MAX_ROW_BYTES, MEBIBYTE
+from service.limits import MEBIBYTE
+from service.unpacking import MAX_ROW_BYTES
 
 MISSING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#NV", "NaN", "nan", "null", "NULL", "None", "<NA>"),

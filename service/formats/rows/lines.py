@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from service.unpacking import MAX_LINE_BYTES, MEBIBYTE
+from service.limits import MEBIBYTE
+from service.unpacking import MAX_LINE_BYTES
 
 _PIECE_BYTES = 1 << 20
 

@@ -9,14 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from service.unpacking import (
-    MAX_FOOTER_BYTES,
-    MAX_PAGE_BYTES,
-    MAX_PAGES,
-    MEBIBYTE,
-    Budget,
-    OverBudgetError,
-)
+from service.limits import MEBIBYTE
+from service.unpacking import MAX_FOOTER_BYTES, MAX_PAGE_BYTES, MAX_PAGES, Budget, OverBudgetError
 
 MAGIC = b"PAR1"
 _END_BYTES = 8  # the footer's length and the magic bytes
