@@ -51,7 +51,7 @@ class CsvOptions:
         """Refuse with a `LookupError` what is no encoding of text, such as `zlib` or `hex`."""
         try:
             found = codecs.lookup(self.encoding)
-        except (ValueError, UnicodeError):
+        except (LookupError, ValueError):
             raise LookupError("Unknown encoding.") from None
         name = found.name.replace("_", "-")
         if not found._is_text_encoding or name in _NO_FILES:
