@@ -36,7 +36,7 @@ class Others(threading.Thread):
 
     def run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=PATIENCE_SECONDS) as http:
-            while not self._is_over.wait(0.01):
+            while not self.seconds or not self._is_over.wait(0.01):
                 began = time.perf_counter()
                 assert http.post("/select", json=SMALL).status_code == 200
                 self.seconds.append(time.perf_counter() - began)

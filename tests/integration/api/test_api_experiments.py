@@ -35,7 +35,7 @@ async def test_the_configuration_in_force_is_shown_whole_with_its_recipe(api: Ap
     assert body["config"]["view_dropout"] == 0.5  # the method's own
     assert body["recipe"] == RECIPE.version
     (listed, _) = (await api.http.get("/experiments")).json()["experiments"]
-    assert listed == body
+    assert {**listed, "limits": body["limits"]} == body  # lists leave them out: they take time
 
 
 async def test_an_experiment_that_no_build_can_run_does_not_hide_the_others(api: Api):
