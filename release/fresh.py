@@ -1,6 +1,6 @@
 """`make fresh`: `make serve`, a select and `make test` on a bare Debian, in a container; prints their times.
 
-    python -m release.fresh [--only-serve] [--base IMAGE] [--suite NAME] [--mirror URL]
+    python -m release.fresh [--only-serve] [--tests ARGS] [--base IMAGE] [--suite NAME] [--mirror URL]
 
 The container holds Python, make, git and a clean clone of the last commit. It gets this machine's
 configuration of pip, with the folders and files that it names. Without `--base` the image is made of Debian's
@@ -44,21 +44,22 @@ ROUND = {"experiment": "fresh", "request_id": "r-1", "source": {"context": [0.1,
 
 def main() -> None:
     """Make the machine, use it and remove it; the exit code is that of `make test`."""
-    given = arguments()
+    given = parsed()
     check_needs(is_building=given.base is None)
     with tempfile.TemporaryDirectory(prefix="daband-fresh-") as made:
         folder = Path(made)
         with base_image(folder, given) as image, container(folder, image) as name:
             print(run("podman", "exec", name, "python3", "-VV").strip(), flush=True)
             serve(folder, name)
-            failed = 0 if given.only_serve else test(name)
+            failed = 0 if given.only_serve else test(name, given.tests)
     sys.exit(failed)
 
 
-def arguments() -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only-serve", action="store_true", help="leave out `make test`")
+    parser.add_argument("--tests", default="", help="ARGS of `make test`; default: all tests")
     parser.add_argument("--base", help="an image with python3, its venv, make and git")
     parser.add_argument("--suite", default="bookworm", help="Debian's release")
     parser.add_argument("--mirror", default="http://deb.debian.org/debian", help="of Debian")
@@ -90,10 +91,10 @@ def serve(folder: Path, name: str) -> None:
         process.wait()
 
 
-def test(name: str) -> int:
+def test(name: str, arguments: str) -> int:
     """Run `make test`; its exit code."""
     with timed("make test"):
-        return subprocess.call(inside(name, "make test"))
+        return subprocess.call(inside(name, f"make test ARGS={shlex.quote(arguments)}"))
 
 
 @contextmanager
