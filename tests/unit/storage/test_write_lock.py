@@ -75,7 +75,7 @@ async def test_a_waiter_that_gives_up_is_passed_over(lock: WriteLock, goes_first
     assert writers.had_it == ["b"]
 
 
-async def test_a_waiter_that_gives_up_as_its_turn_comes_hands_the_lock_on(lock: WriteLock):
+async def test_a_waiter_that_gives_up_as_it_gets_the_lock_hands_it_on(lock: WriteLock):
     writers = Writers(lock)
     await writers.wait("gives up")
     await writers.wait("b")
