@@ -82,7 +82,7 @@ def send_all(http: httpx.Client, files: Mapping[str, Hostile]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_hostile_files_take_bounded_memory_and_hold_nobody_up(tmp_path: Path, measured: Measured):
+def test_hostile_files_take_bounded_memory_and_delay_no_select(tmp_path: Path, measured: Measured):
     files = {
         name: make() for name, make in hostile_files()
     }  # not beside the selects that are timed
