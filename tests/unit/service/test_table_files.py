@@ -238,3 +238,25 @@ def test_a_large_table_is_read_in_bounded_memory(tmp_path: Path):
     assert most < 16 * csv_rows.BLOCK_BYTES
     assert python_most < 8 * csv_rows.BLOCK_BYTES
     assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("is_ignored", [True, False])
+def test_a_long_text_of_many_rows_is_not_unpacked(tmp_path: Path, is_ignored: bool):
+    path = tmp_path / "mice.parquet"
+    notes = pa.DictionaryArray.from_arrays(np.zeros(1000, np.int32), ["x" * 100_000])
+    # Without Arrow's schema, which would keep the dictionary, a reader makes a text of each row.
+    table = pa.table({"age": np.zeros(1000), "notes": notes})
+    pq.write_table(table, path, compression="zstd", store_schema=False)
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        file, age = TableFile(path), resolved([DeclaredColumn("age", ColumnType.NUMERIC)])
+        if is_ignored:
+            assert [len(rows) for _, rows in file.encoded(age, 1000, (), ["notes"])] == [1000]
+        else:
+            with pytest.raises(TableError, match="`notes` has a text of 100,000 bytes"):
+                list(file.batches())
+        assert pool.max_memory() < 16 << 20
+    finally:
+        pa.set_memory_pool(before)
