@@ -64,8 +64,8 @@ def test_replaying_an_unknown_experiment_is_an_error(tmp_path: Path):
         ([], {"CORS_ORIGINS": "*"}, "DABAND_CORS_ORIGINS must list origins"),
         (
             [],
-            {"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none"},
-            "database did not answer",
+            {"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none", "STARTUP_SECONDS": "0"},
+            "database is not ready",
         ),
         ([], {"DATABASE_URL": "mysql://me:secret@host/db"}, "sqlite:///… or postgresql://…"),
     ],

@@ -24,9 +24,9 @@ async def training(folder: Path) -> AsyncIterator[None]:
     url = sqlite_url(folder / "daband.db")
     await migrated(url)
     loop, readiness = asyncio.get_running_loop(), Readiness()
-    unheard = readiness.on_failure
+    unheard = signal.getsignal(signal.SIGTERM)
     task = asyncio.create_task(train.train(Settings(database_url=url), readiness))
-    await eventually(lambda: readiness.on_failure is not unheard)
+    await eventually(lambda: signal.getsignal(signal.SIGTERM) is not unheard)
     try:
         yield
     finally:
