@@ -254,7 +254,7 @@ async def running_services(
         stores, supervisor = await _running_stores(stack, database, settings, metrics, readiness)
         if settings.needs_keys:
             store = Keys(database)
-            await keys.refresh(store)
+            await patiently(database, partial(keys.refresh, store), settings.startup_seconds)
             supervisor.start("keys", keys.follow(store, settings.key_poll_seconds))
         placement = Placement(settings.device, metrics.lost_devices.inc)
         scorer = Scorer(placement, settings.max_waiting, metrics.observe_scoring)
@@ -410,9 +410,10 @@ async def _bus(database: Database, settings: Settings, metrics: Metrics) -> Snap
     metrics.expect_bus_refusals(Refusal)
     if settings.bus_url is None:
         return InProcessBus(on_refusal=metrics.count_bus_refusal)
+    signing_key = Snapshots(database).signing_key
     return RedisBus(
         settings.bus_url,
-        await Snapshots(database).signing_key(),
+        await patiently(database, signing_key, settings.startup_seconds),
         RedisOptions(timeout_seconds=settings.redis_timeout_seconds),
         metrics.count_bus_failure,
         metrics.count_bus_refusal,
