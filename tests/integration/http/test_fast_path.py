@@ -12,7 +12,7 @@ import pytest
 from service.auth.keys import RateLimit
 from service.auth.tenants import TenantScope
 from service.deciding.reward import Rewarding
-from service.deciding.select import Selecting
+from service.deciding.select import Answered, Selecting
 from service.errors import StorageUnavailable
 from service.http import middleware
 from service.ops import logs
@@ -111,12 +111,13 @@ async def test_an_answer_that_cannot_be_written_is_not_the_matter_of_others(
     await api.select()
     calls = iter(range(3))
 
-    def encode(body: dict[str, Any]) -> bytes:
+    def content(answered: Answered) -> bytes:
         if next(calls) == 1:
             raise RuntimeError("secret")
-        return msgspec.json.encode(body)
+        return encoded(answered)
 
-    monkeypatch.setattr("service.deciding.batcher._encode", encode)
+    encoded = Answered.content
+    monkeypatch.setattr(Answered, "content", content)
     answers = await asyncio.gather(*(api.select() for _ in range(3)))
     assert sorted(each.status_code for each in answers) == [200, 200, 500]
     assert "daband_requests_in_flight 0.0" in await counted(api)

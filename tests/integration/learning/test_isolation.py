@@ -16,16 +16,21 @@ from tests.support.waiting import eventually
 TRAINING: dict[str, Any] = {"trainer_inside": True, "poll_seconds": 0.05}
 EPISODE = int(TAUGHT["config"]["episode_length"])
 EVERY_REWARD = {**TAUGHT, "config": {**TAUGHT["config"], "episode_length": 1}}
-# Accepted by an earlier build: one update would need terabytes.
+# One update of it needs many gigabytes.
 POISON = {
     **TAUGHT,
     "name": "poison",
-    "config": {"batch_size": 65536 * 64, "episode_length": 1, "holdout_share": 0.0},
+    "config": {
+        "batch_size": 65536,
+        "hidden_sizes": [8192],
+        "episode_length": 1,
+        "holdout_share": 0.0,
+    },
 }
 
 
 async def smuggle(api: Api, declared: dict[str, Any]) -> Experiment:
-    """An experiment that no check has seen, as an earlier build may have left it."""
+    """An experiment that no check of its budget has seen."""
     spec = ExperimentSpec.from_json(declared["name"], json.dumps(declared))
     return await api.services.experiments.create(spec.name, spec.to_json())
 

@@ -23,7 +23,7 @@ from service.learning.jobs.training_process import NICENESS
 from tests.support.builders import make_rounds, small_config, teach
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-ENDLESS = 10**9  # steps
+ENDLESS = 100_000  # steps: minutes
 MEMORY = 4 << 30
 
 
@@ -173,7 +173,7 @@ def test_a_job_that_wants_too_much_memory_fails_and_the_next_one_does_not():
     deaths = Deaths()
     runner = ProcessRunner("cpu", 512 << 20, deaths)
     with pytest.raises(JobFailed, match="it ran out of memory"):
-        runner.train(pending(due(batch_size=2_000_000)), PATIENCE_SECONDS)
+        runner.train(pending(due(batch_size=65_536, hidden_sizes=(8192,))), PATIENCE_SECONDS)
     assert trained_by(runner) == trained_here()
     assert deaths.count == 0
     runner.close()
