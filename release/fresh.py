@@ -29,7 +29,7 @@ from release.smoke import address
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = "ca-certificates,git,make,python3,python3-venv"
-CHECKOUT = "/root/daband"
+CHECKOUT = "/srv/daband"
 INSTALL_SECONDS = 3600.0  # exceeded only by a hang
 # A shell collects orphans that end, as init does.
 IDLE = ("sh", "-c", "while sleep 60; do :; done")

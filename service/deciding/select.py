@@ -270,7 +270,7 @@ class Selecting:
             return Batch(served, rounds, drafts, _chosen(served, groups, selections))
 
     async def decide_in_thread(self, served: Served, rounds: Sequence[DecisionRequest]) -> Batch:
-        """The same for any number of rounds and any policy, in the scorer's thread.
+        """Decide any number of rounds of any policy, in the scorer's thread.
 
         Other requests may come between two slices of a batch with many arms.
         """

@@ -27,12 +27,12 @@ class WriteLock:
         if not self._is_locked:
             self._is_locked = True
             return
-        turn = asyncio.get_running_loop().create_future()
-        (self._first if goes_first else self._others).append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        (self._first if goes_first else self._others).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():  # its turn had come just before
+            if not waiter.cancelled():  # it got the lock just before
                 self.release()
             raise
 
@@ -40,9 +40,9 @@ class WriteLock:
         """Hand the lock to the next waiter, if there is one."""
         for queue in (self._first, self._others):
             while queue:
-                turn = queue.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+                waiter = queue.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
                     return
         self._is_locked = False
 
@@ -53,4 +53,4 @@ class WriteLock:
     @property
     def waiting(self) -> int:
         """How many writers wait."""
-        return sum(not turn.done() for turn in (*self._first, *self._others))
+        return sum(not waiter.done() for waiter in (*self._first, *self._others))
